@@ -1,0 +1,1 @@
+"""The library behind the logbook: formats, compression, training, measurement, verdicts, pages."""

@@ -1,0 +1,133 @@
+"""Fake quantization of any model's Linear layers: one straight-through estimator, one layer class.
+
+A rule says by a regular expression which layers take which format; `quantize_` applies the rules
+and refuses one that matches nothing. Training keeps float32 master weights and quantizes them at
+each step; in evaluation a weight is quantized once and kept until it changes.
+
+Source: straight-through estimator, Bengio et al. 2013, arXiv:1308.3432.
+Shapes: x (…, in_features), weight (out_features, in_features), bias (out_features).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madl.errors import MadlError
+from madl.formats.base import NumberFormat
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Quantize forward; pass the gradient, or drop it where the value was beyond the range."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, number_format: NumberFormat, mask_saturated: bool) -> Tensor:
+        ctx.masked = mask_saturated and number_format.range is not None
+        if ctx.masked:
+            ctx.save_for_backward(_inside_range(x, number_format))
+        return number_format.quantize(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (grad,) = grads
+        return (grad * ctx.saved_tensors[0] if ctx.masked else grad), None, None
+
+
+def _inside_range(x: Tensor, number_format: NumberFormat) -> Tensor:
+    assert number_format.range is not None
+    low, high = number_format.range
+    return (x >= low) & (x <= high)
+
+
+def fake_quantize(x: Tensor, number_format: NumberFormat, *, mask_saturated: bool = False) -> Tensor:
+    """Values of the format in `x`'s shape and dtype, with a straight-through gradient.
+
+    `mask_saturated` zeroes the gradient of values beyond the range. By default it passes, so that
+    a weight that has left the range can come back.
+    """
+    return _StraightThrough.apply(x, number_format, mask_saturated)  # pyright: ignore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Formats for the Linear layers whose full name matches `pattern`; None leaves a part alone."""
+
+    pattern: str = ".*"
+    weight: NumberFormat | None = None
+    bias: NumberFormat | None = None
+    input: NumberFormat | None = None
+
+    @classmethod
+    def uniform(cls, number_format: NumberFormat, *, pattern: str = ".*") -> "Rule":
+        """The same format for weight, bias and input."""
+        return cls(pattern=pattern, weight=number_format, bias=number_format, input=number_format)
+
+
+class QuantizedLinear(nn.Linear):
+    """A Linear whose input, weight and bias pass through number formats.
+
+    Invariants: the parameters stay full-precision masters. In evaluation the quantized weight and
+    bias are kept until an in-place update of the master (an optimizer step, `load_state_dict`).
+
+    Not handled: writing through `weight.data`, which PyTorch does not count as an update.
+    """
+
+    def __init__(self, linear: nn.Linear, rule: Rule) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.rule = rule
+        self.train(linear.training)
+        self._frozen: dict[str, tuple[tuple[int, int], Tensor]] = {}
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = _apply(input, self.rule.input)
+        return F.linear(x, self._quantized("weight"), self._quantized("bias"))
+
+    def _quantized(self, part: str) -> Tensor | None:
+        master: Tensor | None = getattr(self, part)
+        number_format: NumberFormat | None = getattr(self.rule, part)
+        if master is None or number_format is None:
+            return master
+        if self.training or torch.is_grad_enabled():
+            return fake_quantize(master, number_format)
+        version = (master._version, master.data_ptr())
+        if part not in self._frozen or self._frozen[part][0] != version:
+            self._frozen[part] = (version, number_format.quantize(master))
+        return self._frozen[part][1]
+
+    def extra_repr(self) -> str:
+        formats = {part: getattr(self.rule, part) for part in ("input", "weight", "bias")}
+        shown = ", ".join(f"{part}={f.name}" for part, f in formats.items() if f is not None)
+        return f"{super().extra_repr()}, {shown}"
+
+
+def _apply(x: Tensor, number_format: NumberFormat | None) -> Tensor:
+    return x if number_format is None else fake_quantize(x, number_format)
+
+
+def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
+    """Replace every Linear that a rule matches, first match wins; returns layer name → rule.
+
+    Raises:
+        MadlError: a rule that took no layer.
+    """
+    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    taken: dict[str, Rule] = {}
+    for name, linear in linears.items():
+        rule = next((rule for rule in rules if re.fullmatch(rule.pattern, name)), None)
+        if rule is not None:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, QuantizedLinear(linear, rule))
+            taken[name] = rule
+    for rule in rules:
+        if rule not in taken.values():
+            raise MadlError(
+                f"quantization rule {rule.pattern!r} took no Linear layer; "
+                f"layers: {', '.join(linears) or 'none'}"
+            )
+    return taken

@@ -1,0 +1,5 @@
+"""The one error that means: the user can fix this, and the message says how."""
+
+
+class MadlError(Exception):
+    """A situation the user can fix: what is wrong, what we got, what to do, in one line."""

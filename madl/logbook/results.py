@@ -1,0 +1,197 @@
+"""Results on disk: one JSON file a case, written by rename; merging machines is copying files.
+
+A record is a case, what it gave, and the run that gave it. The codec is versioned and refuses what
+it does not know. NaN never enters a file.
+
+Units: `seconds` wall clock; `contention` the share (0…1) of the machine that others used meanwhile.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock
+
+from madl.errors import MadlError
+from madl.logbook.experiment import Case, Params, Scalar
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Where a record comes from; never part of its key."""
+
+    started: str  # UTC, ISO 8601
+    commit: str
+    dirty: bool
+    code: str  # digest of the sources that could change a result
+    command: str
+    host: str
+    device: str
+    cpu: str
+    threads: int
+    python: str
+    torch: str
+    cuda: str | None
+    contention: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One case's result: values when it is ok, the error's one line when it is not."""
+
+    case: Case
+    status: Literal["ok", "failed", "skipped"]
+    values: Mapping[str, Any]
+    seconds: float
+    run: Run
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in ("ok", "failed", "skipped"):
+            raise ValueError(f"status is ok, failed or skipped, got {self.status!r}")
+
+
+class Pending(Exception):
+    """A record that a claim or figure needs is not there yet."""
+
+
+class Records(tuple[Record, ...]):
+    """Results with the two questions that claims and figures ask of them."""
+
+    def where(self, **params: Scalar) -> "Records":
+        """Those whose parameters have these values."""
+        return Records(
+            r for r in self if all(r.case.params.get(k) == v for k, v in params.items())
+        )
+
+    def one(self, **params: Scalar) -> Record:
+        """The only one of them.
+
+        Raises:
+            Pending: it is not there yet.
+        """
+        found = self.where(**params)
+        if not found:
+            raise Pending(", ".join(f"{k}={v}" for k, v in params.items()))
+        assert len(found) == 1, (params, [r.case.params for r in found])
+        return found[0]
+
+    def each(self, param: str) -> list[Any]:
+        """The distinct values of a parameter, sorted."""
+        return sorted({r.case.params[param] for r in self if param in r.case.params})
+
+
+def encode(record: Record) -> str:
+    """Canonical JSON on one line."""
+    data = {"schema": SCHEMA, **dataclasses.asdict(record)}
+    return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+def decode(text: str, origin: str) -> Record:
+    """The record that `encode` wrote; `origin` names it in errors.
+
+    Raises:
+        MadlError: truncated, of another schema, or with fields this version does not know.
+    """
+    try:
+        data: dict[str, Any] = json.loads(text)
+        schema = data.pop("schema")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise MadlError(
+            f"{origin} is not a whole record ({error}); delete it and its case will run again"
+        ) from error
+    if schema != SCHEMA:
+        raise MadlError(
+            f"{origin} has schema {schema}, this version reads {SCHEMA}; "
+            "use the version that wrote it, or delete it and its case will run again"
+        )
+    try:
+        case, run = Case(**data.pop("case")), Run(**data.pop("run"))
+        return Record(case=case, run=run, **data)
+    except (TypeError, ValueError, KeyError) as error:
+        raise MadlError(
+            f"{origin} has a field this version does not know ({error}); "
+            "delete it and its case will run again"
+        ) from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step: a reader or a killed writer never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+@dataclass(frozen=True)
+class Store:
+    """The records and artifacts under one `.madl` folder."""
+
+    root: Path
+
+    def _path(self, case: Case) -> Path:
+        return self.root / "records" / case.experiment / f"{case.key}.json"
+
+    def get(self, case: Case) -> Record | None:
+        """The case's record, whatever its status.
+
+        Raises:
+            MadlError: the file is not a record of this version.
+        """
+        path = self._path(case)
+        return decode(path.read_text("utf-8"), str(path)) if path.exists() else None
+
+    def put(self, record: Record) -> None:
+        write_atomically(self._path(record.case), encode(record) + "\n")
+
+    def select(self, cases: Iterable[Case]) -> Records:
+        """The good results among these cases, in their order."""
+        found = (self.get(case) for case in cases)
+        return Records(record for record in found if record and record.status == "ok")
+
+    def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
+        """The folder that `build` filled, once, under that name; whole or not there at all."""
+        folder = self.root / "artifacts" / name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.is_dir():
+                for left in folder.parent.glob(f".{name}-*"):  # by a killed builder
+                    shutil.rmtree(left)
+                with tempfile.TemporaryDirectory(
+                    dir=folder.parent, prefix=f".{name}-", ignore_cleanup_errors=True
+                ) as work:
+                    build(Path(work) / "artifact")
+                    os.replace(Path(work) / "artifact", folder)
+        return folder
+
+
+def read_published(path: Path) -> Records:
+    """Committed evidence: one record a line."""
+    if not path.exists():
+        return Records()
+    lines = path.read_text("utf-8").splitlines()
+    return Records(decode(line, f"{path}:{i}") for i, line in enumerate(lines, 1))
+
+
+def publish(records: Records, path: Path) -> int:
+    """Merge good records into committed evidence; a machine's newer result replaces its older one."""
+    merged = {(r.run.host, r.case.key): r for r in [*read_published(path), *records]}
+    lines = [encode(merged[key]) for key in sorted(merged)]
+    write_atomically(path, "".join(line + "\n" for line in lines))
+    return len(records)

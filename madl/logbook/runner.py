@@ -1,0 +1,196 @@
+"""From a plan to records: what there is to do, in which order, done once, resumed for free."""
+
+import functools
+import logging
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from madl.errors import MadlError
+from madl.logbook import executors
+from madl.logbook.experiment import Case, Params, Project
+from madl.logbook.profiles import PROFILES, Profile
+from madl.logbook.results import Record, Records, Run, Store
+from madl.machine import device as machine
+from madl.machine.memory import keep_freed_pages
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """The plan of a run: what `Experiment.params` sees (see `experiment.Plan`)."""
+
+    project: Project
+    store: Store
+    profile: Profile
+    workload: Params
+
+    def cases(self, name: str) -> list[Case]:
+        return self.project.load(name).cases(name, self)
+
+    def records(self, name: str) -> Records:
+        return self.store.select(self.cases(name))
+
+    def is_complete(self, name: str) -> bool:
+        return self.is_ready(name) and len(self.records(name)) == len(self.cases(name))
+
+    def is_ready(self, name: str) -> bool:
+        """Whether all that the experiment needs is complete, so that its cases are known."""
+        return all(self.is_complete(needed) for needed in self.project.load(name).needs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run, never what: nothing here can change a result's key."""
+
+    device: str = "cpu"
+    jobs: int = 1
+    force: bool = False
+    shard: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One finished case and how much is left."""
+
+    done: int
+    total: int
+    record: Record
+    left_s: float
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`i/n`: the i-th of n shares of the cases, 1-based.
+
+    Raises:
+        MadlError: not of that form, or i outside 1 … n.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise MadlError(f"--shard is i/n with 1 <= i <= n, for example 2/3; got {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def profile_named(name: str) -> Profile:
+    """Raises: MadlError: there is no such profile."""
+    if name not in PROFILES:
+        raise MadlError(f"unknown profile {name!r}; known: {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def with_needs(project: Project, names: Sequence[str]) -> list[str]:
+    """The experiments and all they need, in order; all of them when none is named."""
+    wanted = {name for name in names if project.load(name)}
+    for name in reversed(project.names()):
+        if name in wanted:
+            wanted.update(project.load(name).needs)
+    return [name for name in project.names() if not names or name in wanted]
+
+
+def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
+    """Cases of this shard without a good record: failed ones are tried again."""
+    index, count = options.shard
+    mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
+    if options.force:
+        return mine
+    return [case for case in mine if (r := plan.store.get(case)) is None or r.status != "ok"]
+
+
+def run(plan: StoredPlan, names: Sequence[str], options: Options) -> Iterator[Progress]:
+    """Execute what is left of these experiments; every record is stored before it is yielded.
+
+    Raises:
+        MadlError: before anything is executed, if a stored record cannot be read.
+    """
+    names = with_needs(plan.project, names)
+    for name in names:
+        if plan.is_ready(name):
+            todo(plan, name, options)  # reads every record: a bad one stops us here
+    for name in names:
+        if not plan.is_ready(name):
+            log.warning("%s waits: what it needs is not complete", name)
+            continue
+        yield from _run_one(plan, name, options)
+
+
+def _run_one(plan: StoredPlan, name: str, options: Options) -> Iterator[Progress]:
+    cases = todo(plan, name, options)
+    if not cases:
+        return
+    jobs = 1 if plan.project.load(name).timed else min(options.jobs, len(plan.cases(name)))
+    # Threads follow from the plan, not from what is left: a resumed run sums in the same order.
+    threads = max(machine.num_cores() // jobs, 1)
+    log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
+    job = functools.partial(
+        execute, plan.project.root, plan.store.root, options.device, jobs
+    )
+    if jobs == 1:
+        start_process(threads)
+        records = executors.inline(cases, job)
+    else:
+        start = functools.partial(start_process, threads, log.getEffectiveLevel())
+        records = executors.processes(cases, job, jobs=jobs, start=start)
+    started = time.perf_counter()
+    for done, record in enumerate(records, 1):
+        plan.store.put(record)
+        left_s = (time.perf_counter() - started) / done * (len(cases) - done)
+        yield Progress(done=done, total=len(cases), record=record, left_s=left_s)
+
+
+def start_process(threads: int, log_level: int | None = None) -> None:
+    """Prepare a process that executes cases; a fresh one gets a log of its own."""
+    if log_level is not None:
+        logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
+    keep_freed_pages()
+    try:
+        import torch
+    except ImportError as error:
+        raise MadlError(
+            "this Python has no torch; run `make logbook`, or "
+            "`pip install -r requirements.txt`, and use that environment"
+        ) from error
+    torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    device: str
+    store: Store
+
+    def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
+        return self.store.artifact(name, build)
+
+
+def execute(
+    root: Path, store_root: Path, device: str, jobs: int, case: Case
+) -> Record:
+    """Run one case. The one place that catches everything: a failure is a result like any other."""
+    experiment = Project(root).load(case.experiment)
+    known = machine.provenance(root, case.experiment, device)
+    meter = machine.ContentionMeter.start()
+    started = time.perf_counter()
+    seed = case.params.get("seed")
+    machine.seed_everything(seed if isinstance(seed, int) else 0)
+    values: Mapping[str, object] = {}
+    error: str | None = None
+    try:
+        values = experiment.run(case.params, _Context(device, Store(store_root)))
+    except Exception as problem:  # noqa: BLE001
+        error = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        if isinstance(problem, MadlError):
+            error = str(problem)
+        else:
+            log.debug("%s", traceback.format_exc())
+    return Record(
+        case=case,
+        status="failed" if error else "ok",
+        values=values,
+        seconds=round(time.perf_counter() - started, 3),
+        run=Run(**known, contention=meter.share(jobs=jobs)),
+        error=error,
+    )

@@ -1,0 +1,276 @@
+"""The only source of verdicts: paired tests, intervals, and what it would take to decide.
+
+Two kinds of comparison, and they are not the same claim:
+
+* **Two models** (one seed): the examples are random. McNemar's exact test on the examples that
+  exactly one of the two gets right.
+* **Two methods** (several seeds): seeds and examples are both random. A mixed model for fully
+  crossed data, with Hillis' degrees of freedom: the analysis of readers × cases in radiology.
+
+Sources: Tango 1998, Statistics in Medicine 17:891 (interval); McNemar 1947; Obuchowski & Rockette
+1995 and Hillis 2007, Statistics in Medicine 26:596 (two random factors); Connor 1987, Biometrics
+43:207 (sample size).
+Units: accuracies and effects are fractions, so 0.01 is a point; every interval is 95 %.
+"""
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import binom, binomtest, norm, t
+
+from madl.logbook.experiment import Verdict
+
+ALPHA = 0.05
+POWER = 0.80
+Z = float(norm.ppf(1 - ALPHA / 2))
+Z_POWER = float(norm.ppf(POWER))
+
+
+class Interval(NamedTuple):
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What decided a claim: B's accuracy minus A's, or a ratio, with its interval."""
+
+    effect: float
+    interval: Interval
+    n: int  # examples, or samples for a ratio
+    seeds: int
+    test: str
+    p: float | None
+    needed: str = ""  # what would decide, when this does not
+    unit: str = "points"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Which examples one evaluated model got right.
+
+    Shapes: correct (n,) of bool. `examples` is the fingerprint of the evaluated split: outcomes
+    on different examples cannot be paired.
+    """
+
+    correct: NDArray[np.bool_] = field(repr=False)
+    examples: str
+
+    @property
+    def n(self) -> int:
+        return len(self.correct)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.correct.mean())
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson's score interval."""
+        low, high = binomtest(int(self.correct.sum()), self.n).proportion_ci(method="wilson")
+        return Interval(float(low), float(high))
+
+    def to_json(self) -> dict[str, Any]:
+        bits = base64.b64encode(np.packbits(self.correct).tobytes()).decode()
+        return {"n": self.n, "bits": bits, "examples": self.examples}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Outcomes":
+        packed = np.frombuffer(base64.b64decode(data["bits"]), dtype=np.uint8)
+        correct = np.unpackbits(packed, count=data["n"]).astype(bool)
+        return cls(correct, data["examples"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """B against A, ready to be asked for a verdict."""
+
+    evidence: Evidence
+    decided: bool  # the test rejects "no difference" at ALPHA
+
+    @property
+    def improves(self) -> Verdict:
+        """Verdict on "B is more accurate than A"."""
+        if not self.decided:
+            return "undecided"
+        return "supported" if self.evidence.effect > 0 else "refuted"
+
+    def within(self, margin: float) -> Verdict:
+        """Verdict on "B and A differ by less than `margin`"."""
+        low, high = self.evidence.interval
+        if -margin < low and high < margin:
+            return "supported"
+        return "refuted" if low >= margin or high <= -margin else "undecided"
+
+
+def compare(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison:
+    """B minus A, one entry a seed, the same seeds and examples on both sides.
+
+    Raises:
+        ValueError: other examples, or another number of seeds, on the two sides.
+    """
+    if len(a) != len(b) or not a:
+        raise ValueError(f"need the same seeds on both sides, got {len(a)} and {len(b)}")
+    if len({o.examples for o in (*a, *b)}) > 1:
+        raise ValueError("outcomes on different examples cannot be paired")
+    return _compare_models(a[0], b[0]) if len(a) == 1 else _compare_methods(a, b)
+
+
+def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
+    only_a = int((a.correct & ~b.correct).sum())
+    only_b = int((b.correct & ~a.correct).sum())
+    p = mcnemar(only_a, only_b)
+    interval = paired_interval(only_a, only_b, a.n)
+    decided = p <= ALPHA and not interval.low <= 0 <= interval.high
+    effect = (only_b - only_a) / a.n
+    evidence = Evidence(
+        effect=effect,
+        interval=interval,
+        n=a.n,
+        seeds=1,
+        test="McNemar, exact",
+        p=p,
+        needed="" if decided else _examples_needed(effect, (only_a + only_b) / a.n),
+    )
+    return Comparison(evidence=evidence, decided=decided)
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Two-sided exact p-value of the discordant counts."""
+    if only_a + only_b == 0:
+        return 1.0
+    return float(binomtest(only_b, only_a + only_b, 0.5).pvalue)
+
+
+def paired_interval(only_a: int, only_b: int, n: int) -> Interval:
+    """Tango's score interval for the difference of two paired proportions, B minus A."""
+
+    def score(delta: float) -> float:
+        """Standardized distance of the observed difference from `delta`."""
+        x = 2 * n
+        y = -only_b - only_a + (2 * n - only_b + only_a) * delta
+        z = -only_a * delta * (1 - delta)
+        q = (math.sqrt(max(y * y - 4 * x * z, 0.0)) - y) / (2 * x)  # only-A rate under delta
+        variance = n * (2 * q + delta * (1 - delta))
+        distance = only_b - only_a - n * delta
+        return distance / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, distance)
+
+    effect = (only_b - only_a) / n
+    edge = 1 - 1e-9
+    low = brentq(lambda d: min(score(d), 1e9) - Z, -edge, effect) if effect > -edge else -1.0
+    high = brentq(lambda d: max(score(d), -1e9) + Z, effect, edge) if effect < edge else 1.0
+    return Interval(float(low), float(high))
+
+
+def _examples_needed(effect: float, discordant: float) -> str:
+    """How many examples would decide a difference of this size (Connor 1987), in words."""
+    if abs(effect) < 1e-4:
+        return "the two agree too closely for any affordable test set to tell them apart"
+    spread = math.sqrt(max(discordant - effect**2, 0.0))
+    examples = ((Z * math.sqrt(discordant) + Z_POWER * spread) / effect) ** 2
+    return f"about {_round_up(examples)} test examples would decide a difference of this size"
+
+
+def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison:
+    difference = np.stack([y.correct for y in b]).astype(float) - np.stack(
+        [x.correct for x in a]
+    ).astype(float)  # (seeds, examples)
+    seeds, n = difference.shape
+    effect = float(difference.mean())
+    by_seed, by_example = difference.mean(1), difference.mean(0)
+    seed_ms = n * float(by_seed.var(ddof=1))
+    example_ms = seeds * float(by_example.var(ddof=1))
+    rest = difference - by_seed[:, None] - by_example[None, :] + effect
+    rest_ms = float((rest**2).sum()) / ((seeds - 1) * (n - 1))
+    variance_ms = seed_ms + max(example_ms - rest_ms, 0.0)
+    if variance_ms == 0.0:
+        half, p = 0.0, 1.0
+    else:
+        freedom = variance_ms**2 / (seed_ms**2 / (seeds - 1)) if seed_ms > 0 else math.inf
+        error = math.sqrt(variance_ms / (seeds * n))
+        half = float(t.ppf(1 - ALPHA / 2, freedom)) * error
+        p = 2 * float(t.sf(abs(effect) / error, freedom))
+    decided = p <= ALPHA and variance_ms > 0
+    evidence = Evidence(
+        effect=effect,
+        interval=Interval(effect - half, effect + half),
+        n=n,
+        seeds=seeds,
+        test="seeds × examples, both random",
+        p=p,
+        needed="" if decided else _seeds_needed(effect, by_seed, variance_ms - seed_ms, n),
+    )
+    return Comparison(evidence=evidence, decided=decided)
+
+
+def _seeds_needed(effect: float, by_seed: NDArray[np.float64], example_ms: float, n: int) -> str:
+    """Seeds that would decide this effect, if the examples allow it at all."""
+    target = (abs(effect) / (Z + Z_POWER)) ** 2
+    room = target - example_ms / (len(by_seed) * n)
+    if room <= 0 or abs(effect) < 1e-4:
+        return "no number of seeds would decide on this test set; a larger one is needed"
+    seeds = max(float(by_seed.var(ddof=1)) / room, len(by_seed) + 1)
+    return f"about {_round_up(seeds)} seeds would decide a difference of this size"
+
+
+def _round_up(value: float) -> str:
+    """Two significant digits, upward: a requirement is no place for false precision."""
+    if value > 1e7:
+        return "more than 10,000,000"
+    unit = 10 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
+    return f"{math.ceil(value / unit) * unit:,}"
+
+
+def power(effect: float, discordant: float, n: int) -> float:
+    """Chance that McNemar's exact test decides a true difference of this size, on n examples."""
+    total = 0.0
+    for m in range(int(binom.ppf(1e-6, n, discordant)), int(binom.isf(1e-6, n, discordant)) + 1):
+        reject = int(binom.ppf(ALPHA / 2, m, 0.5))
+        while reject >= 0 and 2 * binom.cdf(reject, m, 0.5) > ALPHA:
+            reject -= 1
+        towards_b = (discordant + effect) / (2 * discordant)
+        tails = binom.cdf(reject, m, towards_b) + binom.sf(m - reject - 1, m, towards_b)
+        total += float(binom.pmf(m, n, discordant)) * float(tails)
+    return total
+
+
+def ratio_interval(
+    baseline_s: Sequence[float], candidate_s: Sequence[float], *, resamples: int = 4000
+) -> Interval:
+    """Bootstrap interval of median(baseline) / median(candidate): a speed-up when above 1.
+
+    The samples are interleaved, so pairs are resampled together and drift cancels.
+    """
+    a, b = np.asarray(baseline_s), np.asarray(candidate_s)
+    if len(a) != len(b):
+        raise ValueError(f"interleaved samples come in pairs, got {len(a)} and {len(b)}")
+    picks = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
+    ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
+    low, high = np.quantile(ratios, [ALPHA / 2, 1 - ALPHA / 2])
+    return Interval(float(low), float(high))
+
+
+def ratio(baseline_s: Sequence[float], candidate_s: Sequence[float]) -> Comparison:
+    """The speed-up of candidate over baseline; `effect` is the ratio of medians minus one."""
+    interval = ratio_interval(baseline_s, candidate_s)
+    effect = float(np.median(baseline_s) / np.median(candidate_s)) - 1
+    decided = not interval.low <= 1 <= interval.high
+    evidence = Evidence(
+        effect=effect,
+        interval=Interval(interval.low - 1, interval.high - 1),
+        n=len(baseline_s),
+        seeds=1,
+        test="bootstrap of the ratio of medians",
+        p=None,
+        needed="" if decided else "more interleaved samples on a quiet machine would decide",
+        unit="%",
+    )
+    return Comparison(evidence=evidence, decided=decided)

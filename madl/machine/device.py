@@ -1,0 +1,169 @@
+"""What this machine is: the device to compute on, the seed, and where a result comes from.
+
+Imports torch only where a device or a seed is asked for, so that provenance works without it.
+Units: `contention` is the share (0…1) of the machine's cores that other processes used.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from madl.errors import MadlError
+
+
+def resolve(request: str) -> tuple[str, str]:
+    """The device to use and why.
+
+    Raises:
+        MadlError: a device this machine does not have.
+    """
+    if request == "cpu":
+        return "cpu", "asked for"
+    import torch
+
+    available = torch.cuda.is_available()
+    if request == "auto":
+        return ("cuda", "a CUDA GPU is there") if available else ("cpu", "no CUDA GPU here")
+    if request == "cuda" and available:
+        return "cuda", "asked for"
+    why = "no CUDA GPU is visible to torch here" if request == "cuda" else "unknown device"
+    raise MadlError(f"cannot use device {request!r}: {why}; use --device cpu or auto")
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, NumPy's and torch's generators."""
+    import random
+
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@functools.cache
+def cpu_name() -> str:
+    """The processor as it names itself."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def memory_gb() -> int:
+    """Installed memory in gigabytes (2^30 bytes), rounded."""
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+
+
+def host_label() -> str:
+    """A name for the machine that tells what it is, not whose: `$MADL_HOST` overrides it."""
+    return os.environ.get("MADL_HOST") or f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def code_digest(root: Path, experiment: str) -> str:
+    """Digest of the sources that can change a result: the experiment and all below the logbook."""
+    sources = [root / "experiments" / f"{experiment}.py"]
+    for folder in ("madl", "kernels"):
+        sources += sorted(p for p in (root / folder).rglob("*") if p.suffix in _SOURCE_SUFFIXES)
+    digest = hashlib.sha256()
+    for path in sources:
+        if path.is_file() and root / "madl" / "logbook" not in path.parents:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+_SOURCE_SUFFIXES = {".py", ".h", ".cpp", ".cu", ".v"}
+
+
+def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
+    """The fields of `results.Run` that are known before a case runs."""
+    torch: Any = sys.modules.get("torch")
+    cuda = torch.version.cuda if torch else None
+    on_gpu = torch is not None and device == "cuda"
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _git(root, "rev-parse", "--short=12", "HEAD"),
+        "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
+        "code": code_digest(root, experiment),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "host": host_label(),
+        "device": torch.cuda.get_device_name() if on_gpu else device,
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads() if torch else num_cores(),
+        "python": platform.python_version(),
+        "torch": torch.__version__ if torch else _version("torch"),
+        "cuda": cuda,
+    }
+
+
+@dataclass
+class ContentionMeter:
+    """How much of the machine other processes use between start and `share()`.
+
+    Source: Linux `/proc/stat`; None where there is none. `jobs` is how many of our own workers
+    share the machine, which are no contention.
+    """
+
+    started: float = 0.0
+    busy: float | None = None
+    own: float = 0.0
+
+    @classmethod
+    def start(cls) -> "ContentionMeter":
+        return cls(started=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
+
+    def share(self, *, jobs: int = 1) -> float | None:
+        """Other processes' share of the cores since the start, 0…1."""
+        now = _busy_seconds()
+        elapsed = time.perf_counter() - self.started
+        if self.busy is None or now is None or elapsed <= 0:
+            return None
+        own = (time.process_time() - self.own) * jobs  # workers of one run are alike
+        cores = os.cpu_count() or 1
+        return round(min(max((now - self.busy - own) / (elapsed * cores), 0.0), 1.0), 3)
+
+
+def _busy_seconds() -> float | None:
+    """Seconds all cores together have spent on anything but idling and waiting for disks."""
+    try:
+        fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    except (OSError, ValueError):
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
