@@ -43,7 +43,9 @@ def _inside_range(x: Tensor, number_format: NumberFormat) -> Tensor:
     return (x >= low) & (x <= high)
 
 
-def fake_quantize(x: Tensor, number_format: NumberFormat, *, mask_saturated: bool = False) -> Tensor:
+def fake_quantize(
+    x: Tensor, number_format: NumberFormat, *, mask_saturated: bool = False
+) -> Tensor:
     """Values of the format in `x`'s shape and dtype, with a straight-through gradient.
 
     `mask_saturated` zeroes the gradient of values beyond the range. By default it passes, so that

@@ -1,17 +1,29 @@
 """What a number format is: a value with a name, a cost in bits, and one pure function.
 
 Invariants: `quantize` returns the nearest representable value, ties to the even code; beyond the
-range it saturates to the largest finite value; ±0 becomes +0; NaN stays NaN; a representable value
-is returned as it is.
+range it saturates to the largest finite value; ±0 becomes +0; NaN stays NaN; ±inf saturates unless
+the format has infinities. A representable value is returned as it is, unless the format says that
+its scale is computed from the data and rounded.
+Not handled: float64, which float32 arithmetic would round twice.
 """
 
+import math
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
+
+from madl.formats.grid import Grid, SharedScale, round_to_grid
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class NumberFormat(ABC):
-    """A set of representable values and the rule that maps a tensor onto it."""
+    """A set of representable values and the rule that maps a tensor onto it.
+
+    A format whose values lie on a `Grid` needs no more than `grid` (and `shared` where a block
+    shares a scale); any other overrides `quantize_reference`.
+    """
 
     @property
     @abstractmethod
@@ -21,16 +33,58 @@ class NumberFormat(ABC):
     @property
     @abstractmethod
     def bits(self) -> float:
-        """Bits per value, a shared scale counted in."""
+        """Bits per value, a block's shared scale counted in.
+
+        A scale per row or tensor is not counted: its share depends on the length of the row.
+        """
 
     @property
     @abstractmethod
     def range(self) -> tuple[float, float] | None:
         """Smallest and largest finite value; None where the scale comes from the data."""
 
-    @abstractmethod
+    @property
+    def grid(self) -> Grid | None:
+        """The values as plain numbers, None where they are no grid."""
+        return None
+
+    @property
+    def shared(self) -> SharedScale | None:
+        """The rule for the scale that a block shares, None where there is none."""
+        return None
+
+    def values(self) -> Tensor | None:
+        """Every finite value, ascending; None where they depend on the data or are above 2^16."""
+        return None
+
+    @property
+    def exact_in_bf16(self) -> bool:
+        """Whether bfloat16 holds every value, as a normal number (its products flush others)."""
+        values = self.values()
+        if values is None:
+            return False  # more values than bfloat16 has, or a scale that is any float32
+        normal = (values == 0) | (values.abs() >= math.ldexp(1.0, -126))
+        return bool((normal & (values == values.bfloat16())).all())
+
     def quantize(self, x: Tensor) -> Tensor:
         """Nearest representable values.
 
         Shapes: any shape in, the same shape and dtype out; blocks lie on the last dimension.
+
+        Raises:
+            ValueError: a dtype that is not float32, bfloat16 or float16.
         """
+        if x.dtype not in _DTYPES:
+            raise ValueError(
+                f"{self.name}: quantizes float32, bfloat16 and float16, got {x.dtype}; cast first"
+            )
+        with torch.no_grad():
+            return self.quantize_reference(x.float()).to(x.dtype)
+
+    def quantize_reference(self, x: Tensor) -> Tensor:
+        """The definition in plain torch, float32 to float32."""
+        assert self.grid is not None, f"{self.name} has no grid: it must say how to quantize"
+        if x.numel() == 0:
+            return x.clone()
+        flat = x.reshape(1) if x.dim() == 0 else x.contiguous()
+        return round_to_grid(flat, self.grid, self.shared).view(x.shape)

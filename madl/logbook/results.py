@@ -68,9 +68,7 @@ class Records(tuple[Record, ...]):
 
     def where(self, **params: Scalar) -> "Records":
         """Those whose parameters have these values."""
-        return Records(
-            r for r in self if all(r.case.params.get(k) == v for k, v in params.items())
-        )
+        return Records(r for r in self if all(r.case.params.get(k) == v for k, v in params.items()))
 
     def one(self, **params: Scalar) -> Record:
         """The only one of them.

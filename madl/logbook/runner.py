@@ -126,9 +126,7 @@ def _run_one(plan: StoredPlan, name: str, options: Options) -> Iterator[Progress
     # Threads follow from the plan, not from what is left: a resumed run sums in the same order.
     threads = max(machine.num_cores() // jobs, 1)
     log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
-    job = functools.partial(
-        execute, plan.project.root, plan.store.root, options.device, jobs
-    )
+    job = functools.partial(execute, plan.project.root, plan.store.root, options.device, jobs)
     if jobs == 1:
         start_process(threads)
         records = executors.inline(cases, job)
@@ -166,9 +164,7 @@ class _Context:
         return self.store.artifact(name, build)
 
 
-def execute(
-    root: Path, store_root: Path, device: str, jobs: int, case: Case
-) -> Record:
+def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
     experiment = Project(root).load(case.experiment)
     known = machine.provenance(root, case.experiment, device)
