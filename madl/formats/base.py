@@ -78,13 +78,13 @@ class NumberFormat(ABC):
             raise ValueError(
                 f"{self.name}: quantizes float32, bfloat16 and float16, got {x.dtype}; cast first"
             )
-        with torch.no_grad():
-            return self.quantize_reference(x.float()).to(x.dtype)
-
-    def quantize_reference(self, x: Tensor) -> Tensor:
-        """The definition in plain torch, float32 to float32."""
-        assert self.grid is not None, f"{self.name} has no grid: it must say how to quantize"
         if x.numel() == 0:
             return x.clone()
-        flat = x.reshape(1) if x.dim() == 0 else x.contiguous()
-        return round_to_grid(flat, self.grid, self.shared).view(x.shape)
+        with torch.no_grad():
+            flat = x.float().contiguous().reshape(x.shape or (1,))
+            return self.quantize_reference(flat).view(x.shape).to(x.dtype)
+
+    def quantize_reference(self, x: Tensor) -> Tensor:
+        """The definition in plain torch: contiguous float32 of one dimension or more, not empty."""
+        assert self.grid is not None, f"{self.name} has no grid: it must say how to quantize"
+        return round_to_grid(x, self.grid, self.shared)

@@ -1,0 +1,204 @@
+"""Block formats against a block-by-block search, and MX bit for bit against torchao."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from reference import quantize_rows, same
+
+from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt
+
+
+def samples(columns: int = 75, *, spread: float = 6.0) -> torch.Tensor:
+    """Rows of very different size, with exact zeros, powers of two and ties among them."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, columns, generator=generator)
+    x *= torch.exp2(spread * torch.randn(40, 1, generator=generator)).round(decimals=0) + 0.01
+    x[:, ::7] = torch.exp2(torch.randint(-6, 6, x[:, ::7].shape, generator=generator).float())
+    x[:, ::11] = (x[:, ::11] * 4).round() / 4 + 0.125
+    x[0] = 0.0
+    x[1, :20] = -0.0
+    return x
+
+
+def integers(mantissa_width: int) -> np.ndarray:
+    return np.arange(2**mantissa_width) / 2.0 ** (mantissa_width - 1)
+
+
+def floats(exponent_width: int, mantissa_width: int, *, bias: int, drop: int = 0) -> np.ndarray:
+    codes = [
+        (m + 2**mantissa_width * (e > 0)) * 2.0 ** (max(e, 1) - bias - mantissa_width)
+        for e in range(2**exponent_width)
+        for m in range(2**mantissa_width)
+    ]
+    return np.array(codes[: len(codes) - drop])
+
+
+@pytest.mark.parametrize("block", [1, 3, 16, 32, 75, 100])
+@pytest.mark.parametrize(("mantissa_width", "exponent_width"), [(1, 8), (3, 8), (7, 8), (3, 3)])
+def test_block_float_goes_to_the_nearest_mantissa(mantissa_width, exponent_width, block):
+    number_format = BlockFloat(
+        mantissa_width=mantissa_width, exponent_width=exponent_width, block=block
+    )
+    half = 2 ** (exponent_width - 1)
+    x = samples()
+    expected = quantize_rows(
+        x, integers(mantissa_width), block=block, scale_exponents=(1 - half, min(half, 127))
+    )
+    assert same(number_format.quantize(x), expected)
+
+
+@pytest.mark.parametrize("block", [1, 16, 32, 75])
+@pytest.mark.parametrize(
+    ("width", "exponent_width", "bias_width"),
+    [(4, 2, 8), (8, 4, 8), (8, 3, 4), (6, 5, 8), (4, 3, 8)],
+)
+def test_block_minifloat_goes_to_the_nearest_under_its_bias(
+    width, exponent_width, bias_width, block
+):
+    number_format = BlockMinifloat(
+        width=width, exponent_width=exponent_width, bias_width=bias_width, block=block
+    )
+    half = 2 ** (bias_width - 1)
+    magnitudes = floats(exponent_width, width - 1 - exponent_width, bias=0)
+    high = min(half, 128 - 2**exponent_width)
+    x = samples()
+    expected = quantize_rows(x, magnitudes, block=block, scale_exponents=(1 - half, high))
+    assert same(number_format.quantize(x), expected)
+
+
+@pytest.mark.parametrize("block", [1, 16, 32, 75])
+@pytest.mark.parametrize(("width", "bias_width"), [(2, 8), (4, 8), (6, 5), (8, 8)])
+def test_block_log_goes_to_the_nearest_power_under_its_bias(width, bias_width, block):
+    number_format = BlockLog(width=width, bias_width=bias_width, block=block)
+    half = 2 ** (bias_width - 1)
+    magnitudes = np.array([0.0, *(2.0**field for field in range(1, 2 ** (width - 1)))])
+    high = min(half, 128 - 2 ** (width - 1))
+    x = samples()
+    expected = quantize_rows(
+        x, magnitudes, block=block, scale_exponents=(1 - half, high), nearest_power=True
+    )
+    assert same(number_format.quantize(x), expected)
+
+
+@pytest.mark.parametrize("block", [1, 16, 32, 75])
+@pytest.mark.parametrize("width", [2, 4, 8, 12])
+def test_mxint_goes_to_the_nearest_integer(width, block):
+    expected = quantize_rows(
+        samples(), integers(width - 1), block=block, scale_exponents=(-127, 127)
+    )
+    assert same(MXInt(width=width, block=block).quantize(samples()), expected)
+
+
+MX_ELEMENTS = [(4, 3, 7, 1), (5, 2, 15, 4), (3, 2, 3, 0), (2, 3, 1, 0), (2, 1, 1, 0)]
+
+
+@pytest.mark.parametrize("block", [16, 32, 75])
+@pytest.mark.parametrize(("exponent_width", "mantissa_width", "bias", "drop"), MX_ELEMENTS)
+def test_mxfp_goes_to_the_nearest_element(exponent_width, mantissa_width, bias, drop, block):
+    number_format = MXFloat(
+        exponent_width=exponent_width, mantissa_width=mantissa_width, block=block
+    )
+    magnitudes = floats(exponent_width, mantissa_width, bias=bias, drop=drop)
+    expected = quantize_rows(samples(), magnitudes, block=block, scale_exponents=(-127, 127))
+    assert same(number_format.quantize(samples()), expected)
+
+
+@pytest.mark.parametrize(("exponent_width", "mantissa_width", "bias", "drop"), MX_ELEMENTS)
+def test_mxfp_equals_torchao_bit_for_bit(exponent_width, mantissa_width, bias, drop):
+    mx = pytest.importorskip(
+        "torchao.prototype.mx_formats.mx_tensor", reason="torchao is not installed"
+    )
+    element = {
+        (4, 3): torch.float8_e4m3fn,
+        (5, 2): torch.float8_e5m2,
+        (3, 2): "fp6_e3m2",
+        (2, 3): "fp6_e2m3",
+        (2, 1): torch.float4_e2m1fn_x2,
+    }[exponent_width, mantissa_width]
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(512, 96, generator=generator)
+    x *= torch.exp2(torch.randint(-90, 90, (512, 1), generator=generator).float())
+    x[0, 5] = math.nan
+    scale, data = mx.to_mx(x, element, 32)
+    theirs = mx.to_dtype(data, scale, element, 32, torch.float32)
+    ours = MXFloat(exponent_width=exponent_width, mantissa_width=mantissa_width).quantize(x)
+    assert same(ours, theirs + 0.0)
+
+
+ALL = [
+    BlockFloat(mantissa_width=7),
+    BlockMinifloat(width=8, exponent_width=4),
+    BlockLog(width=8),
+    BlockLog(width=4),
+    MXInt(),
+    MXFloat(exponent_width=4, mantissa_width=3),
+    MXFloat(exponent_width=5, mantissa_width=2),
+]
+
+
+@pytest.mark.parametrize("number_format", ALL, ids=lambda f: f.name)
+def test_a_nan_takes_its_block_and_no_other(number_format):
+    x = torch.ones(2, 70)
+    x[0, 5] = math.nan
+    q = number_format.quantize(x)
+    assert q[0, : number_format.block].isnan().all()
+    assert q.isnan().sum() == number_format.block
+
+
+@pytest.mark.parametrize("number_format", ALL, ids=lambda f: f.name)
+def test_infinity_saturates_to_a_finite_value_that_is_kept(number_format):
+    x = torch.full((1, 40), 3e38)
+    x[0, 3], x[0, 4] = math.inf, -math.inf
+    q = number_format.quantize(x)
+    assert q.isfinite().all()
+    assert q[0, 3] == -q[0, 4] == q.max() >= 2.0**127
+    assert same(number_format.quantize(q), q)
+
+
+@pytest.mark.parametrize("number_format", ALL, ids=lambda f: f.name)
+@pytest.mark.parametrize("exponent", [-149, -140, -130, -127, -126, -120, 100, 120, 126])
+def test_the_ends_of_float32_stay_finite_idempotent_and_near(number_format, exponent):
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(8, 64, generator=generator).clamp(-1.9, 1.9) * 2.0**exponent
+    q = number_format.quantize(x)
+    assert q.isfinite().all()
+    assert same(number_format.quantize(q), q)
+    assert ((q - x).abs() <= x.abs().amax() / 2 + 2.0**-126).all()
+
+
+def test_a_bit_of_a_negative_bias_is_worth_having():
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(5)) * 0.05
+    q = BlockMinifloat(width=8, exponent_width=4).quantize(x)
+    assert (q == 0).float().mean() < 0.001  # the course's library: 0.988
+    assert ((q - x).abs() <= x.abs() / 16 + 1e-5).all()
+
+
+def test_what_the_course_library_gets_wrong_is_right_here():
+    assert BlockFloat(mantissa_width=7).quantize(torch.tensor([1.0])).item() == 1.0
+    assert MXInt().quantize(torch.tensor([-1.999, 1.0])).tolist() == [-127 / 64, 1.0]
+
+
+def test_bits_count_the_shared_scale():
+    assert MXInt(width=8).bits == 8.25
+    assert MXFloat(exponent_width=2, mantissa_width=1).bits == 4.25
+    assert BlockFloat(mantissa_width=3, exponent_width=8, block=16).bits == 4.5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BlockFloat(mantissa_width=0), "mantissa_width is 1 … 16, got 0"),
+        (lambda: BlockFloat(mantissa_width=3, exponent_width=9), "1 … 8 bits, got 9"),
+        (lambda: BlockFloat(mantissa_width=3, block=0), "at least 1 value, got 0"),
+        (lambda: BlockMinifloat(width=8, exponent_width=7), "exponent_width is 1 … 6, got 7"),
+        (lambda: BlockMinifloat(width=2, exponent_width=4), "width is 5 … 25 bits"),
+        (lambda: BlockLog(width=9), "width is 2 … 8 bits, got 9"),
+        (lambda: MXInt(width=1), "width is 2 … 16 bits, got 1"),
+        (lambda: MXFloat(exponent_width=4, mantissa_width=2), "unknown element e4m2; known: e4m3"),
+    ],
+)
+def test_a_bad_parameter_is_refused_with_what_is_allowed(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,202 @@
+"""What every format must do, checked on all presets: a new format is covered by being one.
+
+`python tests/test_formats.py` writes the golden errors anew.
+"""
+
+import functools
+import json
+import math
+from pathlib import Path
+
+import hypothesis.extra.numpy as arrays
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from reference import same
+
+from madl.formats import presets
+from madl.formats.base import NumberFormat
+
+GOLDEN = Path(__file__).parent / "data" / "format_errors.json"
+PRESETS = presets()
+per_preset = pytest.mark.parametrize("number_format", PRESETS.values(), ids=PRESETS.keys())
+MATRICES = arrays.arrays(
+    np.float32,
+    arrays.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=40),
+    elements=st.floats(width=32, allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.5]),
+)
+
+
+def fixed_noise() -> torch.Tensor:
+    """Numbers that no generator or maths library can change: a Weyl sequence, cubed."""
+    steps = np.arange(48 * 100, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
+    centred = steps.astype(np.float64) / 2**31 - 1
+    return torch.from_numpy((4 * centred**3).astype(np.float32)).view(48, 100)
+
+
+@functools.cache
+def values_of(number_format: NumberFormat) -> torch.Tensor | None:
+    return number_format.values()
+
+
+def rms_error(number_format: NumberFormat) -> float:
+    x = fixed_noise()
+    return (number_format.quantize(x).double() - x.double()).square().mean().sqrt().item()
+
+
+@per_preset
+def test_golden_error(number_format):
+    golden = json.loads(GOLDEN.read_text())
+    assert rms_error(number_format) == pytest.approx(golden[number_format.name], rel=1e-6)
+
+
+def test_golden_errors_name_presets_only():
+    assert list(json.loads(GOLDEN.read_text())) == list(PRESETS)
+
+
+@per_preset
+@settings(deadline=None, max_examples=40)
+@given(matrix=MATRICES)
+def test_any_matrix_keeps_shape_dtype_and_comes_out_finite_and_without_minus_zero(
+    number_format, matrix
+):
+    x = torch.from_numpy(matrix)
+    q = number_format.quantize(x)
+    assert (q.shape, q.dtype) == (x.shape, x.dtype)
+    has_inf = number_format.grid is not None and number_format.grid.keep_inf
+    assert (q.isfinite() | (x.isinf() & has_inf)).all()
+    assert not (q.signbit() & (q == 0)).any()
+
+
+@per_preset
+@settings(deadline=None, max_examples=40)
+@given(matrix=MATRICES)
+def test_a_grid_is_idempotent_and_a_list_of_values_is_kept_to(number_format, matrix):
+    q = number_format.quantize(torch.from_numpy(matrix))
+    if number_format.grid is not None:
+        assert same(number_format.quantize(q), q)
+    if number_format.range is not None:
+        assert same(number_format.quantize(q), q)
+    if (values := values_of(number_format)) is not None:
+        assert torch.isin(q[q.isfinite()], values).all()
+
+
+@per_preset
+@settings(deadline=None, max_examples=25)
+@given(matrix=MATRICES, row=st.integers(0, 39))
+def test_a_row_never_depends_on_another(number_format, matrix, row):
+    if number_format.name == "scaled(8,tensor)":
+        pytest.skip("one scale for the whole tensor is its definition")
+    x = torch.from_numpy(matrix)
+    row %= len(x)
+    together, alone = number_format.quantize(x)[row], number_format.quantize(x[row])
+    if number_format.grid is not None:
+        assert same(together, alone)
+    else:  # a mean is summed in another order
+        torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-30)
+
+
+@per_preset
+@settings(deadline=None, max_examples=25)
+@given(matrix=MATRICES)
+def test_elements_keep_their_order(number_format, matrix):
+    if number_format.range is None:
+        pytest.skip("under a scale from the data, order holds only within a block")
+    x = torch.from_numpy(matrix).flatten().sort().values
+    q = number_format.quantize(x)
+    assert (q[1:] >= q[:-1]).all()
+
+
+@per_preset
+def test_strides_do_not_matter(number_format):
+    x = fixed_noise()
+    for view in (x.t(), x[:, ::3], x[::2], x.view(4, 12, 100).transpose(0, 1), x[:, 5:77]):
+        assert same(number_format.quantize(view), number_format.quantize(view.contiguous()))
+
+
+@per_preset
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5), (2, 0, 4)])
+def test_nothing_in_nothing_out(number_format, shape):
+    assert number_format.quantize(torch.empty(shape)).shape == shape
+
+
+@per_preset
+def test_a_single_number_without_dimensions_is_a_row_of_one(number_format):
+    x = torch.tensor(0.7)
+    assert same(number_format.quantize(x), number_format.quantize(x.view(1)).view(()))
+
+
+@per_preset
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_quantized_in_float32_and_cast_back(number_format, dtype):
+    x = fixed_noise().to(dtype)
+    q = number_format.quantize(x)
+    assert q.dtype == dtype
+    assert same(q, number_format.quantize(x.float()).to(dtype))
+
+
+@per_preset
+def test_nan_stays_nan(number_format):
+    x = fixed_noise()
+    x[3, 7] = math.nan
+    q = number_format.quantize(x)
+    assert q[3, 7].isnan()
+    if number_format.name != "scaled(8,tensor)":
+        assert not q[[0, 1, 2, 4]].isnan().any()
+
+
+@per_preset
+def test_the_input_is_left_as_it_was(number_format):
+    x = fixed_noise()
+    number_format.quantize(x)
+    assert same(x, fixed_noise())
+
+
+@per_preset
+def test_float64_is_refused(number_format):
+    with pytest.raises(ValueError, match=r"got torch\.float64; cast first"):
+        number_format.quantize(torch.zeros(3, dtype=torch.float64))
+
+
+@per_preset
+def test_exact_in_bf16_means_that_bf16_holds_the_result(number_format):
+    q = number_format.quantize(fixed_noise())
+    if number_format.exact_in_bf16:
+        assert same(q.bfloat16().float(), q)
+    else:
+        assert not same(q.bfloat16().float(), q) or number_format.name == "minifloat(16,8,ieee)"
+
+
+@per_preset
+def test_beyond_the_range_lies_its_end(number_format):
+    if number_format.range is None:
+        pytest.skip("the scale follows the data: nothing is beyond")
+    low, high = number_format.range
+    limit = torch.finfo(torch.float32).max
+    q = number_format.quantize(torch.tensor([low * 2, high * 2]).clamp(-limit, limit))
+    assert q.tolist() == [low, high]
+
+
+@pytest.mark.cuda
+@per_preset
+def test_cuda_equals_the_cpu(number_format):
+    x = fixed_noise()
+    on_gpu = number_format.quantize(x.cuda()).cpu()
+    if number_format.grid is not None:
+        assert same(on_gpu, number_format.quantize(x))
+    else:
+        torch.testing.assert_close(on_gpu, number_format.quantize(x), rtol=1e-5, atol=1e-6)
+
+
+def test_names_are_unique_and_every_family_is_there():
+    families = {type(number_format).__module__ for number_format in PRESETS.values()}
+    assert families == {
+        f"madl.formats.{m}" for m in ("binary", "blocked", "fixed", "log", "minifloat")
+    }
+
+
+if __name__ == "__main__":
+    errors = {name: rms_error(number_format) for name, number_format in PRESETS.items()}
+    GOLDEN.write_text(json.dumps(errors, indent=1) + "\n")

@@ -1,0 +1,156 @@
+"""Minifloats bit for bit against ml_dtypes, and against the list of their codes."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from reference import probes, quantize, same
+
+from madl.formats.minifloat import DenormalMinifloat, Minifloat
+
+ML_DTYPES = {
+    "float4_e2m1fn": Minifloat(width=4, exponent_width=2),
+    "float6_e2m3fn": Minifloat(width=6, exponent_width=2),
+    "float6_e3m2fn": Minifloat(width=6, exponent_width=3),
+    "float8_e3m4": Minifloat(width=8, exponent_width=3, specials="ieee"),
+    "float8_e4m3": Minifloat(width=8, exponent_width=4, specials="ieee"),
+    "float8_e4m3fn": Minifloat(width=8, exponent_width=4, specials="nan"),
+    "float8_e4m3fnuz": Minifloat(width=8, exponent_width=4, bias=8),
+    "float8_e4m3b11fnuz": Minifloat(width=8, exponent_width=4, bias=11),
+    "float8_e5m2": Minifloat(width=8, exponent_width=5, specials="ieee"),
+    "float8_e5m2fnuz": Minifloat(width=8, exponent_width=5, bias=16),
+    "bfloat16": Minifloat(width=16, exponent_width=8, specials="ieee"),
+}
+"""All but float8_e8m0fnu, which has no zero and no sign: it is a scale, not a value."""
+
+SHAPES = [
+    *((width, e) for width in range(2, 10) for e in range(1, width)),
+    *((12, 5), (16, 5), (16, 6), (16, 8)),
+]
+
+
+def test_no_small_float_of_ml_dtypes_is_left_out():
+    names = {name for name in dir(ml_dtypes) if name.startswith(("float4", "float6", "float8"))}
+    assert names - set(ML_DTYPES) == {"float8_e8m0fnu"}
+
+
+@pytest.mark.parametrize("name", ML_DTYPES)
+def test_values_are_those_of_ml_dtypes(name):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    bits = {"float4": 4, "float6": 6}.get(name[:6], 8 * dtype.itemsize)
+    codes = np.arange(2**bits, dtype=np.uint8 if dtype.itemsize == 1 else np.uint16)
+    decoded = codes.view(dtype).astype(np.float32)
+    expected = np.unique(decoded[np.isfinite(decoded)] + 0.0)
+    values = ML_DTYPES[name].values()
+    assert values is not None
+    assert np.array_equal(values.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ML_DTYPES)
+def test_rounding_is_that_of_ml_dtypes_inside_the_range(name):
+    number_format = ML_DTYPES[name]
+    values = number_format.values()
+    assert values is not None
+    noise = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * values[-1].sqrt()
+    x = torch.cat([probes(values), noise])
+    x = x[x.abs() <= number_format.range[1]]  # beyond it ours saturates, some of theirs overflow
+    expected = x.numpy().astype(getattr(ml_dtypes, name)).astype(np.float32)
+    assert same(number_format.quantize(x), torch.from_numpy(expected) + 0.0)
+
+
+def magnitudes_of(width: int, exponent_width: int, *, bias: int, specials: str) -> np.ndarray:
+    mantissa_width = width - 1 - exponent_width
+    found = []
+    for field in range(2**exponent_width):
+        for mantissa in range(2**mantissa_width):
+            if specials == "ieee" and field == 2**exponent_width - 1:
+                continue
+            fraction = mantissa / 2**mantissa_width
+            significand = 1 + fraction if field > 0 else fraction
+            found.append(significand * 2.0 ** (max(field, 1) - bias))
+    return np.array(found[:-1] if specials == "nan" else found)
+
+
+@pytest.mark.parametrize("specials", ["none", "nan", "ieee"])
+@pytest.mark.parametrize(("width", "exponent_width"), SHAPES)
+def test_every_code_midpoint_and_neighbour_goes_to_the_nearest_code(
+    width, exponent_width, specials
+):
+    top_field = 2**exponent_width - 1 - (specials == "ieee" or (specials, width) == ("nan", 9))
+    if exponent_width == 8 and top_field - 127 > 127:
+        with pytest.raises(ValueError, match="leave float32's"):
+            Minifloat(width=width, exponent_width=exponent_width, specials=specials)
+        return
+    bias = 2 ** (exponent_width - 1) - 1
+    magnitudes = magnitudes_of(width, exponent_width, bias=bias, specials=specials)
+    if len(magnitudes) < 2:
+        with pytest.raises(ValueError, match="only nonzero code"):
+            Minifloat(width=width, exponent_width=exponent_width, specials=specials)
+        return
+    number_format = Minifloat(width=width, exponent_width=exponent_width, specials=specials)
+    values = number_format.values()
+    assert values is not None
+    x = probes(values)
+    expected = quantize(x, magnitudes)
+    if specials == "ieee":
+        expected = torch.where(x.isinf(), x, expected)
+    assert same(number_format.quantize(x), expected)
+
+
+@pytest.mark.parametrize("bias", [-20, -1, 0, 1, 7, 40])
+def test_a_bias_moves_the_values_and_nothing_else(bias):
+    centred = Minifloat(width=8, exponent_width=4)
+    moved = Minifloat(width=8, exponent_width=4, bias=bias)
+    factor = 2.0 ** (7 - bias)
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 8
+    assert same(moved.quantize(x * factor), centred.quantize(x) * factor)
+
+
+@pytest.mark.parametrize(
+    ("width", "exponent_width"), [(3, 1), (4, 1), (4, 2), (6, 3), (8, 4), (8, 2), (12, 5), (16, 7)]
+)
+def test_denormal_goes_to_the_nearest_of_its_codes(width, exponent_width):
+    number_format = DenormalMinifloat(width=width, exponent_width=exponent_width)
+    mantissa_width, bias = width - 1 - exponent_width, 2 ** (exponent_width - 1) - 1
+    magnitudes = {
+        mantissa / 2**mantissa_width * 2.0 ** (field - bias)
+        for field in range(2**exponent_width)
+        for mantissa in range(2**mantissa_width)
+    }
+    values = number_format.values()
+    assert values is not None
+    assert values[values >= 0].tolist() == sorted(magnitudes)
+    x = probes(values)
+    assert same(number_format.quantize(x), quantize(x, np.array(sorted(magnitudes))))
+
+
+def test_what_the_course_library_gets_wrong_is_right_here():
+    assert Minifloat(width=8, exponent_width=4).quantize(torch.tensor(1.97)).item() == 2.0
+    assert DenormalMinifloat(width=8, exponent_width=4).quantize(torch.tensor(1.0)).item() == 1.0
+    tiny = torch.tensor([1e-9, -1e-9])
+    assert Minifloat(width=8, exponent_width=4).quantize(tiny).tolist() == [0.0, 0.0]
+
+
+def test_infinity_stays_only_where_the_format_has_one():
+    x = torch.tensor([math.inf, -math.inf, 1e30])
+    ieee = Minifloat(width=8, exponent_width=5, specials="ieee")
+    assert ieee.quantize(x).tolist() == [math.inf, -math.inf, 57344.0]
+    assert Minifloat(width=8, exponent_width=5).quantize(x).tolist() == [114688, -114688, 114688]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Minifloat(width=8, exponent_width=0), "exponent_width is 1 … 8 bits, got 0"),
+        (lambda: Minifloat(width=4, exponent_width=4), "width is 5 … 25 bits .* got 4"),
+        (lambda: Minifloat(width=8, exponent_width=4, bias=200), "leave float32's -126 … 127"),
+        (lambda: Minifloat(width=8, exponent_width=4, specials="inf"), "got 'inf'"),
+        (lambda: DenormalMinifloat(width=5, exponent_width=4), "needs a mantissa, got width 5"),
+        (lambda: DenormalMinifloat(width=8, exponent_width=4, bias=126), "leave float32's"),
+    ],
+)
+def test_a_bad_parameter_is_refused_with_what_is_allowed(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
