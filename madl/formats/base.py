@@ -7,13 +7,15 @@ its scale is computed from the data and rounded.
 Not handled: float64, which float32 arithmetic would round twice.
 """
 
+import functools
 import math
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
-from madl.formats.grid import Grid, SharedScale, round_to_grid
+from kernels import ops
+from madl.formats.grid import Grid, SharedScale, grid_fields, round_to_grid, shared_fields
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -21,8 +23,10 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 class NumberFormat(ABC):
     """A set of representable values and the rule that maps a tensor onto it.
 
-    A format whose values lie on a `Grid` needs no more than `grid` (and `shared` where a block
-    shares a scale); any other overrides `quantize_reference`.
+    `quantize` goes through C++ where there is some (`kernels.ops.route()` says), and is otherwise
+    `quantize_reference`, the definition; both give the same bits. A format whose values lie on a
+    `Grid` needs no more than `grid` (and `shared` where a block shares a scale); any other
+    overrides `quantize_reference`.
     """
 
     @property
@@ -70,6 +74,7 @@ class NumberFormat(ABC):
         """Nearest representable values.
 
         Shapes: any shape in, the same shape and dtype out; blocks lie on the last dimension.
+        The result is contiguous and carries no gradient.
 
         Raises:
             ValueError: a dtype that is not float32, bfloat16 or float16.
@@ -80,11 +85,31 @@ class NumberFormat(ABC):
             )
         if x.numel() == 0:
             return x.clone()
-        with torch.no_grad():
-            flat = x.float().contiguous().reshape(x.shape or (1,))
-            return self.quantize_reference(flat).view(x.shape).to(x.dtype)
+        flat = x.detach().float().contiguous()
+        if x.dim() == 0:
+            return self._round(flat.view(1)).view(()).to(x.dtype)
+        return self._round(flat).to(x.dtype)
+
+    def _round(self, x: Tensor) -> Tensor:
+        if x.device.type == "cpu" and ops.is_fast():
+            fields = _operator_fields(self)
+            if fields is not None:
+                return torch.ops.madl.round_to_grid(x, *fields)
+        return self.quantize_reference(x)
 
     def quantize_reference(self, x: Tensor) -> Tensor:
         """The definition in plain torch: contiguous float32 of one dimension or more, not empty."""
         assert self.grid is not None, f"{self.name} has no grid: it must say how to quantize"
         return round_to_grid(x, self.grid, self.shared)
+
+
+@functools.lru_cache(maxsize=256)
+def _computed_fields(number_format: NumberFormat) -> tuple[int | float | bool, ...] | None:
+    grid = number_format.grid
+    return None if grid is None else (*grid_fields(grid), *shared_fields(number_format.shared))
+
+
+@ops.constant_in_traces
+def _operator_fields(number_format: NumberFormat) -> tuple[int | float | bool, ...] | None:
+    """The operator's arguments, None where the values are no grid."""
+    return _computed_fields(number_format)

@@ -89,6 +89,21 @@ def shared_scale(
     )
 
 
+def grid_fields(grid: Grid) -> tuple[int | float | bool, ...]:
+    """The arguments of the operator `madl::round_to_grid` that a grid gives, in its order."""
+    return (
+        *(int(grid.spacing), grid.mantissa_bits, grid.min_exponent, grid.low, grid.high),
+        *(grid.keep_inf, grid.is_wide),
+    )
+
+
+def shared_fields(shared: SharedScale | None) -> tuple[int | bool, ...]:
+    """The arguments that a shared scale gives; a block of zero stands for none."""
+    if shared is None:
+        return 0, 0, 0, 0, False
+    return shared.block, shared.top, shared.low, shared.high, shared.nearest_power
+
+
 def round_to_grid(x: Tensor, grid: Grid, shared: SharedScale | None = None) -> Tensor:
     """The nearest values of the grid, under a shared scale if there is one."""
     if shared is None:

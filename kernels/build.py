@@ -1,0 +1,139 @@
+"""Build C++ sources at first use with the compiler that is there, and say what was chosen and why.
+
+A library is kept in the cache under a key of its sources, flags and compiler, and put there by one
+rename, so that a killed or a second build harms nothing.
+
+Environment: `MADL_KERNELS` forces a path: auto (default), avx512, avx2, portable, or torch, which
+is no C++ at all. `CXX` names the compiler. `MADL_CACHE` or `XDG_CACHE_HOME` say where the cache is.
+Not handled: Windows' compiler, whose flags differ; torch computes there.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+log = logging.getLogger(__name__)
+
+_SOURCES = Path(__file__).parent
+_FLAGS = (
+    *("-std=c++17", "-O3", "-fPIC", "-shared", "-Wall"),
+    # exact, and yet vectorised: nothing here looks at errno or at floating-point exceptions
+    *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+)
+_ISA_FLAGS = {
+    "avx512": (
+        *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
+        "-mprefer-vector-width=512",
+    ),
+    "avx2": ("-mavx2",),
+    "portable": (),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Which path computes, and why; `library` is None where torch does."""
+
+    path: str
+    reason: str
+    library: ctypes.CDLL | None
+
+
+def cache_dir() -> Path:
+    """`$MADL_CACHE`, else the XDG cache folder: the same as `madl.assets` uses."""
+    if own := os.environ.get("MADL_CACHE"):
+        return Path(own) / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "madl" / "kernels"
+
+
+def cpu_isa() -> str:
+    """The best instruction set of `_ISA_FLAGS` for this CPU, as torch sees it."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "portable")
+
+
+@functools.cache
+def load(source: str) -> Route:
+    """The library of one source file, built if the cache does not have it.
+
+    A machine without a compiler gets the torch path; that is logged once.
+
+    Raises:
+        ValueError: `MADL_KERNELS` names no path, or one that this CPU cannot run.
+    """
+    forced = os.environ.get("MADL_KERNELS") or "auto"
+    _check_forced(forced)
+    if forced == "torch":
+        return Route(path="torch", reason="MADL_KERNELS=torch", library=None)
+    isa = cpu_isa() if forced == "auto" else forced
+    why = f"the best that this CPU has ({platform.machine()})"
+    if forced != "auto":
+        why = f"MADL_KERNELS={forced}"
+    try:
+        library, compiler = _build_and_load(source, isa)
+    except (OSError, RuntimeError) as error:
+        log.warning("no fast path for %s, torch computes instead: %s", source, error)
+        return Route(path="torch", reason=str(error), library=None)
+    return Route(path=isa, reason=f"{why}, built by {compiler}", library=library)
+
+
+def _check_forced(forced: str) -> None:
+    known = ["auto", *_ISA_FLAGS, "torch"]
+    if forced not in known:
+        raise ValueError(f"MADL_KERNELS={forced}: unknown path; known: {', '.join(known)}")
+    usable = {"avx512": ["avx512", "avx2"], "avx2": ["avx2"]}.get(cpu_isa(), [])
+    if forced in ("avx512", "avx2") and forced not in usable:
+        raise ValueError(f"MADL_KERNELS={forced}: this CPU cannot run it; use auto or portable")
+
+
+def _build_and_load(source: str, isa: str) -> tuple[ctypes.CDLL, str]:
+    problems: list[str] = []
+    for compiler in _compilers():
+        for threads in (("-fopenmp",), ()):  # a compiler without OpenMP still gives one fast thread
+            flags = (*_FLAGS, *_ISA_FLAGS[isa], *threads)
+            try:
+                return ctypes.CDLL(str(_build(compiler, _SOURCES / source, flags))), compiler
+            except (OSError, RuntimeError) as error:
+                problems.append(f"{compiler}: {error}")
+    raise RuntimeError("; ".join(problems) or "no C++ compiler (g++ or clang++) on the PATH")
+
+
+def _compilers() -> Iterator[str]:
+    own = os.environ.get("CXX")
+    for name in [own] if own else ["g++", "clang++", "c++"]:
+        if path := shutil.which(name):
+            yield path
+
+
+def _build(compiler: str, source: Path, flags: Sequence[str]) -> Path:
+    """The path of the library in the cache, compiled if it is not there."""
+    version = _run([compiler, "--version"])
+    text = "\0".join([version, *flags, source.read_text()])
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    library = cache_dir() / f"{source.stem}-{key}.so"
+    if not library.is_file():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent, prefix=".building-") as work:
+            built = Path(work) / library.name
+            _run([compiler, *flags, str(source), "-o", str(built)])
+            os.replace(built, library)
+    return library
+
+
+def _run(command: Sequence[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()
+        raise RuntimeError(last[-1] if last else f"exit status {done.returncode}")
+    return done.stdout

@@ -1,0 +1,248 @@
+"""The C++ against the plain torch definition, bit for bit, on every path this CPU can take."""
+
+import ctypes
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+import torch
+from reference import probes, same
+
+from kernels import build, ops
+from madl.formats import presets
+from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt
+from madl.formats.fixed import FixedPoint
+from madl.formats.grid import grid_fields, shared_fields
+from madl.formats.log import Logarithmic
+from madl.formats.minifloat import DenormalMinifloat, Minifloat
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler here"
+)
+GRIDS = {name: f for name, f in presets().items() if f.grid is not None}
+UNUSUAL = [
+    *(FixedPoint(width=w, frac_width=w // 2) for w in (1, 22, 23, 24, 25, 28, 32)),
+    FixedPoint(width=8, frac_width=64),
+    FixedPoint(width=8, frac_width=-64),
+    Minifloat(width=3, exponent_width=2),
+    Minifloat(width=5, exponent_width=4, specials="ieee"),
+    Minifloat(width=19, exponent_width=8, specials="ieee"),
+    Minifloat(width=24, exponent_width=3),
+    Minifloat(width=8, exponent_width=4, bias=40),
+    DenormalMinifloat(width=16, exponent_width=7),
+    Logarithmic(width=8, bias=1),
+    *(BlockFloat(mantissa_width=5, exponent_width=4, block=b) for b in (1, 7, 64, 1000)),
+    *(BlockMinifloat(width=8, exponent_width=6, block=b) for b in (5, 16, 32)),
+    *(BlockLog(width=8, bias_width=3, block=b) for b in (5, 16, 32)),
+    MXInt(width=16, block=16),
+    MXFloat(exponent_width=5, mantissa_width=2, block=48),
+]
+every_format = pytest.mark.parametrize(
+    "number_format", [*GRIDS.values(), *UNUSUAL], ids=lambda f: f.name
+)
+
+
+def usable_paths() -> list[str]:
+    best = build.cpu_isa()
+    return {"avx512": ["avx512", "avx2", "portable"], "avx2": ["avx2", "portable"]}.get(
+        best, ["portable"]
+    )
+
+
+@pytest.fixture(params=usable_paths())
+def forced(request, monkeypatch):
+    monkeypatch.setenv("MADL_KERNELS", request.param)
+    build.load.cache_clear()
+    yield request.param
+    build.load.cache_clear()
+
+
+def awkward(columns: int) -> torch.Tensor:
+    """Rows from the smallest subnormals to the largest floats, with every special among them."""
+    generator = torch.Generator().manual_seed(columns)
+    x = torch.randn(64, columns, generator=generator)
+    x *= torch.exp2(torch.arange(-32, 32)[:, None].float() * 4)
+    x[:, ::5] = torch.exp2(torch.randint(-9, 9, x[:, ::5].shape, generator=generator).float()) * 1.5
+    x[::3, 1::9] = 0.0
+    x[::3, 2::9] = -0.0
+    x[3, 3], x[5, 4], x[7, 5], x[9, 6] = float("nan"), float("inf"), -float("inf"), -float("nan")
+    x[11] = torch.finfo(torch.float32).max
+    x[12] = 0.0
+    return x
+
+
+@needs_compiler
+@every_format
+def test_cpp_equals_torch_bit_for_bit(forced, number_format):
+    assert ops.route().path == forced
+    for columns in (7, 32, 100, 1056):
+        x = awkward(columns)
+        assert same(number_format.quantize(x), number_format.quantize_reference(x))
+
+
+@needs_compiler
+@pytest.mark.parametrize("number_format", GRIDS.values(), ids=GRIDS.keys())
+def test_cpp_equals_torch_at_every_value_midpoint_and_neighbour(forced, number_format):
+    element = getattr(number_format, "element", number_format)
+    x = probes(element.values())
+    assert same(number_format.quantize(x), number_format.quantize_reference(x))
+
+
+@pytest.mark.slow
+@needs_compiler
+@every_format
+def test_cpp_equals_torch_on_all_float32_with_random_low_bits(number_format):
+    generator = torch.Generator().manual_seed(0)
+    for high in range(-(2**15), 2**15, 2**12):
+        bits = torch.arange(high, high + 2**12, dtype=torch.int32)[:, None] << 16
+        bits = bits | torch.randint(0, 2**16, (2**12, 256), generator=generator, dtype=torch.int32)
+        x = bits.view(torch.float32)
+        assert same(number_format.quantize(x), number_format.quantize_reference(x))
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_share_the_work_without_changing_it(threads):
+    x = torch.randn(301, 1000)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        for number_format in (FixedPoint(width=8, frac_width=4), BlockFloat(mantissa_width=3)):
+            assert same(number_format.quantize(x), number_format.quantize_reference(x))
+    finally:
+        torch.set_num_threads(before)
+
+
+def fields(number_format):
+    return (*grid_fields(number_format.grid), *shared_fields(number_format.shared))
+
+
+@needs_compiler
+@pytest.mark.parametrize("number_format", [Minifloat(width=8, exponent_width=4), MXInt()])
+@pytest.mark.parametrize("shape", [(3, 40), (2, 3, 5), (0, 4), ()])
+def test_operator_passes_torchs_own_check(number_format, shape):
+    arguments = (torch.randn(shape), *fields(number_format))
+    torch.library.opcheck(
+        torch.ops.madl.round_to_grid.default,
+        arguments,
+        test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
+    )
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "name", ["fixed(8,4)", "minifloat(8,4,nan)", "mxint8", "block-log(4,8,block=16)"]
+)
+def test_a_compiled_and_an_exported_model_go_through_the_operator(name):
+    number_format = presets()[name]
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return number_format.quantize(x) * 2
+
+    x = torch.randn(4, 40)
+    expected = number_format.quantize(x) * 2
+    compiled = torch.compile(Doubled(), fullgraph=True, backend="aot_eager")
+    assert same(compiled(x), expected)
+    exported = torch.export.export(Doubled(), (x,))
+    assert any(node.target is torch.ops.madl.round_to_grid.default for node in exported.graph.nodes)
+    assert same(exported.module()(x), expected)
+
+
+def test_operator_refuses_another_dtype():
+    if not ops.is_fast():
+        pytest.skip("no C++ here: the operator refuses everything")
+    with pytest.raises(ValueError, match=r"takes float32, got torch\.float16"):
+        torch.ops.madl.round_to_grid(torch.zeros(3).half(), *fields(MXInt()))
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A cache of its own, and no memory of what was loaded."""
+    monkeypatch.setenv("MADL_CACHE", str(tmp_path))
+    monkeypatch.delenv("MADL_KERNELS", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    build.load.cache_clear()
+    yield tmp_path
+    build.load.cache_clear()
+
+
+def test_without_a_compiler_torch_computes_and_that_is_said_once(fresh, monkeypatch, caplog):
+    monkeypatch.setenv("PATH", str(fresh))
+    x = awkward(32)
+    number_format = MXInt()
+    with caplog.at_level(logging.WARNING):
+        first, second = number_format.quantize(x), number_format.quantize(x)
+    assert same(first, number_format.quantize_reference(x))
+    assert same(first, second)
+    assert ops.route().path == "torch"
+    assert [r.message for r in caplog.records if "no C++ compiler" in r.message] == [
+        "no fast path for round_to_grid.cpp, torch computes instead: "
+        "no C++ compiler (g++ or clang++) on the PATH"
+    ]
+    with pytest.raises(RuntimeError, match="needs its C"):
+        torch.ops.madl.round_to_grid(x, *fields(number_format))
+
+
+def test_a_compiler_that_fails_leaves_torch_and_no_file(fresh, monkeypatch):
+    broken = fresh / "broken"
+    broken.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'error: no such luck' >&2; exit 1\n"
+    )
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(broken))
+    route = ops.route()
+    assert route.path == "torch"
+    assert "no such luck" in route.reason
+    assert not list(fresh.glob("**/*.so"))
+
+
+@needs_compiler
+def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
+    assert ops.route().path == build.cpu_isa()
+    (library,) = fresh.glob("kernels/*.so")
+    built = library.stat().st_mtime_ns
+    build.load.cache_clear()
+    assert ops.route().library is not None
+    assert library.stat().st_mtime_ns == built
+    assert [p.name for p in (fresh / "kernels").iterdir()] == [library.name]
+
+
+@needs_compiler
+def test_two_processes_may_build_at_once(fresh):
+    code = "from kernels import ops; assert ops.is_fast(), ops.route()"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ)) for _ in range(2)
+    ]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+
+
+def test_a_forced_path_is_taken_or_refused(fresh, monkeypatch):
+    monkeypatch.setenv("MADL_KERNELS", "torch")
+    assert ops.route() == build.Route(path="torch", reason="MADL_KERNELS=torch", library=None)
+    build.load.cache_clear()
+    monkeypatch.setenv("MADL_KERNELS", "fast")
+    with pytest.raises(ValueError, match="MADL_KERNELS=fast: unknown path; known: auto, avx512"):
+        ops.route()
+    monkeypatch.setattr(build, "cpu_isa", lambda: "portable")
+    monkeypatch.setenv("MADL_KERNELS", "avx512")
+    with pytest.raises(ValueError, match="this CPU cannot run it; use auto or portable"):
+        ops.route()
+
+
+def test_the_struct_has_the_fields_of_the_cpp():
+    text = (build._SOURCES / ops.SOURCE).read_text()
+    body = text[text.index("struct Grid {") : text.index("};", text.index("struct Grid {"))]
+    names = [
+        name.strip()
+        for line in body.splitlines()[1:]
+        for name in line.strip().rstrip(";").partition(" ")[2].split(",")
+        if name.strip()
+    ]
+    assert [name for name, _ in ops._Grid._fields_] == names
+    assert ctypes.sizeof(ops._Grid) == 4 * len(names)
