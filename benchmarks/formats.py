@@ -1,0 +1,194 @@
+"""What quantizing costs, as ratios: to a copy of the same tensor, and to the float32 step it joins.
+
+    python benchmarks/formats.py [tensor] [model] [--budget-s 0.5] [--threads 2]
+
+Each table is one interleaved run (`madl.machine.timing.compare`), correctness checked first. Peers
+beside us: plain torch (our definition; also the path without a compiler), torch.compile of it,
+torch.fake_quantize_*, torch's float8 casts, torchao's MX.
+
+The limit, and what was predicted before the C++ was written. Fake quantization reads 4 bytes and
+writes 4 bytes per value, as a copy does, so 1.0 is the floor wherever memory is the limit. Per
+vector of 16 values a copy issues 2 instructions, fixed point adds 4, a minifloat 7, a block of 32
+about 12 (its maximum, two multiplications by the scale). From memory, where a vector takes some 20
+cycles per core, all of that hides: predicted 1.0-1.1 for every format. From cache, where a copy of
+the vector takes about 4 cycles, it cannot: predicted 1.1, 1.3-1.5 and 2-2.5. A training step
+quantizes three tensors per Linear, 1-2 % of the traffic of the step: predicted 1.02 for any format.
+
+Targets (docs: performance): fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4,
+12, 12); QAT step 1.03; PTQ evaluation 1.03; with bf16 products 0.70 and 0.65.
+Not handled: other devices than the CPU.
+"""
+
+import argparse
+import importlib.metadata
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from kernels import ops
+from madl.compression.quantize import Rule, quantize_
+from madl.formats import presets
+from madl.formats.base import NumberFormat
+from madl.machine import device
+from madl.machine.timing import Measurement, compare
+
+Fns = Mapping[str, Callable[[], object]]
+
+TENSORS = {"864 × 384 (an activation, in cache)": (864, 384), "8192 × 4096 (memory)": (8192, 4096)}
+FORMATS = (
+    "fixed(8,4)",
+    "minifloat(8,4,nan)",
+    "log(8)",
+    "block-float(7,8,block=16)",
+    "mxint8",
+    "mxfp8-e4m3",
+)
+BATCH, LENGTH = 32, 27
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="tensor, model (default: both)")
+    parser.add_argument("--budget-s", type=float, default=0.3, help="seconds per variant")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - {"tensor", "model"}:
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; known: tensor, model")
+    torch.set_num_threads(arguments.threads)
+    print_machine()
+    meter = device.ContentionMeter.start()
+    for part in arguments.parts or ("tensor", "model"):
+        {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
+    print(f"\nshare of the machine that other processes used meanwhile: {meter.share()}")
+
+
+def print_machine() -> None:
+    route = ops.route()
+    versions = {name: _version(name) for name in ("torch", "torchao", "transformers")}
+    print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
+    print(", ".join(f"{name} {version}" for name, version in versions.items()))
+    print(f"path: {route.path} ({route.reason})")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def tensor_tables(budget_s: float) -> None:
+    """Time of a fake quantization ÷ time of `clone`, which allocates its result as we do."""
+    for title, shape in TENSORS.items():
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        measured = compare(tensor_fns(x), budget_s=budget_s)
+        copy_s = measured["copy"].median_s
+        print(f"\n{title}: copy {8 * x.numel() / copy_s / 1e9:.0f} GB/s read and written")
+        for name, measurement in measured.items():
+            print(f"  {name:52s} {measurement.median_s / copy_s:8.2f} × copy")
+
+
+def tensor_fns(x: Tensor) -> dict[str, Callable[[], object]]:
+    fns: dict[str, Callable[[], object]] = {"copy": x.clone}
+    for name in FORMATS:
+        number_format = presets()[name]
+        _check(number_format, x)
+        compiled = torch.compile(number_format.quantize_reference, dynamic=False)
+        compiled(x)
+        fns[name] = lambda f=number_format: f.quantize(x)
+        fns[f"{name}, plain torch (no compiler)"] = lambda f=number_format: f.quantize_reference(x)
+        fns[f"{name}, torch.compile of that"] = lambda f=compiled: f(x)
+    return fns | peers(x)
+
+
+def _check(number_format: NumberFormat, x: Tensor) -> None:
+    ours, definition = number_format.quantize(x), number_format.quantize_reference(x)
+    assert torch.equal(ours, definition), f"{number_format.name}: the fast path is wrong"
+
+
+def peers(x: Tensor) -> dict[str, Callable[[], object]]:
+    e4m3 = torch.float8_e4m3fn
+    found: dict[str, Callable[[], object]] = {
+        "peer of fixed: torch.fake_quantize_per_tensor": lambda: (
+            torch.fake_quantize_per_tensor_affine(x, 0.0625, 0, -128, 127)
+        ),
+        "peer of minifloat: torch float8_e4m3fn and back": lambda: x.to(e4m3).float(),
+    }
+    try:
+        from torchao.prototype.mx_formats.mx_tensor import to_dtype, to_mx
+    except ImportError:
+        return found
+
+    def torchao_mx() -> Tensor:
+        scale, data = to_mx(x, e4m3, 32)
+        return to_dtype(data, scale, e4m3, 32, torch.float32)
+
+    return found | {"peer of mxfp8: torchao to_mx, to_dtype": torchao_mx}
+
+
+def model_tables(budget_s: float) -> None:
+    """A MiniLM-L6-shaped classifier: a training step and an evaluation, ÷ the same in float32."""
+    train = compare({k: train_step(*v) for k, v in variants().items()}, budget_s=budget_s * 5)
+    print_ratios(f"training step, batch {BATCH} × {LENGTH}, AdamW", train)
+    evaluate = compare({k: eval_step(*v) for k, v in variants().items()}, budget_s=budget_s * 3)
+    print_ratios(f"evaluation, batch {BATCH} × {LENGTH}", evaluate)
+
+
+def variants() -> dict[str, tuple[NumberFormat | None, dict[str, str]]]:
+    """Name → format for weight, bias and input, and further parameters of the rule."""
+    found: dict[str, tuple[NumberFormat | None, dict[str, str]]] = {"float32": (None, {})}
+    for name in ("fixed(8,4)", "minifloat(8,4,nan)", "block-float(7,8,block=16)", "mxint8"):
+        found[name] = (presets()[name], {})
+    return found
+
+
+def print_ratios(title: str, measured: Mapping[str, Measurement]) -> None:
+    base_s = measured["float32"].median_s
+    print(f"\n{title}: float32 takes {base_s * 1e3:.0f} ms")
+    for name, measurement in measured.items():
+        print(f"  {name:52s} {measurement.median_s / base_s:8.3f} × float32")
+
+
+def build_model(number_format: NumberFormat | None, rule: Mapping[str, str]) -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(num_hidden_layers=6, hidden_size=384, intermediate_size=1536)
+    model = BertForSequenceClassification(config)
+    if number_format is not None:
+        quantize_(model, [Rule.uniform(number_format, **rule)])
+    return model
+
+
+def batch() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(1000, 20000, (BATCH, LENGTH), generator=generator)
+    labels = torch.randint(0, 2, (BATCH,), generator=generator)
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels}
+
+
+def train_step(number_format: NumberFormat | None, rule: Mapping[str, str]) -> Callable[[], object]:
+    model, inputs = build_model(number_format, rule).train(), batch()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(**inputs).loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def eval_step(number_format: NumberFormat | None, rule: Mapping[str, str]) -> Callable[[], object]:
+    model, inputs = build_model(number_format, rule).eval(), batch()
+
+    @torch.no_grad()
+    def step() -> object:
+        return model(**inputs).logits
+
+    return step
+
+
+if __name__ == "__main__":
+    main()
