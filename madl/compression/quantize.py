@@ -73,10 +73,11 @@ class Rule:
 class QuantizedLinear(nn.Linear):
     """A Linear whose input, weight and bias pass through number formats.
 
-    Invariants: the parameters stay full-precision masters. In evaluation the quantized weight and
-    bias are kept until an in-place update of the master (an optimizer step, `load_state_dict`).
+    Invariants: the parameters stay full-precision masters. Evaluation without gradients keeps the
+    quantized weight and bias until a forward that could train, or an in-place update that PyTorch
+    counts (`load_state_dict`). A fused optimizer's step is one that it does not count.
 
-    Not handled: writing through `weight.data`, which PyTorch does not count as an update.
+    Not handled: writing through `weight.data` between two evaluations.
     """
 
     def __init__(self, linear: nn.Linear, rule: Rule) -> None:
@@ -98,6 +99,7 @@ class QuantizedLinear(nn.Linear):
         if number_format is None:
             return master
         if self.training or torch.is_grad_enabled():
+            self._frozen.pop(part, None)
             return fake_quantize(master, number_format)
         version = (master._version, master.data_ptr())
         if part not in self._frozen or self._frozen[part][0] != version:
