@@ -128,7 +128,8 @@ def fetch(name: str) -> Path:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(asset) from error
         raise MadlError(
-            f"cannot use the cache {cache_dir()} ({error}); set MADL_CACHE to a folder you can write"
+            f"cannot use the cache {cache_dir()} ({error}); "
+            "set MADL_CACHE to a folder you can write"
         ) from error
     return folder
 

@@ -9,6 +9,7 @@ Shapes: x (…, in_features), weight (out_features, in_features), bias (out_feat
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ def _inside_range(x: Tensor, number_format: NumberFormat) -> Tensor:
 def fake_quantize(
     x: Tensor, number_format: NumberFormat, *, mask_saturated: bool = False
 ) -> Tensor:
-    """Values of the format in `x`'s shape and dtype, with a straight-through gradient.
+    """Values of the format, in the shape and dtype of `x`, with a straight-through gradient.
 
     `mask_saturated` zeroes the gradient of values beyond the range. By default it passes, so that
     a weight that has left the range can come back.
@@ -72,10 +73,11 @@ class Rule:
 class QuantizedLinear(nn.Linear):
     """A Linear whose input, weight and bias pass through number formats.
 
-    Invariants: the parameters stay full-precision masters. In evaluation the quantized weight and
-    bias are kept until an in-place update of the master (an optimizer step, `load_state_dict`).
+    Invariants: the parameters stay full-precision masters. Evaluation without gradients keeps the
+    quantized weight and bias until a forward that could train, or an in-place update that PyTorch
+    counts (`load_state_dict`). A fused optimizer's step is one that it does not count.
 
-    Not handled: writing through `weight.data`, which PyTorch does not count as an update.
+    Not handled: writing through `weight.data` between two evaluations.
     """
 
     def __init__(self, linear: nn.Linear, rule: Rule) -> None:
@@ -88,14 +90,16 @@ class QuantizedLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         x = _apply(input, self.rule.input)
-        return F.linear(x, self._quantized("weight"), self._quantized("bias"))
+        weight = self._quantized("weight", self.weight, self.rule.weight)
+        if self.bias is None:  # pyright: ignore[reportUnnecessaryComparison] - nn.Linear allows it
+            return F.linear(x, weight)
+        return F.linear(x, weight, self._quantized("bias", self.bias, self.rule.bias))
 
-    def _quantized(self, part: str) -> Tensor | None:
-        master: Tensor | None = getattr(self, part)
-        number_format: NumberFormat | None = getattr(self.rule, part)
-        if master is None or number_format is None:
+    def _quantized(self, part: str, master: Tensor, number_format: NumberFormat | None) -> Tensor:
+        if number_format is None:
             return master
         if self.training or torch.is_grad_enabled():
+            self._frozen.pop(part, None)
             return fake_quantize(master, number_format)
         version = (master._version, master.data_ptr())
         if part not in self._frozen or self._frozen[part][0] != version:
@@ -110,6 +114,11 @@ class QuantizedLinear(nn.Linear):
 
 def _apply(x: Tensor, number_format: NumberFormat | None) -> Tensor:
     return x if number_format is None else fake_quantize(x, number_format)
+
+
+def linear_layers(model: nn.Module) -> list[nn.Linear]:
+    """Every Linear of the model, quantized or not, in its own order."""
+    return [module for module in model.modules() if isinstance(module, nn.Linear)]
 
 
 def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
@@ -133,3 +142,43 @@ def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
                 f"layers: {', '.join(linears) or 'none'}"
             )
     return taken
+
+
+@torch.no_grad()
+def range_use(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, float]:
+    """What the formats of a quantized model lose, over all its layers: shares 0…1 of the values.
+
+    `*_zeroed`: nonzero values that become zero, because the step is too coarse.
+    `*_saturated`: values beyond the largest representable one.
+
+    Shapes: `batch` is what the model's forward takes; inputs are those of every layer on it.
+    """
+    layers = [layer for layer in linear_layers(model) if isinstance(layer, QuantizedLinear)]
+    counts: Counter[str] = Counter()
+
+    def count_input(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        assert isinstance(layer, QuantizedLinear)
+        _count_losses(counts, "input", arguments[0], layer.rule.input)
+
+    for layer in layers:
+        _count_losses(counts, "weight", layer.weight, layer.rule.weight)
+    hooks = [layer.register_forward_pre_hook(count_input) for layer in layers]
+    model.eval()(**batch)
+    for hook in hooks:
+        hook.remove()
+    return {
+        f"{part}_{loss}": counts[f"{part}_{loss}"] / max(counts[part], 1)
+        for part in ("weight", "input")
+        for loss in ("zeroed", "saturated")
+    }
+
+
+def _count_losses(
+    counts: Counter[str], part: str, x: Tensor, number_format: NumberFormat | None
+) -> None:
+    if number_format is None:
+        return
+    counts[part] += x.numel()
+    counts[f"{part}_zeroed"] += int(((number_format.quantize(x) == 0) & (x != 0)).sum())
+    if number_format.range is not None:
+        counts[f"{part}_saturated"] += int((~_inside_range(x, number_format)).sum())

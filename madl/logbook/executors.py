@@ -1,7 +1,10 @@
 """Where cases are executed: in this process, or in several; both yield records as they finish."""
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -50,4 +53,13 @@ def processes(
 
 def _start_worker(start: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work, and hold its memory, for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)

@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A sentence whose numbers and verdict come from records; `evidence` is what decided."""
+    """A sentence whose numbers come from records and whose verdict comes from `stats` alone."""
 
     text: str
     verdict: Verdict
@@ -115,6 +115,7 @@ class Experiment:
     run: Callable[[Params, Context], Mapping[str, Any]]
     claims: "Mapping[str, Callable[[Records], Claim]]" = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    tables: "Mapping[str, Callable[[Records], Sequence[Row]]]" = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     timed: bool = False  # its cases measure time, so they run alone
     version: int = 1
@@ -184,7 +185,8 @@ class Project:
     def _load(self, stem: str) -> Experiment:
         path = self.experiments / f"{stem}.py"
         spec = importlib.util.spec_from_file_location(f"experiments.{stem}", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)

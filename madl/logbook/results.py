@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from filelock import FileLock
 
 from madl.errors import MadlError
-from madl.logbook.experiment import Case, Params, Scalar
+from madl.logbook.experiment import Case, Scalar
 
 SCHEMA = 1
 
@@ -137,6 +137,28 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+class Source(Protocol):
+    """Something that has records: this machine's store, or published evidence."""
+
+    def get(self, case: Case) -> Record | None: ...
+
+
+def select(source: Source, cases: Iterable[Case]) -> Records:
+    """The good results among these cases, in their order."""
+    found = (source.get(case) for case in cases)
+    return Records(record for record in found if record and record.status == "ok")
+
+
+@dataclass(frozen=True)
+class Published:
+    """Committed evidence of one machine."""
+
+    by_key: Mapping[str, Record]
+
+    def get(self, case: Case) -> Record | None:
+        return self.by_key.get(case.key)
+
+
 @dataclass(frozen=True)
 class Store:
     """The records and artifacts under one `.madl` folder."""
@@ -157,11 +179,6 @@ class Store:
 
     def put(self, record: Record) -> None:
         write_atomically(self._path(record.case), encode(record) + "\n")
-
-    def select(self, cases: Iterable[Case]) -> Records:
-        """The good results among these cases, in their order."""
-        found = (self.get(case) for case in cases)
-        return Records(record for record in found if record and record.status == "ok")
 
     def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
         """The folder that `build` filled, once, under that name; whole or not there at all."""
@@ -188,7 +205,7 @@ def read_published(path: Path) -> Records:
 
 
 def publish(records: Records, path: Path) -> int:
-    """Merge good records into committed evidence; a machine's newer result replaces its older one."""
+    """Merge records into committed evidence; a machine's newer result replaces its older one."""
     merged = {(r.run.host, r.case.key): r for r in [*read_published(path), *records]}
     lines = [encode(merged[key]) for key in sorted(merged)]
     write_atomically(path, "".join(line + "\n" for line in lines))

@@ -7,14 +7,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import executors
 from madl.logbook.experiment import Case, Params, Project
 from madl.logbook.profiles import PROFILES, Profile
-from madl.logbook.results import Record, Records, Run, Store
+from madl.logbook.results import Record, Records, Run, Source, Store, encode, select
 from madl.machine import device as machine
 from madl.machine.memory import keep_freed_pages
 
@@ -26,7 +27,7 @@ class StoredPlan:
     """The plan of a run: what `Experiment.params` sees (see `experiment.Plan`)."""
 
     project: Project
-    store: Store
+    store: Source
     profile: Profile
     workload: Params
 
@@ -34,7 +35,7 @@ class StoredPlan:
         return self.project.load(name).cases(name, self)
 
     def records(self, name: str) -> Records:
-        return self.store.select(self.cases(name))
+        return select(self.store, self.cases(name))
 
     def is_complete(self, name: str) -> bool:
         return self.is_ready(name) and len(self.records(name)) == len(self.cases(name))
@@ -101,7 +102,28 @@ def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
     return [case for case in mine if (r := plan.store.get(case)) is None or r.status != "ok"]
 
 
-def run(plan: StoredPlan, names: Sequence[str], options: Options) -> Iterator[Progress]:
+def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
+    """Counts of an experiment's cases, for `status`."""
+    ready = plan.is_ready(name)
+    records = [store.get(case) for case in plan.cases(name)] if ready else []
+    ok = [r for r in records if r and r.status == "ok"]
+    failed = [r for r in records if r and r.status == "failed"]
+    code = machine.code_digest(plan.project.root, name)
+    return {
+        "name": name,
+        "ready": ready,
+        "cases": len(records),
+        "ok": len(ok),
+        "failed": len(failed),
+        "left": len(records) - len(ok),
+        "changed": sum(record.run.code != code for record in ok),
+        "errors": sorted({record.error or "" for record in failed}),
+    }
+
+
+def run(
+    plan: StoredPlan, store: Store, names: Sequence[str], options: Options
+) -> Iterator[Progress]:
     """Execute what is left of these experiments; every record is stored before it is yielded.
 
     Raises:
@@ -115,10 +137,10 @@ def run(plan: StoredPlan, names: Sequence[str], options: Options) -> Iterator[Pr
         if not plan.is_ready(name):
             log.warning("%s waits: what it needs is not complete", name)
             continue
-        yield from _run_one(plan, name, options)
+        yield from _run_one(plan, store, name, options)
 
 
-def _run_one(plan: StoredPlan, name: str, options: Options) -> Iterator[Progress]:
+def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Iterator[Progress]:
     cases = todo(plan, name, options)
     if not cases:
         return
@@ -126,7 +148,7 @@ def _run_one(plan: StoredPlan, name: str, options: Options) -> Iterator[Progress
     # Threads follow from the plan, not from what is left: a resumed run sums in the same order.
     threads = max(machine.num_cores() // jobs, 1)
     log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
-    job = functools.partial(execute, plan.project.root, plan.store.root, options.device, jobs)
+    job = functools.partial(execute, plan.project.root, store.root, options.device, jobs)
     if jobs == 1:
         start_process(threads)
         records = executors.inline(cases, job)
@@ -135,7 +157,7 @@ def _run_one(plan: StoredPlan, name: str, options: Options) -> Iterator[Progress
         records = executors.processes(cases, job, jobs=jobs, start=start)
     started = time.perf_counter()
     for done, record in enumerate(records, 1):
-        plan.store.put(record)
+        store.put(record)
         left_s = (time.perf_counter() - started) / done * (len(cases) - done)
         yield Progress(done=done, total=len(cases), record=record, left_s=left_s)
 
@@ -176,13 +198,13 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
     error: str | None = None
     try:
         values = experiment.run(case.params, _Context(device, Store(store_root)))
-    except Exception as problem:  # noqa: BLE001
+    except Exception as problem:
         error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         if isinstance(problem, MadlError):
             error = str(problem)
         else:
             log.debug("%s", traceback.format_exc())
-    return Record(
+    record = Record(
         case=case,
         status="failed" if error else "ok",
         values=values,
@@ -190,3 +212,9 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         run=Run(**known, contention=meter.share(jobs=jobs)),
         error=error,
     )
+    try:
+        encode(record)
+    except (TypeError, ValueError) as problem:
+        why = f"its values cannot be stored ({problem})"
+        return replace(record, status="failed", values={}, error=why)
+    return record

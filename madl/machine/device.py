@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -115,7 +116,6 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
     """The fields of `results.Run` that are known before a case runs."""
     torch: Any = sys.modules.get("torch")
     cuda = torch.version.cuda if torch else None
-    on_gpu = torch is not None and device == "cuda"
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git(root, "rev-parse", "--short=12", "HEAD"),
@@ -123,7 +123,7 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
         "code": code_digest(root, experiment),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "host": host_label(),
-        "device": torch.cuda.get_device_name() if on_gpu else device,
+        "device": torch.cuda.get_device_name() if torch and device == "cuda" else device,
         "cpu": cpu_name(),
         "threads": torch.get_num_threads() if torch else num_cores(),
         "python": platform.python_version(),
@@ -167,3 +167,28 @@ def _busy_seconds() -> float | None:
         return None
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def diagnose() -> dict[str, str]:
+    """What is here and what its absence would cost, by name."""
+    findings = {
+        "processor": f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "transformers": _version("transformers"),
+    }
+    for tool, use in _TOOLS.items():
+        where = shutil.which(tool)
+        findings[tool] = where or f"not found: {use}"
+    try:
+        findings["device"] = " (".join(resolve("auto")) + ")"
+    except ImportError:
+        findings["device"] = "torch is not installed: pages render, cases cannot run"
+    return findings
+
+
+_TOOLS = {
+    "g++": "kernels fall back to plain torch",
+    "nvcc": "CUDA kernels fall back to Triton or plain torch",
+    "git": "records carry no commit",
+}

@@ -51,7 +51,7 @@ def compare(
     """Time variants interleaved: at least `min_samples` rounds, more while the budget lasts.
 
     The functions take no argument and their results are dropped: check them before timing them.
-    A call shorter than `min_sample_s` is repeated within a sample, so the clock's own cost vanishes.
+    A call shorter than `min_sample_s` is repeated within a sample: the clock's own cost vanishes.
     """
     synchronize = _synchronizer(device)
     first: dict[str, float] = {}

@@ -16,7 +16,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,12 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    def first(self, num_examples: int) -> "Encoded":
+        """At most that many examples."""
+        return replace(
+            self, token_ids=self.token_ids[:num_examples], labels=self.labels[:num_examples]
+        )
 
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
         """The named examples, padded to their own longest."""

@@ -42,10 +42,7 @@ def load_tokenizer(model: str) -> Any:
     """The tokenizer that belongs to the model."""
     import transformers
 
-    return _or_explain(
-        lambda: transformers.AutoTokenizer.from_pretrained(_source(model)),
-        f"cannot load the tokenizer of {model}",
-    )
+    return _from_pretrained(transformers.AutoTokenizer, _source(model))
 
 
 def _load(source: str) -> nn.Module:
@@ -53,19 +50,16 @@ def _load(source: str) -> nn.Module:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    return _or_explain(
-        lambda: transformers.AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=NUM_LABELS, use_safetensors=True, dtype=torch.float32
-        ),
-        f"cannot load the model {source}",
-    )
+    kind = transformers.AutoModelForSequenceClassification
+    options = {"num_labels": NUM_LABELS, "use_safetensors": True, "dtype": torch.float32}
+    return _from_pretrained(kind, source, **options)
 
 
-def _or_explain(load: Any, what: str) -> Any:
+def _from_pretrained(kind: Any, source: str, **options: Any) -> Any:
     try:
-        return load()
+        return kind.from_pretrained(source, **options)
     except (OSError, ValueError) as error:  # what transformers raises for a source it cannot use
         raise MadlError(
-            f"{what} ({str(error).splitlines()[0]}); "
+            f"cannot load {source} ({str(error).splitlines()[0]}); "
             "check the name and the network, or give a folder with --model"
         ) from error

@@ -1,0 +1,38 @@
+# `make logbook` makes everything from nothing; `make test` runs what continuous integration runs.
+PYTHON ?= python3
+VENV ?= .venv
+PROFILE ?= quick
+BIN := $(VENV)/bin
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: logbook test test-all lint clean
+
+logbook: $(VENV)/.run
+	$(BIN)/python cli.py all --profile $(PROFILE)
+	$(BIN)/mkdocs build --quiet
+	@echo "the logbook is in site/index.html"
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -m "not cuda"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+$(VENV)/.run: requirements.txt requirements-report.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.2"
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) .madl site

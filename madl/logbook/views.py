@@ -1,0 +1,166 @@
+"""What a page is made from: one experiment's records on this machine, and on the others.
+
+A view computes claims and rows from records and nothing else; what is missing is pending. Views of
+committed evidence stand beside this machine's own, or in its place where it has none.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from madl.logbook.experiment import Case, Claim, Experiment, Project, Question, Row
+from madl.logbook.profiles import PROFILES
+from madl.logbook.results import Pending, Published, Record, Records, read_published
+from madl.logbook.runner import StoredPlan
+
+Status = Literal["answered", "partly", "open"]
+NOT_RUN = "not run here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One experiment as one machine has it under one plan."""
+
+    name: str
+    plan: StoredPlan
+    published: bool
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.plan.project.load(self.name)
+
+    @functools.cached_property
+    def cases(self) -> list[Case]:
+        return self.plan.cases(self.name) if self.plan.is_ready(self.name) else []
+
+    @functools.cached_property
+    def own(self) -> Records:
+        return self.plan.records(self.name) if self.cases else Records()
+
+    @functools.cached_property
+    def records(self) -> Records:
+        """What claims and figures see: the experiment's records after those it needs."""
+        upstream = [r for needed in self.experiment.needs for r in self.plan.records(needed)]
+        return Records([*upstream, *self.own])
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.cases) and len(self.own) == len(self.cases)
+
+    @property
+    def progress(self) -> str:
+        if not self.cases:
+            return "waiting for " + ", ".join(self.experiment.needs)
+        return f"{len(self.own)} of {len(self.cases)} cases"
+
+    @functools.cached_property
+    def claims(self) -> dict[str, Claim]:
+        return {name: self._claim(name) for name in self.experiment.claims}
+
+    def _claim(self, name: str) -> Claim:
+        try:
+            return self.experiment.claims[name](self.records)
+        except Pending:
+            what = name.replace("_", " ")
+            return Claim(text=f"Pending ({self.progress}): {what}", verdict="pending")
+
+    @functools.cached_property
+    def rows(self) -> dict[str, Sequence[Row] | None]:
+        """The rows of every figure and table; None where records are missing."""
+        makers = {name: figure.rows for name, figure in self.experiment.figures.items()}
+        return {
+            name: self._rows(make) for name, make in (makers | dict(self.experiment.tables)).items()
+        }
+
+    def _rows(self, make: Any) -> Sequence[Row] | None:
+        try:
+            return make(self.records) or None
+        except (Pending, IndexError):
+            return None
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.machine, self.plan.profile.name
+
+    @property
+    def machine(self) -> str:
+        return self.own[0].run.host if self.own else NOT_RUN
+
+    @property
+    def date(self) -> str:
+        return max((r.run.started for r in self.own), default="")[:10]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What one experiment's page is rendered from: this machine first, the others beside it."""
+
+    name: str
+    view: View
+    others: Sequence[View]
+    questions: Sequence[Question]
+
+    @property
+    def path(self) -> str:
+        """Below `docs/`."""
+        return f"labs/{self.name}.md" if self.questions else f"{self.name}.md"
+
+    @property
+    def status(self) -> Status:
+        """Derived, never ticked: cases, claims and figures are all there, or some, or none."""
+        view = self.view
+        if not view.own or not self.questions:
+            return "open"
+        done = (
+            view.is_complete
+            and all(claim.verdict != "pending" for claim in view.claims.values())
+            and all(rows is not None for rows in view.rows.values())
+            and view.plan.profile.name != "smoke"
+        )
+        return "answered" if done else "partly"
+
+
+def pages(plan: StoredPlan) -> list[Page]:
+    """Every experiment's page under this plan, published evidence merged in."""
+    return [_page(plan, name) for name in plan.project.names()]
+
+
+def _page(plan: StoredPlan, name: str) -> Page:
+    here = View(name=name, plan=plan, published=False)
+    elsewhere = _published_views(plan, name)
+    if not here.own and elsewhere:
+        here, *elsewhere = elsewhere
+    others = [
+        v for v in elsewhere if (v.machine, v.plan.profile) != (here.machine, here.plan.profile)
+    ]
+    asked = [question for question in plan.project.questions if question.stem == name]
+    return Page(name=name, view=here, others=others, questions=asked)
+
+
+def _published_views(plan: StoredPlan, name: str) -> list[View]:
+    """One view a machine: under the profile that its evidence covers best, ours preferred."""
+    sources = _published_machines(plan.project)
+    preference = [plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))]
+    views: list[View] = []
+    for source in sources.values():
+        candidates = [
+            View(
+                name=name,
+                plan=StoredPlan(plan.project, source, profile, plan.workload),
+                published=True,
+            )
+            for profile in preference
+        ]
+        best = max(candidates, key=lambda view: (view.is_complete, len(view.own) > 0))
+        if best.own:
+            views.append(best)
+    return views
+
+
+def _published_machines(project: Project) -> dict[str, Published]:
+    by_host: dict[str, dict[str, Record]] = {}
+    for path in sorted((project.docs / "data").glob("*.jsonl")):
+        for record in read_published(path):
+            by_host.setdefault(record.run.host, {})[record.case.key] = record
+    return {host: Published(by_key) for host, by_key in by_host.items()}

@@ -1,0 +1,172 @@
+"""The fine-tuned classifier that every lab starts from, and the two things done with it.
+
+Its recipe is part of the parameters of every case that uses it, so a case's key says which
+checkpoint it means. The checkpoint itself is an artifact: made once, found by its recipe.
+Imports torch only when a case runs, because plans are made without it.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madl.logbook.experiment import Context, Params, Plan, Scalar
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from madl.training.data import Encoded
+    from madl.training.train import Recipe
+
+log = logging.getLogger(__name__)
+
+RECIPE_FIELDS = (
+    *("model", "dataset", "max_length", "train_examples", "validation_examples"),
+    *("epochs", "learning_rate", "batch_size", "seed"),
+)
+
+
+def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
+    """What defines the baseline of this plan and seed, and the examples it is judged on."""
+    choose = plan.profile.choose
+    return {
+        **plan.workload,
+        "seed": seed,
+        "max_length": choose(smoke=32, quick=128, full=256),
+        "train_examples": choose(smoke=64, quick=None, full=None),
+        "validation_examples": choose(smoke=32, quick=None, full=None),
+        "test_examples": choose(smoke=64, quick=2000, full=None),
+        "epochs": choose(smoke=1, quick=1, full=2),
+        "learning_rate": 5e-5,
+        "batch_size": 32,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """The encoded splits, and the fingerprint of the test split for paired tests."""
+
+    train: "Encoded"
+    validation: "Encoded"
+    test: "Encoded"
+    test_fingerprint: str
+    validation_fingerprint: str
+
+
+def load_splits(params: Params) -> Splits:
+    """Load, cut to the parameters' sizes and encode; once per process."""
+    return _load_splits(
+        str(params["model"]),
+        str(params["dataset"]),
+        _int(params["max_length"]),
+        *(_optional(params[f"{part}_examples"]) for part in ("train", "validation", "test")),
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def _load_splits(
+    model: str, name: str, max_length: int, train: int | None, val: int | None, test: int | None
+) -> Splits:
+    from madl.training import data, models
+
+    tokenizer = models.load_tokenizer(model)
+    loaded = data.load_dataset(name)
+    parts = {
+        "train": loaded.train.first(train),
+        "validation": loaded.validation.first(val),
+        "test": loaded.test.first(test),
+    }
+    encoded = {k: data.encode(v, tokenizer, max_length=max_length) for k, v in parts.items()}
+    return Splits(
+        **encoded,
+        test_fingerprint=parts["test"].fingerprint,
+        validation_fingerprint=parts["validation"].fingerprint,
+    )
+
+
+def fine_tuned(params: Params, ctx: Context) -> "nn.Module":
+    """The baseline classifier, trained if its checkpoint is not there yet."""
+    from madl.training import models
+
+    return models.load_checkpoint(_checkpoint(params, ctx))
+
+
+def history(params: Params, ctx: Context) -> dict[str, Any]:
+    """How that training went: loss per step, validation accuracy per epoch, arithmetic used."""
+    return json.loads((_checkpoint(params, ctx) / "history.json").read_text())
+
+
+def _checkpoint(params: Params, ctx: Context) -> Path:
+    recipe = {field: params[field] for field in RECIPE_FIELDS}
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    return ctx.artifact(
+        f"baseline-{digest}", lambda folder: _fine_tune(recipe, params, ctx.device, folder)
+    )
+
+
+def _fine_tune(recipe: Params, params: Params, device: str, folder: Path) -> None:
+    """Train and keep the epoch that is best on validation data."""
+    from madl.training import models, train
+
+    splits = load_splits(params)
+    model = models.load_pretrained(str(recipe["model"]), seed=_int(recipe["seed"]))
+    bf16 = train.has_fast_bf16(device)
+    accuracies: list[float] = []
+
+    def keep_if_best(epoch: int) -> None:
+        accuracies.append(train.evaluate(model, splits.validation, device=device).accuracy)
+        log.info("epoch %d: validation accuracy %.3f", epoch + 1, accuracies[-1])
+        if accuracies[-1] == max(accuracies):
+            models.save_checkpoint(model, folder)
+
+    how = training_recipe(recipe, bf16=bf16)
+    losses = train.train(model, splits.train, how, device=device, after_epoch=keep_if_best)
+    story = {"losses": losses, "validation_accuracies": accuracies, "bf16": bf16}
+    (folder / "history.json").write_text(json.dumps(story))
+
+
+def training_recipe(
+    params: Params, *, bf16: bool = False, prefix: str = "", epochs: int | None = None
+) -> "Recipe":
+    """The parameters (`{prefix}learning_rate`, …) as a recipe."""
+    from madl.training.train import Recipe
+
+    return Recipe(
+        epochs=epochs or _int(params[f"{prefix}epochs"]),
+        learning_rate=float(params[f"{prefix}learning_rate"] or 0),
+        batch_size=_int(params[f"{prefix}batch_size"]),
+        seed=_int(params["seed"]),
+        bf16=bf16,
+    )
+
+
+def judge(model: "nn.Module", params: Params, device: str) -> Mapping[str, Any]:
+    """Test and validation accuracy with per-example correctness, as a record stores them."""
+    import numpy as np
+
+    from madl.logbook.stats import Outcomes
+    from madl.training.train import evaluate
+
+    splits = load_splits(params)
+    test = evaluate(model, splits.test, device=device)
+    validation = evaluate(model, splits.validation, device=device)
+    return {
+        "accuracy": test.accuracy,
+        "loss": test.loss,
+        "validation_accuracy": validation.accuracy,
+        "validation_loss": validation.loss,
+        "outcomes": Outcomes(np.array(test.correct), splits.test_fingerprint).to_json(),
+    }
+
+
+def _int(value: Scalar) -> int:
+    assert isinstance(value, int), value
+    return value
+
+
+def _optional(value: Scalar) -> int | None:
+    return None if value is None else _int(value)

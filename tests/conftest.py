@@ -1,0 +1,220 @@
+"""Small real things for the tests: a toy logbook, a tiny model and a tiny data set."""
+
+import json
+import random
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from madl.logbook.experiment import Case, Project
+from madl.logbook.profiles import PROFILES
+from madl.logbook.results import Record, Run, Store
+from madl.logbook.runner import StoredPlan
+
+TOY = '''
+"""A toy experiment: squares of numbers."""
+
+import os
+import time
+from pathlib import Path
+
+from madl.errors import MadlError
+from madl.logbook.experiment import Claim, Experiment, Figure
+
+
+def params(plan):
+    return [{"x": x, "seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4, full=6))]
+
+
+def run(params, ctx):
+    log = Path(os.environ["TOY_LOG"])
+    with log.open("a") as file:
+        file.write(f"{params['x']}\\n")
+    if params["x"] == int(os.environ.get("TOY_SLOW", -1)):
+        time.sleep(60)
+    if params["x"] == int(os.environ.get("TOY_FAIL", -1)):
+        raise MadlError("the toy was told to fail")
+    if params["x"] == int(os.environ.get("TOY_NAN", -1)):
+        return {"square": float("nan")}
+    folder = ctx.artifact("squares", lambda path: path.mkdir())
+    assert folder.is_dir()
+    return {"square": params["x"] ** 2}
+
+
+def rows(records):
+    return [{"x": x, "square": records.one(x=x).values["square"]} for x in (0, 1)]
+
+
+def draw(ax, rows):
+    ax.plot([row["x"] for row in rows], [row["square"] for row in rows])
+
+
+def grows(records):
+    return Claim(text=f"One squared is {records.one(x=1).values['square']}", verdict="supported")
+
+
+experiment = Experiment(
+    title="Squares",
+    params=params,
+    run=run,
+    claims={"grows": grows},
+    figures={"squares": Figure(caption="They grow.", rows=rows, draw=draw, alt=lambda rows: "up")},
+)
+'''
+
+TEMPLATE = """# {{ title() }}
+{{ question() }}{{ banner() }}{{ claim("grows") }}
+{{ figure("squares") }}{{ table("squares") }}{{ evidence() }}{{ provenance() }}{{ notes() }}
+"""
+
+QUESTIONS = """
+["9.1"]
+stem = "toy"
+title = "Squares"
+text = "How do squares grow?"
+
+["9.2"]
+stem = "nothing"
+title = "Nothing"
+text = "Is there nothing?"
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch) -> Project:
+    """A logbook of one experiment in a folder of its own; `$TOY_LOG` lists the executed cases."""
+    root = tmp_path / "toy"
+    templates = Path(__file__).parents[1] / "templates"
+    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    (root / "experiments" / "toy.py").write_text(TOY)
+    (root / "experiments" / "questions.toml").write_text(QUESTIONS)
+    (root / "templates" / "toy.md.j2").write_text(TEMPLATE)
+    for name in ("index.md.j2", "ledger.md.j2"):
+        (root / "templates" / name).write_text((templates / name).read_text())
+    monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("MADL_ROOT", str(root))
+    (tmp_path / "log").touch()
+    return Project(root)
+
+
+@pytest.fixture
+def plan(toy) -> StoredPlan:
+    return StoredPlan(toy, Store(toy.state), PROFILES["quick"], {})
+
+
+def a_run(**changes) -> Run:
+    """Some provenance."""
+    return Run(
+        **{
+            "started": "2026-01-02T03:04:05+00:00",
+            "commit": "abc",
+            "dirty": False,
+            "code": "def",
+            "command": "cli.py all",
+            "host": "a machine",
+            "device": "cpu",
+            "cpu": "a cpu",
+            "threads": 1,
+            "python": "3.11",
+            "torch": "2.13",
+            "cuda": None,
+            "contention": 0.0,
+            **changes,
+        }
+    )
+
+
+def a_record(x: int = 1, **changes) -> Record:
+    """A good record of the toy."""
+    fields = {
+        "case": Case(experiment="toy", params={"x": x, "seed": 0}),
+        "status": "ok",
+        "values": {"square": x * x},
+        "seconds": 1.0,
+        "run": a_run(),
+        **changes,
+    }
+    return Record(**fields)
+
+
+GOOD = ["great", "lovely", "moving", "brilliant", "warm", "clever"]
+BAD = ["dull", "awful", "clumsy", "boring", "cold", "stupid"]
+FILLER = [
+    "the",
+    "film",
+    "has",
+    "a",
+    "plot",
+    "and",
+    "an",
+    "actor",
+    "with",
+    "some",
+    "music",
+    "in",
+    "every",
+    "scene",
+]
+
+
+def _sentences(count: int, seed: int) -> tuple[list[str], list[int]]:
+    rng = random.Random(seed)
+    labels = [rng.randrange(2) for _ in range(count)]
+    texts = [
+        " ".join(rng.sample(GOOD if label else BAD, 2) + rng.choices(FILLER, k=rng.randrange(3, 9)))
+        for label in labels
+    ]
+    return texts, labels
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    """A BERT of two small layers in the hub's layout, tokenizer included."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    folder = tmp_path_factory.mktemp("tiny") / "bert"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({*GOOD, *BAD, *FILLER})]
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(words))
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 64}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_dataset(tmp_path_factory) -> Path:
+    """Reviews in the hub's layout, Parquet files of two splits."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("tiny") / "reviews"
+    (folder / "plain_text").mkdir(parents=True)
+    for seed, (split, count) in enumerate((("train", 400), ("test", 120))):
+        texts, labels = _sentences(count, seed)
+        path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
+        pq.write_table(pa.table({"text": texts, "label": labels}), path)
+    return folder
+
+
+@pytest.fixture
+def python_file(tmp_path):
+    """Write a script and return its path."""
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write

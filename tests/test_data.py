@@ -1,0 +1,106 @@
+"""The split: fixed, disjoint in meaning, and independent of everything but the text."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from madl.errors import MadlError
+from madl.training import data, workloads
+
+letters = st.sampled_from([*"abcdefghij"])
+words = st.lists(letters, min_size=1, max_size=8)
+    st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]), min_size=1, max_size=8
+)
+examples = st.lists(st.tuples(words.map(" ".join), st.integers(0, 1)), max_size=40)
+
+
+@settings(max_examples=200)
+@given(examples)
+def test_grouping_equals_comparing_every_pair(examples):
+    """The prefix filter must lose no pair that a quadratic search finds."""
+    groups = data._group_near_duplicates(examples)
+    group_of = {id(e): i for i, group in enumerate(groups) for e in group}
+    sets = [frozenset(text.split()) for text, _ in examples]
+    for i, a in enumerate(sets):
+        for j, b in enumerate(sets[:i]):
+            if len(a & b) >= data.SAME_TEXT * len(a | b):
+                assert group_of[id(examples[i])] == group_of[id(examples[j])]
+    assert sorted(e for group in groups for e in group) == sorted(examples)
+
+
+def some_examples(count=4000):
+    rng = random.Random(0)
+    vocabulary = [f"w{i}" for i in range(300)]
+    return [(" ".join(rng.choices(vocabulary, k=12)), rng.randrange(2)) for _ in range(count)]
+
+
+def test_the_split_depends_on_the_text_alone():
+    ours = some_examples()
+    shuffled = ours[:]
+    random.Random(1).shuffle(shuffled)
+    first, second = data._split(ours), data._split(shuffled)
+    assert first.test == second.test
+    assert len(first.test) >= data.TEST_EXAMPLES
+    assert len(first.validation) >= data.VALIDATION_EXAMPLES
+    assert len(first.train) + len(first.validation) + len(first.test) == len(ours)
+
+
+def test_near_duplicates_stay_on_one_side():
+    twins = [(text + " again", label) for text, label in some_examples()]
+    split = data._split(some_examples() + twins)
+    test, train = set(split.test.texts), set(split.train.texts)
+    assert not {f"{text} again" for text in test} & train
+    assert not {text.removesuffix(" again") for text in test} & train
+
+
+def test_a_folder_in_the_hubs_layout_keeps_its_official_test_split(tiny_dataset):
+    loaded = data.load_dataset(str(tiny_dataset))
+    assert (len(loaded.train) + len(loaded.validation), len(loaded.test)) == (400, 120)
+    assert not set(loaded.validation.texts) & set(loaded.train.texts)
+    assert set(loaded.test.labels) == {0, 1}
+
+
+def test_a_folder_that_is_no_data_set_is_one_clear_line(tmp_path):
+    with pytest.raises(MadlError, match="cannot load data set.*give a folder"):
+        data.load_dataset(str(tmp_path))
+
+
+def test_the_fingerprint_tells_examples_and_their_order_apart():
+    split = data.Split(texts=["a", "b"], labels=[0, 1])
+    swapped = data.Split(texts=["b", "a"], labels=[1, 0])
+    assert len({split.fingerprint, swapped.fingerprint, split.first(1).fingerprint}) == 3
+
+
+def encoded(lengths):
+    return data.Encoded(token_ids=[[7] * n for n in lengths], labels=[0] * len(lengths), pad_id=0)
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=200), st.integers(1, 9), st.integers(0, 9))
+def test_every_example_is_in_exactly_one_batch(lengths, batch_size, seed):
+    everything = list(range(len(lengths)))
+    shuffled = data.shuffled_batches(encoded(lengths), batch_size, seed)
+    assert sorted(i for batch in shuffled for i in batch) == everything
+    sorted_batches = list(data.batches_by_length(encoded(lengths), batch_size))
+    assert sorted(i for batch in sorted_batches for i in batch) == everything
+
+
+def test_a_batch_is_padded_to_its_own_longest_and_masked():
+    batch = encoded([3, 1]).batch([0, 1])
+    assert batch["input_ids"].tolist() == [[7, 7, 7], [7, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_a_changed_folder_is_another_workload(tmp_path):
+    (tmp_path / "config.json").write_text("1")
+    before = workloads.Workload(model=str(tmp_path), dataset="d").params()["model"]
+    assert workloads.unpin(before) == str(tmp_path)
+    (tmp_path / "config.json").write_text("2")
+    with pytest.raises(MadlError, match="has changed"):
+        workloads.unpin(before)
+
+
+def test_a_path_that_is_not_there_is_refused_before_anything_runs():
+    with pytest.raises(MadlError, match=r"no folder \./nowhere"):
+        workloads.resolve("snippets", model="./nowhere")

@@ -1,0 +1,172 @@
+"""Running: what is left, once each, through failures, kills and restarts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook import runner
+from madl.logbook.results import Store
+from madl.logbook.runner import Options
+
+ROOT = Path(__file__).parents[1]
+
+
+def executed(tmp_path) -> list[int]:
+    return [int(line) for line in (tmp_path / "log").read_text().split()]
+
+
+def run_all(plan, **options) -> list[runner.Progress]:
+    return list(runner.run(plan, Store(plan.project.state), [], Options(**options)))
+
+
+def test_every_case_runs_once_and_is_stored_before_it_is_shown(plan, tmp_path):
+    for event in runner.run(plan, Store(plan.project.state), [], Options()):
+        assert plan.store.get(event.record.case) == event.record
+    assert executed(tmp_path) == [0, 1, 2, 3]
+    assert plan.is_complete("toy")
+
+
+def test_nothing_is_run_twice(plan, tmp_path):
+    run_all(plan)
+    assert run_all(plan) == []
+    assert executed(tmp_path) == [0, 1, 2, 3]
+
+
+def test_force_runs_again(plan, tmp_path):
+    run_all(plan)
+    run_all(plan, force=True)
+    assert executed(tmp_path) == [0, 1, 2, 3] * 2
+
+
+def test_a_failed_case_is_a_record_and_is_tried_again(plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_FAIL", "2")
+    events = run_all(plan)
+    assert [e.record.status for e in events] == ["ok", "ok", "failed", "ok"]
+    assert events[2].record.error == "the toy was told to fail"
+    monkeypatch.delenv("TOY_FAIL")
+    assert [e.record.case.params["x"] for e in run_all(plan)] == [2]
+    assert plan.is_complete("toy")
+
+
+def test_a_value_that_is_not_a_number_fails_its_case_only(plan, monkeypatch):
+    monkeypatch.setenv("TOY_NAN", "1")
+    events = run_all(plan)
+    assert [e.record.status for e in events] == ["ok", "failed", "ok", "ok"]
+    assert "cannot be stored" in events[1].record.error
+
+
+def test_a_damaged_record_stops_the_run_before_anything_is_executed(plan, tmp_path):
+    run_all(plan)
+    path = next((plan.project.state / "records").rglob("*.json"))
+    path.write_text("{")
+    with pytest.raises(MadlError, match="not a whole record"):
+        run_all(plan)
+    assert len(executed(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_divide_the_cases(plan, count):
+    shares = [
+        {case.key for case in runner.todo(plan, "toy", Options(shard=(i, count)))}
+        for i in range(1, count + 1)
+    ]
+    assert sum(map(len, shares)) == len(set().union(*shares)) == 4
+
+
+@pytest.mark.parametrize("text", ["3/2", "0/2", "1", "a/b", "-1/2", "1/0"])
+def test_a_shard_that_makes_no_sense_is_refused(text):
+    with pytest.raises(MadlError, match="--shard is i/n"):
+        runner.parse_shard(text)
+
+
+def test_an_experiment_waits_for_what_it_needs(plan, tmp_path, monkeypatch):
+    later = (plan.project.experiments / "toy.py").read_text()
+    later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    (plan.project.experiments / "later.py").write_text(later)
+    (plan.project.templates / "later.md.j2").write_text("")
+    assert plan.project.names() == ["toy", "later"]
+    monkeypatch.setenv("TOY_FAIL", "0")
+    assert {e.record.case.experiment for e in run_all(plan)} == {"toy"}
+    monkeypatch.delenv("TOY_FAIL")
+    assert [e.record.case.experiment for e in run_all(plan)] == ["toy"] + ["later"] * 4
+
+
+@pytest.fixture
+def cli():
+    """Start the command line; what is still running at the end of the test is killed."""
+    started: list[subprocess.Popen] = []
+
+    def start(*arguments: str, **environment: str) -> subprocess.Popen:
+        run = subprocess.Popen(
+            [sys.executable, str(ROOT / "cli.py"), *arguments],
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(run)
+        return run
+
+    yield start
+    for run in started:
+        run.kill()
+        run.communicate()
+
+
+def stored(plan) -> list[Path]:
+    return list(plan.project.state.rglob("[!.]*.json"))
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+def test_a_kill_in_the_middle_of_a_case_loses_only_that_case(plan, cli, tmp_path, executor):
+    arguments = ("run", "--executor", executor, "--jobs", "1" if executor == "inline" else "2")
+    run = cli(*arguments, TOY_SLOW="2")
+    finished = 2 if executor == "inline" else 3
+    wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == finished)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert len(stored(plan)) == finished
+
+    again = cli(*arguments)
+    assert again.wait() == 0
+    counts = {x: executed(tmp_path).count(x) for x in range(4)}
+    assert counts == {0: 1, 1: 1, 2: 2, 3: 1}
+    assert plan.is_complete("toy")
+
+
+def test_ctrl_c_stops_with_one_line_and_the_next_run_goes_on(plan, cli, tmp_path):
+    run = cli("run", "--executor", "inline", TOY_SLOW="1")
+    wait_for(lambda: 1 in executed(tmp_path))
+    time.sleep(0.3)
+    run.send_signal(signal.SIGINT)
+    _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "Traceback" not in stderr
+    assert stderr.strip().endswith("stopped; run the same command again to go on")
+    assert cli("run", "--executor", "inline").wait() == 0
+    assert executed(tmp_path) == [0, 1, 1, 2, 3]
+
+
+def test_a_dead_worker_is_reported_and_what_was_done_is_kept(plan, cli, tmp_path):
+    run = cli("run", "--jobs", "2", TOY_SLOW="3")
+    wait_for(lambda: len(stored(plan)) == 3)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    for child in children:
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(int(child), signal.SIGKILL)
+    _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 1
+    assert "a worker process died" in stderr
+    assert len(stored(plan)) == 3

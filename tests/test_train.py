@@ -1,0 +1,112 @@
+"""Training and evaluation on a tiny real model: they learn, repeat exactly, and judge what is."""
+
+import pytest
+import torch
+
+from madl.compression.quantize import Rule, quantize_, range_use
+from madl.errors import MadlError
+from madl.formats.fixed import FixedPoint
+from madl.training import data, models, train
+from madl.training.train import Recipe
+
+
+@pytest.fixture(scope="module")
+def encoded(tiny_model, tiny_dataset):
+    loaded = data.load_dataset(str(tiny_dataset))
+    tokenizer = models.load_tokenizer(str(tiny_model))
+    return {
+        name: data.encode(getattr(loaded, name), tokenizer, max_length=32)
+        for name in ("train", "validation", "test")
+    }
+
+
+RECIPE = Recipe(epochs=3, learning_rate=3e-3, batch_size=16)
+
+
+@pytest.fixture
+def model(tiny_model):
+    return models.load_pretrained(str(tiny_model), seed=0)
+
+
+def test_fine_tuning_learns(model, encoded):
+    before = train.evaluate(model, encoded["test"]).accuracy
+    losses = train.train(model, encoded["train"], RECIPE)
+    after = train.evaluate(model, encoded["test"])
+    assert before < 0.7 < 0.95 < after.accuracy
+    assert losses[-1] < losses[0]
+    assert not model.training
+
+
+def test_the_same_seed_gives_the_same_weights(tiny_model, encoded):
+    runs = []
+    for _ in range(2):
+        model = models.load_pretrained(str(tiny_model), seed=1)
+        train.train(model, encoded["train"], RECIPE)
+        runs.append(model.state_dict())
+    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
+
+
+def test_another_seed_gives_other_weights(tiny_model, encoded):
+    heads = [models.load_pretrained(str(tiny_model), seed=s).classifier.weight for s in (1, 1, 2)]
+    assert torch.equal(heads[0], heads[1])
+
+
+def test_evaluation_keeps_the_order_of_the_split(model, encoded):
+    """Batches are sorted by length; correctness must come back in the split's own order."""
+    evaluation = train.evaluate(model, encoded["test"])
+    one_by_one = []
+    for i in range(len(encoded["test"])):
+        batch = encoded["test"].batch([i])
+        with torch.no_grad():
+            logits = model.eval()(**batch).logits
+        one_by_one.append(bool(logits.argmax(-1) == batch["labels"]))
+    assert evaluation.correct == one_by_one
+
+
+def test_a_checkpoint_is_the_same_model_and_holds_no_pickle(model, encoded, tmp_path):
+    train.train(model, encoded["train"], RECIPE)
+    models.save_checkpoint(model, tmp_path / "checkpoint")
+    again = models.load_checkpoint(tmp_path / "checkpoint")
+    assert train.evaluate(again, encoded["test"]) == train.evaluate(model, encoded["test"])
+    assert {p.suffix for p in (tmp_path / "checkpoint").iterdir()} == {".json", ".safetensors"}
+
+
+def test_qat_is_judged_with_the_weights_it_trained(model, encoded):
+    """The optimizer is fused, which does not touch the version counter of what it updates."""
+    quantize_(model, [Rule.uniform(FixedPoint(width=10, frac_width=8))])
+    range_use(model, encoded["validation"].batch([0, 1]))  # an evaluation, before the training
+    train.train(model, encoded["train"], RECIPE)
+    judged = train.evaluate(model, encoded["test"])
+    for layer in model.modules():
+        getattr(layer, "_frozen", {}).clear()
+    assert judged == train.evaluate(model, encoded["test"])
+    assert judged.accuracy > 0.9
+
+
+def test_range_use_counts_what_the_format_loses(model, encoded):
+    quantize_(model, [Rule.uniform(FixedPoint(width=4, frac_width=3))])
+    batch = encoded["validation"].batch(range(8))
+    shares = range_use(model, batch)
+    weights = torch.cat([p.flatten() for n, p in model.named_parameters() if _is_weight(n)])
+    assert shares["weight_zeroed"] == pytest.approx(
+        float(((weights.abs() <= 1 / 16) & (weights != 0)).float().mean())
+    )
+    outside = (weights < -1) | (weights > 7 / 8)
+    assert shares["weight_saturated"] == pytest.approx(float(outside.float().mean()))
+    assert 0 < shares["input_saturated"] < 1
+
+
+def _is_weight(name: str) -> bool:
+    return name.endswith("weight") and "LayerNorm" not in name and "embeddings" not in name
+
+
+@pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}])
+def test_a_recipe_that_cannot_train_is_refused(bad):
+    with pytest.raises(ValueError, match="positive"):
+        Recipe(**bad)
+
+
+def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
+    with pytest.raises(MadlError, match="cannot load .*give a folder with --model") as caught:
+        models.load_pretrained(str(tmp_path), seed=0)
+    assert "\n" not in str(caught.value)
