@@ -101,13 +101,9 @@ class PageCalls:
 
     def evidence(self) -> str:
         """Every claim with what decided it."""
-        lines = [
-            "| Verdict | Claim | Effect and 95 % interval | n | Test |",
-            "| :-- | :-- | :-- | --: | :-- |",
-        ]
-        for claim in self.page.view.claims.values():
-            lines.append(_evidence_row(claim))
-        return "\n".join(lines) + "\n"
+        lines = ["| Verdict | Claim | Effect, 95 % interval | Test |", "| :-- | :-- | :-- | :-- |"]
+        lines += [_evidence_row(claim) for claim in self.page.view.claims.values()]
+        return "\n".join(lines) + "\n" if self.page.view.claims else ""
 
     def param(self, name: str) -> Any:
         """The value of a parameter that all cases which have it share."""
@@ -174,27 +170,32 @@ def mark(verdict: Verdict) -> str:
 
 
 def _evidence_row(claim: Claim) -> str:
-    label = mark(claim.verdict)
-    if claim.evidence is None:
-        return f"| {label} | {claim.text} | | | |"
-    evidence = claim.evidence
+    label, evidence = mark(claim.verdict), claim.evidence
+    if evidence is None:
+        return f"| {label} | {claim.text} | | |"
     needed = f"<br>*To decide: {evidence.needed}.*" if evidence.needed else ""
-    n = f"{evidence.n:,}" + (f" × {evidence.seeds} seeds" if evidence.seeds > 1 else "")
-    return (
-        f"| {label} | {claim.text}{needed} | {_effect(evidence)} | {n} "
-        f"| {evidence.test}{_p_value(evidence.p)} |"
-    )
+    return f"| {label} | {claim.text}{needed} | {_effect(evidence)} | {_test(evidence)} |"
 
 
 def _effect(evidence: Evidence) -> str:
-    low, high = (100 * value for value in evidence.interval)
-    return f"{100 * evidence.effect:+.2f} [{low:+.2f}, {high:+.2f}] {evidence.unit}"
+    low, high = (_signed(value) for value in evidence.interval)
+    effect = f"{_signed(evidence.effect)} {evidence.unit}"
+    return _unbroken(effect) + (_unbroken(f"<br>[{low}, {high}]") if low != high else "")
 
 
-def _p_value(p: float | None) -> str:
-    if p is None:
-        return ""
-    return ", p < 0.001" if p < 0.001 else f", p = {p:.3f}"
+def _test(evidence: Evidence) -> str:
+    seeds = f" × {evidence.seeds} seeds" if evidence.seeds > 1 else ""
+    p = "" if evidence.p is None else "p < 0.001" if evidence.p < 0.001 else f"p = {evidence.p:.3f}"
+    parts = [evidence.test, f"n = {evidence.n:,}{seeds}", p]
+    return "<br>".join(_unbroken(part) if part is p else part for part in parts if part)
+
+
+def _signed(fraction: float) -> str:
+    return f"{100 * fraction:+.2f}".replace("-", "−")
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\u00a0")
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
