@@ -11,8 +11,6 @@ from madl.training import data, workloads
 
 letters = st.sampled_from([*"abcdefghij"])
 words = st.lists(letters, min_size=1, max_size=8)
-    st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]), min_size=1, max_size=8
-)
 examples = st.lists(st.tuples(words.map(" ".join), st.integers(0, 1)), max_size=40)
 
 

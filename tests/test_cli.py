@@ -1,0 +1,130 @@
+"""The command line: torch-free until a case runs, every mistake one clear line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cli
+
+ROOT = Path(__file__).parents[1]
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", sorted(cli.main.commands))
+def test_every_command_has_help_and_is_documented(command):
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert cli.main.commands[command].help
+    assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["checklist"], ["report"], ["status"]])
+def test_torch_is_not_imported_where_no_case_runs(toy, arguments, python_file):
+    script = python_file(
+        "blocked.py",
+        f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+
+        class Blocked:
+            def find_spec(self, name, *_):
+                if name in ("torch", "transformers", "datasets", "tokenizers", "safetensors"):
+                    raise ImportError(f"{{name}} is not installed here")
+
+        sys.meta_path.insert(0, Blocked())
+        import cli
+        cli.main({arguments!r})
+        """,
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_runs_and_renders(toy):
+    result = call("all", "--executor", "inline")
+    assert result.exit_code == 0
+    assert "2 questions: 1 answered, 0 partly, 1 open" in result.output
+    assert (toy.docs / "labs" / "toy.md").exists()
+
+
+def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same(toy, monkeypatch):
+    monkeypatch.setenv("TOY_FAIL", "3")
+    result = call("all", "--executor", "inline")
+    assert result.exit_code == 1
+    assert (toy.docs / "labs" / "toy.md").exists()
+    assert "the toy was told to fail" in call("status").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "toyy"], "unknown experiment 'toyy'; did you mean toy? known: toy"),
+        (["all", "--profile", "huge"], "unknown profile 'huge'; known: smoke, quick, full"),
+        (["run", "--shard", "3/2"], "--shard is i/n with 1 <= i <= n"),
+        (["run", "--device", "tpu"], "cannot use device 'tpu'"),
+        (["run", "--model", "./nowhere"], "no folder ./nowhere"),
+        (["bench", "nothing"], "unknown benchmark 'nothing'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_nothing_is_run(toy, tmp_path, arguments, message):
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert message in result.output
+    assert (tmp_path / "log").read_text() == ""
+    assert not toy.state.exists()
+
+
+def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "records/x.json")
+
+    monkeypatch.setattr("madl.logbook.results.write_atomically", full)
+    result = call("run", "--executor", "inline")
+    assert result.exit_code == 1
+    assert "Error: the disk is full (records/x.json); free some space" in result.output
+
+
+def test_checklist_strict_fails_while_a_question_is_open(toy):
+    call("run", "--executor", "inline")
+    assert call("checklist").exit_code == 0
+    assert call("checklist", "--strict").exit_code == 1
+    listed = json.loads(call("checklist", "--json").output)["questions"]
+    assert [(q["id"], q["status"]) for q in listed] == [("9.1", "answered"), ("9.2", "open")]
+    assert {"id", "title", "status"} <= set(listed[0])
+
+
+def test_status_says_when_code_has_changed(toy):
+    call("run", "--executor", "inline")
+    source = toy.experiments / "toy.py"
+    source.write_text(source.read_text() + "# changed\n")
+    assert "4 of 4 done, 0 failed, 0 left, 4 from older code" in call("status").output
+    rows = json.loads(call("status", "--json").output)["experiments"]
+    assert rows[0]["changed"] == 4
+
+
+def test_publish_writes_one_line_a_case(toy):
+    call("run", "--executor", "inline")
+    call("publish")
+    assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4
+
+
+def test_the_log_has_one_plain_line_a_case(toy, tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "cli.py", "run", "--executor", "inline"],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=True,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert [line.split("]")[0] for line in lines] == ["[1/4", "[2/4", "[3/4", "[4/4"]
+    assert done.stdout == ""

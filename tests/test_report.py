@@ -1,0 +1,179 @@
+"""Pages: made from records alone, the same bytes every time, honest about what is missing."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook import report, results
+from madl.logbook.profiles import PROFILES
+from madl.logbook.results import Store
+from madl.logbook.runner import StoredPlan
+from tests.conftest import a_record, a_run
+
+GOLDEN = Path(__file__).parent / "data"
+
+
+def fill(plan, count=4, **run) -> Store:
+    store = Store(plan.project.state)
+    for case in plan.cases("toy")[:count]:
+        x = case.params["x"]
+        store.put(a_record(x, case=case, run=a_run(**run)))
+    return store
+
+
+def page(plan) -> str:
+    return (plan.project.docs / "labs" / "toy.md").read_text()
+
+
+def snapshot(docs: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(docs)): p.read_bytes() for p in docs.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", ["labs/toy.md", "ledger.md", "index.md"])
+def test_pages_are_the_golden_ones(plan, name):
+    report.write(plan, fill(plan))
+    golden = GOLDEN / f"golden_{Path(name).stem}.md"
+    assert (plan.project.docs / name).read_text() == golden.read_text()
+
+
+def test_rendering_twice_gives_the_same_bytes(plan):
+    store = fill(plan)
+    report.write(plan, store)
+    first = snapshot(plan.project.docs)
+    report.write(plan, store)
+    assert snapshot(plan.project.docs) == first
+
+
+def test_figures_are_the_same_bytes_when_drawn_anew(plan):
+    store = fill(plan)
+    report.write(plan, store)
+    first = snapshot(plan.project.docs)
+    for path in (plan.project.docs / "labs" / "figures").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    report.write(plan, store)
+    assert snapshot(plan.project.docs) == first
+    assert sum(name.endswith(".svg") for name in first) == 4
+
+
+def test_a_page_says_what_is_pending_and_how_to_get_it(plan):
+    state = report.write(plan, fill(plan, count=1))
+    assert "Pending (1 of 4 cases): grows" in page(plan)
+    assert "`python cli.py run toy --profile quick`" in page(plan)
+    assert state.rows[0]["status"] == "partly"
+
+
+def test_a_question_is_answered_only_by_complete_records(plan):
+    assert report.write(plan, Store(plan.project.state)).rows[0]["status"] == "open"
+    assert report.write(plan, fill(plan, 2)).rows[0]["status"] == "partly"
+    state = report.write(plan, fill(plan, 4))
+    assert [row["status"] for row in state.rows] == ["answered", "open"]
+    twin = json.loads((plan.project.docs / "ledger.json").read_text())
+    assert twin["questions"] == state.rows
+
+
+def test_a_smoke_run_answers_nothing_and_says_so(toy):
+    plan = StoredPlan(toy, Store(toy.state), PROFILES["smoke"], {})
+    state = report.write(plan, fill(plan))
+    assert state.rows[0]["status"] == "partly"
+    assert "Its numbers mean nothing" in page(plan)
+
+
+def test_a_stale_record_is_not_shown(plan):
+    store = fill(plan)
+    stale = a_record(99, values={"square": 424242})
+    store.put(stale)
+    report.write(plan, store)
+    assert "424242" not in page(plan)
+
+
+def test_a_note_is_included_and_never_touched(plan):
+    note = plan.project.docs / "notes" / "9.1.md"
+    note.write_text("My *own* words, `<b>code</b>` and `{{ braces }}`.\n")
+    report.write(plan, fill(plan))
+    assert "My *own* words" in page(plan)
+    assert note.read_text().startswith("My *own* words")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "{{ 7 * 7 }}", "{% include x %}"],
+)
+def test_a_note_with_html_or_template_code_is_refused_and_nothing_is_written(plan, bad):
+    store = fill(plan)
+    report.write(plan, store)
+    before = snapshot(plan.project.docs)
+    note = plan.project.docs / "notes" / "9.1.md"
+    note.write_text(f"Fine.\n\n{bad}\n")
+    with pytest.raises(MadlError, match=r"notes/9\.1\.md, line 3: a note is Markdown"):
+        report.write(plan, store)
+    note.unlink()
+    assert snapshot(plan.project.docs) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ('{{ claim("nope") }}', "unknown claim 'nope'; known: grows"),
+        ('{{ figure("nope") }}', "unknown figure 'nope'; known: squares"),
+        ('{{ table("nope") }}', "unknown table 'nope'; known: squares"),
+        ('{{ param("nope") }}', "unknown parameter 'nope'"),
+        ("{{ nope }}", "'nope' is undefined"),
+        ("{% if %}", "Expected an expression"),
+    ],
+)
+def test_a_template_that_names_what_is_not_there_is_one_clear_line(plan, call, message):
+    (plan.project.templates / "toy.md.j2").write_text(call)
+    with pytest.raises(MadlError, match=re.escape(message)) as caught:
+        report.write(plan, fill(plan))
+    assert "toy.md.j2" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_changes_are_kept_until_something_else_changes(plan):
+    store = fill(plan)
+    report.write(plan, store)
+    for _ in range(2):
+        for record in plan.records("toy"):
+            if record.case.params["x"] == 1:
+                store.put(results.Record(**{**fields(record), "values": {"square": 5}}))
+        report.write(plan, store)
+        ledger = (plan.project.docs / "ledger.md").read_text()
+        assert "One squared is 5. Before: One squared is 1." in ledger
+
+
+def fields(record) -> dict:
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+def test_published_evidence_stands_in_where_this_machine_has_none(plan):
+    fill(plan, host="far away")
+    results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
+    for path in (plan.project.state / "records").rglob("*.json"):
+        path.unlink()
+    state = report.write(plan, Store(plan.project.state))
+    assert state.rows[0]["status"] == "answered"
+    assert "far away" in page(plan)
+    assert "published evidence, not run on this machine" in page(plan)
+
+
+def test_other_machines_stand_beside_this_one(plan):
+    template = plan.project.templates / "toy.md.j2"
+    template.write_text(template.read_text() + "{{ machines() }}")
+    fill(plan, host="far away")
+    results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
+    report.write(plan, fill(plan, host="here"))
+    text = page(plan)
+    assert "| Machine | here; device cpu |" in text
+    assert '??? info "far away: profile quick, 2026-01-02, 4 of 4 cases"' in text
+
+
+def test_pages_of_experiments_that_are_gone_are_removed(plan):
+    store = fill(plan)
+    report.write(plan, store)
+    (plan.project.docs / "labs" / "gone.md").write_text("old")
+    report.write(plan, store)
+    assert not (plan.project.docs / "labs" / "gone.md").exists()

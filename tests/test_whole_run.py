@@ -1,0 +1,109 @@
+"""The product end to end: every experiment in the smoke profile on a tiny real model, to a site."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def logbook(tmp_path_factory, tiny_model, tiny_dataset):
+    """A copy of the product, and a way to call its command line on the tiny workload."""
+    root = tmp_path_factory.mktemp("product")
+    for name in ("cli.py", "mkdocs.yml"):
+        shutil.copy(ROOT / name, root)
+    for name in ("madl", "kernels", "experiments", "templates", "docs"):
+        if (ROOT / name).exists():
+            ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "data")
+            shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    (root / "docs" / "data").mkdir()
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
+        profile = ("--profile", "smoke", "--device", "cpu")
+        return subprocess.run(
+            [sys.executable, "cli.py", *arguments, *profile, *workload],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+            check=False,
+        )
+
+    call.root = root
+    call.first = call("all", "--jobs", "2")
+    return call
+
+
+def site_sources(root: Path) -> dict[str, bytes]:
+    docs = root / "docs"
+    return {str(p.relative_to(docs)): p.read_bytes() for p in docs.rglob("*") if p.is_file()}
+
+
+def test_every_case_of_every_experiment_runs(logbook):
+    assert logbook.first.returncode == 0, logbook.first.stderr
+    assert " 0 failed" in logbook.first.stderr
+
+
+def test_again_with_nothing_changed_runs_nothing_and_changes_no_byte(logbook):
+    before = site_sources(logbook.root)
+    again = logbook("all", "--jobs", "2")
+    assert again.returncode == 0
+    assert "0 cases run" in again.stderr
+    assert site_sources(logbook.root) == before
+
+
+def test_the_site_builds_strictly_and_asks_nothing_of_the_outside(logbook):
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"],
+        cwd=logbook.root,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = [p for p in (logbook.root / "site").rglob("*.html") if p.name != "404.html"]
+    assert len(pages) >= 6
+    for page in pages:
+        html = page.read_text()
+        loaded = re.findall(r'<(?:script|link|img|source)[^>]*(?:src|href|srcset)="([^"]+)"', html)
+        assert not [url for url in loaded if url.startswith(("http", "//"))], page
+        for url in loaded:
+            target = url.split("#")[0].split("?")[0]
+            assert (page.parent / target).resolve().exists(), f"{page.name} → {url}"
+
+
+def test_nothing_is_left_undone_by_a_smoke_run(logbook):
+    listed = json.loads(logbook("checklist", "--json").stdout)["questions"]
+    started = [q for q in listed if q["page"]]
+    assert started
+    assert {q["status"] for q in started} == {"partly"}  # smoke answers nothing
+    pages = list((logbook.root / "docs" / "labs").glob("*.md"))
+    assert not [page.name for page in pages if "Pending" in page.read_text()]
+
+
+def test_a_kill_leaves_the_same_site_as_an_undisturbed_run(logbook):
+    """Take the results of a run away in the middle: what is done again gives the same pages."""
+    before = site_sources(logbook.root)
+    records = sorted((logbook.root / ".madl" / "records" / "lab1_quantization").glob("*.json"))
+    for path in records[::2]:
+        path.unlink()
+    assert logbook("all", "--jobs", "2").returncode == 0
+    after = site_sources(logbook.root)
+    assert before.keys() == after.keys()
+    for name in before:
+        assert undated(before[name]) == undated(after[name]), name
+
+
+def undated(content: bytes) -> bytes:
+    """Durations and dates differ between any two runs; nothing else may."""
+    content = re.sub(rb"\d+\.\d min in all cases|\d+ cases ran beside", b"", content)
+    return re.sub(rb"20\d\d-\d\d-\d\d", b"", content)
