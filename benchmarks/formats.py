@@ -14,16 +14,22 @@ cycles per core, all of that hides: predicted 1.0-1.1 for every format. From cac
 the vector takes about 4 cycles, it cannot: predicted 1.1, 1.3-1.5 and 2-2.5. A training step
 quantizes three tensors per Linear, 1-2 % of the traffic of the step: predicted 1.02 for any format.
 
-Targets (docs: performance): fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4,
-12, 12); QAT step 1.03; PTQ evaluation 1.03; with bf16 products 0.70 and 0.65.
+Targets: fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4, 12, 12); QAT step
+1.03; PTQ evaluation 1.03; with bf16 products 0.70 and 0.65.
+
+A copy of a large tensor into fresh memory is mostly page faults, which would make every ratio 1:
+freed pages are kept (`madl.machine.memory`). Torch's threads wait actively, and on a busy machine
+that costs milliseconds per operation, ours and theirs: OMP_WAIT_POLICY=passive avoids it.
 Not handled: other devices than the CPU.
 """
 
 import argparse
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping
 
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 
 from kernels import ops
@@ -31,11 +37,12 @@ from madl.compression.quantize import Rule, quantize_
 from madl.formats import presets
 from madl.formats.base import NumberFormat
 from madl.machine import device
+from madl.machine.memory import keep_freed_pages
 from madl.machine.timing import Measurement, compare
 
 Fns = Mapping[str, Callable[[], object]]
 
-TENSORS = {"864 × 384 (an activation, in cache)": (864, 384), "8192 × 4096 (memory)": (8192, 4096)}
+TENSORS = {"864 × 384 (an activation, in cache)": (864, 384), "4096 × 4096 (memory)": (4096, 4096)}
 FORMATS = (
     "fixed(8,4)",
     "minifloat(8,4,nan)",
@@ -56,6 +63,8 @@ def main() -> None:
     if unknown := set(arguments.parts) - {"tensor", "model"}:
         parser.error(f"unknown part {', '.join(sorted(unknown))}; known: tensor, model")
     torch.set_num_threads(arguments.threads)
+    keep_freed_pages()
+    torch._dynamo.config.recompile_limit = 64  # one compilation per format
     print_machine()
     meter = device.ContentionMeter.start()
     for part in arguments.parts or ("tensor", "model"):
@@ -69,6 +78,7 @@ def print_machine() -> None:
     print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     print(f"path: {route.path} ({route.reason})")
+    print(f"OMP_WAIT_POLICY: {os.environ.get('OMP_WAIT_POLICY', 'unset')}")
 
 
 def _version(distribution: str) -> str:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference import quantize_rows, same
 
 from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt
+from tests.reference import quantize_rows, same
 
 
 def samples(columns: int = 75, *, spread: float = 6.0) -> torch.Tensor:

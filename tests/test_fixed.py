@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference import probes, quantize, same
 
 from madl.formats.fixed import FixedPoint, ScaledInteger, SignMagnitude
+from tests.reference import probes, quantize, same
 
 WIDTHS = [(1, 0), (2, 0), (3, 1), (4, 2), (7, -3), (8, 4), (8, 64), (8, -64), (12, 6), (16, 8)]
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from reference import same
 
 from madl.formats import presets
 from madl.formats.base import NumberFormat
+from tests.reference import same
 
 GOLDEN = Path(__file__).parent / "data" / "format_errors.json"
 PRESETS = presets()

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 import torch
-from reference import probes, same
 
 from kernels import build, ops
 from madl.formats import presets
@@ -19,6 +18,7 @@ from madl.formats.fixed import FixedPoint
 from madl.formats.grid import grid_fields, shared_fields
 from madl.formats.log import Logarithmic
 from madl.formats.minifloat import DenormalMinifloat, Minifloat
+from tests.reference import probes, same
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler here"

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from reference import probes, quantize, same
 
 from madl.formats.log import Logarithmic
+from tests.reference import probes, quantize, same
 
 
 @pytest.mark.parametrize(

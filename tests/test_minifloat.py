@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from reference import probes, quantize, same
 
 from madl.formats.minifloat import DenormalMinifloat, Minifloat
+from tests.reference import probes, quantize, same
 
 ML_DTYPES = {
     "float4_e2m1fn": Minifloat(width=4, exponent_width=2),

@@ -22,6 +22,7 @@ _MANTISSA = 23  # stored mantissa bits of float32
 _EXPONENT_BITS = 0x7F80_0000
 _MAGNITUDE_BITS = 0x7FFF_FFFF
 _BIAS = 127
+_PART = 1 << 17  # elements: half a megabyte, several of which fit into a core's cache
 
 
 class Spacing(IntEnum):
@@ -105,7 +106,21 @@ def shared_fields(shared: SharedScale | None) -> tuple[int | bool, ...]:
 
 
 def round_to_grid(x: Tensor, grid: Grid, shared: SharedScale | None = None) -> Tensor:
-    """The nearest values of the grid, under a shared scale if there is one."""
+    """The nearest values of a contiguous tensor, under a shared scale if there is one.
+
+    A large tensor is done in parts that stay in the cache between one operation and the next.
+    """
+    rows = x.view(-1) if shared is None else x.view(-1, x.shape[-1])
+    part = _PART if shared is None else max(1, _PART // x.shape[-1])
+    if len(rows) <= part or torch.compiler.is_compiling():
+        return _round(x, grid, shared)
+    out = torch.empty_like(x)
+    for old, new in zip(rows.split(part), out.view(rows.shape).split(part)):
+        new.copy_(_round(old, grid, shared))
+    return out
+
+
+def _round(x: Tensor, grid: Grid, shared: SharedScale | None) -> Tensor:
     if shared is None:
         return _round_elements(x, grid)
     size = x.shape[-1]
@@ -121,13 +136,13 @@ def round_to_grid(x: Tensor, grid: Grid, shared: SharedScale | None = None) -> T
 
 
 def _round_blocks(x: Tensor, grid: Grid, shared: SharedScale) -> Tensor:  # (..., block)
-    largest = x.abs().amax(-1, keepdim=True)  # (..., 1)
+    # magnitudes as bits: integers order alike, and their maximum is found faster
+    largest = x.view(torch.int32).bitwise_and(_MAGNITUDE_BITS).amax(-1, keepdim=True)  # (..., 1)
     half = 1 << (_MANTISSA - 1) if shared.nearest_power else 0
-    exponent = (largest.view(torch.int32) + half).bitwise_right_shift_(_MANTISSA)
+    exponent = (largest + half).bitwise_right_shift_(_MANTISSA)
     exponent.sub_(_BIAS + shared.top).clamp_(shared.low, shared.high)
-    scale = _power_of_two(exponent).masked_fill_(largest.isnan(), math.nan)
-    y = _round_elements(x * _power_of_two(-exponent), grid)
-    return y.mul_(scale)
+    scale = _power_of_two(exponent).masked_fill_(largest > _EXPONENT_BITS, math.nan)
+    return _round_elements(x * _power_of_two(-exponent), grid).mul_(scale)
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
