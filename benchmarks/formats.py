@@ -27,12 +27,13 @@ import argparse
 import importlib.metadata
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch._dynamo
 from torch import Tensor, nn
 
-from kernels import ops
+from kernels import linear_bf16, ops
 from madl.compression.quantize import Rule, quantize_
 from madl.formats import presets
 from madl.formats.base import NumberFormat
@@ -78,6 +79,7 @@ def print_machine() -> None:
     print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     print(f"path: {route.path} ({route.reason})")
+    print(f"bfloat16 products: {linear_bf16.route().path} ({linear_bf16.route().reason})")
     print(f"OMP_WAIT_POLICY: {os.environ.get('OMP_WAIT_POLICY', 'unset')}")
 
 
@@ -145,11 +147,13 @@ def model_tables(budget_s: float) -> None:
     print_ratios(f"evaluation, batch {BATCH} × {LENGTH}", evaluate)
 
 
-def variants() -> dict[str, tuple[NumberFormat | None, dict[str, str]]]:
+def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
     """Name → format for weight, bias and input, and further parameters of the rule."""
-    found: dict[str, tuple[NumberFormat | None, dict[str, str]]] = {"float32": (None, {})}
+    found: dict[str, tuple[NumberFormat | None, dict[str, Any]]] = {"float32": (None, {})}
     for name in ("fixed(8,4)", "minifloat(8,4,nan)", "block-float(7,8,block=16)", "mxint8"):
         found[name] = (presets()[name], {})
+    for name in ("fixed(8,4)", "minifloat(8,4,nan)", "mxint8"):
+        found[f"{name}, bfloat16 products"] = (presets()[name], {"products": "bfloat16"})
     return found
 
 
@@ -160,7 +164,7 @@ def print_ratios(title: str, measured: Mapping[str, Measurement]) -> None:
         print(f"  {name:52s} {measurement.median_s / base_s:8.3f} × float32")
 
 
-def build_model(number_format: NumberFormat | None, rule: Mapping[str, str]) -> nn.Module:
+def build_model(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
@@ -178,7 +182,7 @@ def batch() -> dict[str, Tensor]:
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels}
 
 
-def train_step(number_format: NumberFormat | None, rule: Mapping[str, str]) -> Callable[[], object]:
+def train_step(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> Callable[[], object]:
     model, inputs = build_model(number_format, rule).train(), batch()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
@@ -190,7 +194,7 @@ def train_step(number_format: NumberFormat | None, rule: Mapping[str, str]) -> C
     return step
 
 
-def eval_step(number_format: NumberFormat | None, rule: Mapping[str, str]) -> Callable[[], object]:
+def eval_step(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> Callable[[], object]:
     model, inputs = build_model(number_format, rule).eval(), batch()
 
     @torch.no_grad()

@@ -39,6 +39,7 @@ _ISA_FLAGS = {
     "avx2": ("-mavx2",),
     "portable": (),
 }
+_EXTENSIONS = {"avx512_bf16": ("-mavx512bf16",)}  # beyond "avx512", for sources that ask for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,18 @@ def cpu_isa() -> str:
     return {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "portable")
 
 
+def has_extension(extension: str) -> bool:
+    """Whether this CPU has one of `_EXTENSIONS` beyond AVX-512."""
+    checks = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported}
+    return cpu_isa() == "avx512" and checks[extension]()
+
+
 @functools.cache
-def load(source: str) -> Route:
+def load(source: str, *, extension: str = "") -> Route:
     """The library of one source file, built if the cache does not have it.
 
-    A machine without a compiler gets the torch path; that is logged once.
+    A source that needs an `extension` of AVX-512 has no path on other CPUs. A machine without a
+    compiler gets the torch path; that is logged once.
 
     Raises:
         ValueError: `MADL_KERNELS` names no path, or one that this CPU cannot run.
@@ -77,11 +85,16 @@ def load(source: str) -> Route:
     if forced == "torch":
         return Route(path="torch", reason="MADL_KERNELS=torch", library=None)
     isa = cpu_isa() if forced == "auto" else forced
+    if extension and (isa != "avx512" or not has_extension(extension)):
+        reason = f"{source} needs {extension}, which the path {isa} here does not have"
+        return Route(path="torch", reason=reason, library=None)
     why = f"the best that this CPU has ({platform.machine()})"
     if forced != "auto":
         why = f"MADL_KERNELS={forced}"
     try:
-        library, compiler = _build_and_load(source, isa)
+        library, compiler = _build_and_load(
+            source, _ISA_FLAGS[isa] + _EXTENSIONS.get(extension, ())
+        )
     except (OSError, RuntimeError) as error:
         log.warning("no fast path for %s, torch computes instead: %s", source, error)
         return Route(path="torch", reason=str(error), library=None)
@@ -97,11 +110,11 @@ def _check_forced(forced: str) -> None:
         raise ValueError(f"MADL_KERNELS={forced}: this CPU cannot run it; use auto or portable")
 
 
-def _build_and_load(source: str, isa: str) -> tuple[ctypes.CDLL, str]:
+def _build_and_load(source: str, isa_flags: tuple[str, ...]) -> tuple[ctypes.CDLL, str]:
     problems: list[str] = []
     for compiler in _compilers():
         for threads in (("-fopenmp",), ()):  # a compiler without OpenMP still gives one fast thread
-            flags = (*_FLAGS, *_ISA_FLAGS[isa], *threads)
+            flags = (*_FLAGS, *isa_flags, *threads)
             try:
                 return ctypes.CDLL(str(_build(compiler, _SOURCES / source, flags))), compiler
             except (OSError, RuntimeError) as error:
