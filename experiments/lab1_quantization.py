@@ -476,8 +476,8 @@ experiment = Experiment(
             alt=accuracy_alt,
         ),
         "rules": Figure(
-            caption="With the fraction width fixed, the bits that a wider format adds extend its range "
-            "and leave its step as it is.",
+            caption="With the fraction width fixed, the bits that a wider format adds extend its "
+            "range and leave its step as it is.",
             rows=rules_rows,
             draw=draw_rules,
             alt=rules_alt,
