@@ -21,7 +21,7 @@ test-all: $(VENV)/.dev lint
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 $(VENV)/.run: requirements.txt requirements-report.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

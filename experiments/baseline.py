@@ -107,8 +107,8 @@ experiment = Experiment(
     claims={"learns": learns},
     figures={
         "loss": Figure(
-            caption="The loss flattens before the last step: "
-            "a longer training has little left to gain.",
+            caption="The loss as training goes on. Where it still falls at the last step, a longer "
+            "training would have had more to gain.",
             rows=loss_rows,
             draw=draw_loss,
             alt=loss_alt,

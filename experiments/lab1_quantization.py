@@ -45,11 +45,11 @@ def params(plan: Plan) -> Iterable[Params]:
         smoke=(4, 8), quick=(4, 6, 8, 10, 16, 32), full=(4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
     )
     fixed = choose(smoke=(8,), quick=(6, 16, 32), full=(4, 6, 10, 12, 16, 32))
-    fixed_qat = choose(smoke=(), quick=(), full=(6, 16))
+    fixed_qat = choose(smoke=(), quick=(6,), full=(4, 6, 10, 16))
     points = {HALF: half, FIXED: fixed}
     qat_points = {HALF: half, FIXED: fixed_qat}
     tune = {
-        "tune_examples": choose(smoke=32, quick=512, full=2048),
+        "tune_examples": choose(smoke=32, quick=512, full=1024),
         "tune_learning_rate": 3e-5,
         "tune_batch_size": 16,
     }
@@ -313,7 +313,7 @@ def accuracy_table(records: Records) -> Sequence[Row]:
                 row |= {f"{method.upper()}": None, f"{method.upper()} fraction": None}
                 continue
             low, high = stats.accuracy_interval(outcomes(found))
-            row[method.upper()] = f"{_mean('accuracy', found):.1%} [{low:.1%}, {high:.1%}]"
+            row[method.upper()] = f"{_mean('accuracy', found):.1%} [{low:.1%},\u00a0{high:.1%}]"
             row[f"{method.upper()} fraction"] = found[0].case.params["frac_width"]
         rows.append(row)
     return rows
@@ -476,8 +476,8 @@ experiment = Experiment(
             alt=accuracy_alt,
         ),
         "rules": Figure(
-            caption="With the fraction width fixed, a wider format gets range it does not need "
-            "and no finer step: the curve stays where it was.",
+            caption="With the fraction width fixed, the bits that a wider format adds extend its "
+            "range and leave its step as it is.",
             rows=rules_rows,
             draw=draw_rules,
             alt=rules_alt,
@@ -491,7 +491,7 @@ experiment = Experiment(
         ),
         "gain": Figure(
             caption="The same models against two baselines. Only the second comparison gives both "
-            "sides the same training; narrower widths are left out.",
+            "sides the same training. Narrower widths are left out, they would set the scale.",
             rows=gain_rows,
             draw=draw_gain,
             alt=gain_alt,

@@ -93,8 +93,8 @@ experiment = Experiment(
     timed=True,
     figures={
         "ceilings": Figure(
-            caption="Every halving of the operand roughly doubles the product rate, "
-            "where the processor has instructions for it.",
+            caption="Narrower operands multiply faster where the processor has instructions for "
+            "them, and not where it does not.",
             rows=ceilings,
             draw=draw_ceilings,
             alt=ceilings_alt,

@@ -27,7 +27,7 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
-        profile = ("--profile", "smoke", "--device", "cpu")
+        profile = ("--profile", "smoke")
         return subprocess.run(
             [sys.executable, "cli.py", *arguments, *profile, *workload],
             cwd=root,

@@ -79,7 +79,7 @@ class PageCalls:
         base = f"figures/{self.page.name}/{name}"
         alt = html.escape(figure.alt(rows), quote=True)
         pictures = "\n".join(
-            f'<picture><source media="(max-width: 30em)" srcset="{base}.{theme}.narrow.svg">'
+            f'<picture><source media="(max-width: 44em)" srcset="{base}.{theme}.narrow.svg">'
             f'<img src="{base}.{theme}.wide.svg#only-{theme}" alt="{alt}" loading="lazy"></picture>'
             for theme in plots.THEMES
         )

@@ -137,7 +137,7 @@ def exceeds(outcomes: Outcomes, level: float) -> Comparison:
         interval=Interval(low - level, high - level),
         n=outcomes.n,
         seeds=1,
-        test="binomial, exact",
+        test="exact binomial",
         p=float(result.pvalue),
     )
     return Comparison(evidence=evidence, decided=float(result.pvalue) <= ALPHA)
@@ -185,7 +185,7 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
         interval=interval,
         n=a.n,
         seeds=1,
-        test="McNemar, exact",
+        test="exact McNemar",
         p=p,
         needed="" if decided else _examples_needed(effect, (only_a + only_b) / a.n),
     )

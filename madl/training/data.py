@@ -17,6 +17,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 TEST_EXAMPLES = 2000
 VALIDATION_EXAMPLES = 500
+SHARED = 3  # rare words that must agree before two texts are compared; any number is exact
 SAME_TEXT = 0.8  # Jaccard similarity of word sets from which two sentences count as one text
 
 
@@ -142,8 +144,8 @@ def _in_hash_order(groups: list[Examples]) -> list[Examples]:
 def _group_near_duplicates(examples: Examples) -> list[Examples]:
     """Connected components of `Jaccard(words) >= SAME_TEXT`; the first one names the group.
 
-    Two sets that similar share a word among the few rarest of each (the prefix), so only
-    sentences that do are compared: exact, and far from quadratic.
+    Two sets that similar share at least `SHARED` words among the few rarest of each (the prefix),
+    so only texts that do are compared: exact, and far from quadratic.
     """
     words = [frozenset(re.findall(r"\w+", text.lower())) for text, _ in examples]
     frequency = Counter(word for one in words for word in one)
@@ -156,10 +158,14 @@ def _group_near_duplicates(examples: Examples) -> list[Examples]:
         return i
 
     by_word: dict[str, list[int]] = defaultdict(list)
+    needed = [min(SHARED, math.ceil(SAME_TEXT * len(one))) for one in words]
     for i, one in enumerate(words):
         rarest = sorted(one, key=lambda word: (frequency[word], word))
-        prefix = rarest[: len(one) - math.ceil(SAME_TEXT * len(one)) + 1]
-        for j in {j for word in prefix for j in by_word[word]}:
+        prefix = rarest[: len(one) - math.ceil(SAME_TEXT * len(one)) + needed[i]]
+        shared = Counter(chain.from_iterable(by_word[word] for word in prefix))
+        for j, count in shared.items():
+            if count < min(needed[i], needed[j]):
+                continue
             if len(one & words[j]) >= SAME_TEXT * len(one | words[j]):
                 a, b = sorted((find(i), find(j)))
                 leader[b] = a
