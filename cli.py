@@ -172,9 +172,19 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
 
 
 @main.command()
-def formats() -> None:
+@_options("as_json")
+def formats(as_json: bool) -> None:
     """List the number formats with their bits and range."""
-    raise MadlError("not here yet")
+    from madl.formats import presets
+
+    known = presets().values()
+    if as_json:
+        rows = [{"name": f.name, "bits": f.bits, "range": f.range} for f in known]
+        click.echo(json.dumps({"formats": rows}, indent=1))
+        return
+    for f in known:
+        where = "{:.6g} … {:.6g}".format(*f.range) if f.range else "scaled by the data"
+        click.echo(f"{f.name:<28} {f.bits:>6g} bits  {where}")
 
 
 @main.command()
