@@ -264,6 +264,7 @@ def _run(
     share = runner.parse_shard(shard)
     for stem in stems:
         plan.project.load(stem)
+    machine.wait_passively()
     chosen, why = machine.resolve(device)
     log.info("device %s (%s)", chosen, why)
     workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)

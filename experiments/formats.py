@@ -16,7 +16,7 @@ from madl.logbook.results import Pending, Records
 from madl.training import baseline
 
 ROOT = Path(__file__).parents[1]
-PROBE_SENTENCES = 64
+PROBE_SENTENCES = 16
 LINE_BITS = 6.0  # formats up to this width fit on a number line
 
 
@@ -181,6 +181,7 @@ def error_rows(records: Records) -> Sequence[Row]:
 
 
 MAX_DRAWN_BITS = 9.0
+LABEL_GAP_BITS = 0.9
 
 
 def draw_error(ax: Any, rows: Sequence[Row]) -> None:
@@ -204,11 +205,15 @@ def draw_error(ax: Any, rows: Sequence[Row]) -> None:
         linewidth=1,
         zorder=1,
     )
-    for row in front:
+    labelled = max(row["bits"] for row in front) + LABEL_GAP_BITS
+    for row in sorted(front, key=lambda row: -row["bits"]):
+        if labelled - row["bits"] < LABEL_GAP_BITS:
+            continue  # its label would lie on its neighbour's
+        labelled = row["bits"]
         ax.annotate(
             str(row["format"]).partition(",block")[0],
             (row["bits"], row["weights (dB)"]),
-            xytext=(-6, 7),
+            xytext=(-7, 6),
             textcoords="offset points",
             ha="right",
             fontsize=9,
@@ -265,13 +270,13 @@ def formats_table(records: Records) -> Sequence[Row]:
         {
             "format": f"`{name}`",
             "bits": f["bits"],
-            "values": "scaled by the data" if f["num_values"] is None else f"{f['num_values']:,}",
+            "values": "scaled" if f["num_values"] is None else f"{f['num_values']:,}",
             "smallest > 0": "" if f["smallest"] is None else f"{f['smallest']:.3g}",
             "largest": "" if f["range"] is None else f"{f['range'][1]:.4g}",
             "weights (dB)": f"{f['weights_db']:.1f}",
             "inputs (dB)": f"{f['inputs_db']:.1f}",
         }
-        for name, f in _formats(records).items()
+        for name, f in sorted(_formats(records).items(), key=lambda item: item[1]["bits"])
     ]
 
 
