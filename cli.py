@@ -22,7 +22,7 @@ from madl.errors import MadlError
 if TYPE_CHECKING:
     from madl.logbook.experiment import Project
     from madl.logbook.report import Ledger
-    from madl.logbook.results import Record, Store
+    from madl.logbook.results import Store
     from madl.logbook.runner import Progress, StoredPlan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -292,12 +292,10 @@ def _shown(events: "Iterator[Progress]") -> "Iterator[Progress]":
 
 
 def _line(event: "Progress") -> str:
-    record: Record = event.record
-    params = {k: v for k, v in record.case.params.items() if k in ("method", "width", "frac_width")}
-    what = " ".join(f"{v}" if k == "method" else f"{k}={v}" for k, v in params.items())
+    record = event.record
     accuracy = record.values.get("accuracy")
     gave = record.error or (f"accuracy {accuracy:.3f}" if accuracy is not None else record.status)
-    place = f"[{event.done}/{event.total}] {record.case.experiment} {what}"
+    place = f"[{event.done}/{event.total}] {record.case.experiment} {event.label}".rstrip()
     return f"{place}  {gave}  {record.seconds:.0f} s, {event.left_s:.0f} s left"
 
 
