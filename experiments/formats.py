@@ -207,8 +207,8 @@ def draw_error(ax: Any, rows: Sequence[Row]) -> None:
     )
     labelled = max(row["bits"] for row in front) + LABEL_GAP_BITS
     for row in sorted(front, key=lambda row: -row["bits"]):
-        if labelled - row["bits"] < LABEL_GAP_BITS:
-            continue  # its label would lie on its neighbour's
+        if labelled - row["bits"] < LABEL_GAP_BITS or row["family"] == "binary":
+            continue  # its label would lie on its neighbour's, or beyond the axis
         labelled = row["bits"]
         ax.annotate(
             str(row["format"]).partition(",block")[0],
@@ -219,8 +219,8 @@ def draw_error(ax: Any, rows: Sequence[Row]) -> None:
             fontsize=9,
         )
     ax.margins(x=0.08, y=0.12)
-    ax.set_xlabel("bits per value, the block's scale counted in")
-    ax.set_ylabel("signal to error, weights (dB)")
+    ax.set_xlabel("bits per value, with the block's scale")
+    ax.set_ylabel("signal to error (dB)")
     plots.legend(ax)
 
 
