@@ -64,28 +64,19 @@ def params(plan: Plan) -> Iterable[Params]:
 
 
 def run(params: Params, ctx: Context) -> Mapping[str, Any]:
-    from madl.compression.quantize import Rule, linear_layers, quantize_, range_use
-    from madl.formats.fixed import FixedPoint
-    from madl.training.train import train
+    from madl.compression.quantize import linear_layers, range_use
+    from madl.training import compressed
 
-    model = baseline.fine_tuned(params, ctx)
-    splits = baseline.load_splits(params)
+    model = compressed.build(params, ctx)
+    validation = baseline.load_splits(params).validation
     shares: dict[str, float] = {}
-    if params["method"] != "control":
-        width, frac_width = int(params["width"]), int(params["frac_width"])
-        quantize_(model, [Rule.uniform(FixedPoint(width=width, frac_width=frac_width))])
-        probe = splits.validation.batch(range(min(PROBE_SENTENCES, len(splits.validation))))
-        shares = range_use(model, probe)
-    losses: list[float] = []
-    if params["method"] != "ptq":
-        examples = splits.train.first(int(params["tune_examples"]))
-        recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
-        losses = train(model, examples, recipe, device=ctx.device)
+    if params["method"] == "ptq":
+        shares = range_use(model, validation.batch(range(min(PROBE_SENTENCES, len(validation)))))
     return {
         **baseline.judge(model, params, ctx.device),
         "shares": shares,
         "num_weights": sum(layer.weight.numel() for layer in linear_layers(model)),
-        "tune_losses": losses,
+        "tune_losses": compressed.tuning_losses(params, ctx),
     }
 
 

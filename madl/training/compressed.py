@@ -1,0 +1,69 @@
+"""The models of the width study, rebuilt from their parameters: quantized, trained on, or both.
+
+A model that was trained on is an artifact like the baseline it came from, so a later experiment
+that takes it as its starting point does not train it again.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madl.logbook.experiment import Context, Params
+from madl.training import baseline
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def build(params: Params, ctx: Context) -> "nn.Module":
+    """The fine-tuned model, quantized to `width`, `frac_width` and trained on `tune_examples`.
+
+    Either is left out where the parameters have no such entry.
+    """
+    from madl.training import models
+
+    if params.get("tune_examples") is None:
+        return _quantized(baseline.fine_tuned(params, ctx), params)
+    return _quantized(models.load_checkpoint(_tuned(params, ctx)), params)
+
+
+def tuning_losses(params: Params, ctx: Context) -> list[float]:
+    """The loss of every step of that training, empty where there was none."""
+    if params.get("tune_examples") is None:
+        return []
+    return json.loads((_tuned(params, ctx) / "losses.json").read_text())
+
+
+def _quantized(model: "nn.Module", params: Params) -> "nn.Module":
+    from madl.compression.quantize import Rule, quantize_
+    from madl.formats.fixed import FixedPoint
+
+    width, frac_width = params.get("width"), params.get("frac_width")
+    if isinstance(width, int) and isinstance(frac_width, int):
+        quantize_(model, [Rule.uniform(FixedPoint(width=width, frac_width=frac_width))])
+    return model
+
+
+def _tuned(params: Params, ctx: Context) -> Path:
+    fields = (*baseline.RECIPE_FIELDS, "width", "frac_width", *TUNE_FIELDS)
+    recipe = {field: params.get(field) for field in fields}
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    return ctx.artifact(f"tuned-{digest}", lambda folder: _tune(params, ctx, folder))
+
+
+TUNE_FIELDS = ("tune_examples", "tune_learning_rate", "tune_batch_size")
+
+
+def _tune(params: Params, ctx: Context, folder: Path) -> None:
+    from madl.training import models
+    from madl.training.train import train
+
+    model: Any = _quantized(baseline.fine_tuned(params, ctx), params)
+    num_examples = params["tune_examples"]
+    assert isinstance(num_examples, int)
+    examples = baseline.load_splits(params).train.first(num_examples)
+    recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
+    losses = train(model, examples, recipe, device=ctx.device)
+    models.save_checkpoint(model, folder)
+    (folder / "losses.json").write_text(json.dumps(losses))
