@@ -22,7 +22,7 @@ from madl.errors import MadlError
 if TYPE_CHECKING:
     from madl.logbook.experiment import Project
     from madl.logbook.report import Ledger
-    from madl.logbook.results import Record, Store
+    from madl.logbook.results import Store
     from madl.logbook.runner import Progress, StoredPlan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -172,9 +172,19 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
 
 
 @main.command()
-def formats() -> None:
+@_options("as_json")
+def formats(as_json: bool) -> None:
     """List the number formats with their bits and range."""
-    raise MadlError("not here yet")
+    from madl.formats import presets
+
+    known = presets().values()
+    if as_json:
+        rows = [{"name": f.name, "bits": f.bits, "range": f.range} for f in known]
+        click.echo(json.dumps({"formats": rows}, indent=1))
+        return
+    for f in known:
+        where = "{:.6g} … {:.6g}".format(*f.range) if f.range else "scaled by the data"
+        click.echo(f"{f.name:<28} {f.bits:>6g} bits  {where}")
 
 
 @main.command()
@@ -254,6 +264,7 @@ def _run(
     share = runner.parse_shard(shard)
     for stem in stems:
         plan.project.load(stem)
+    machine.wait_passively()
     chosen, why = machine.resolve(device)
     log.info("device %s (%s)", chosen, why)
     workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
@@ -281,12 +292,10 @@ def _shown(events: "Iterator[Progress]") -> "Iterator[Progress]":
 
 
 def _line(event: "Progress") -> str:
-    record: Record = event.record
-    params = {k: v for k, v in record.case.params.items() if k in ("method", "width", "frac_width")}
-    what = " ".join(f"{v}" if k == "method" else f"{k}={v}" for k, v in params.items())
+    record = event.record
     accuracy = record.values.get("accuracy")
     gave = record.error or (f"accuracy {accuracy:.3f}" if accuracy is not None else record.status)
-    place = f"[{event.done}/{event.total}] {record.case.experiment} {what}"
+    place = f"[{event.done}/{event.total}] {record.case.experiment} {event.label}".rstrip()
     return f"{place}  {gave}  {record.seconds:.0f} s, {event.left_s:.0f} s left"
 
 

@@ -126,5 +126,7 @@ def test_the_log_has_one_plain_line_a_case(toy, tmp_path):
         check=True,
     )
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert [line.split("]")[0] for line in lines] == ["[1/4", "[2/4", "[3/4", "[4/4"]
+    assert [line.split("  ")[0] for line in lines] == [
+        f"[{i}/4] toy x={i - 1}" for i in range(1, 5)
+    ]
     assert done.stdout == ""

@@ -178,8 +178,9 @@ def _evidence_row(claim: Claim) -> str:
 
 
 def _effect(evidence: Evidence) -> str:
-    low, high = (_signed(value) for value in evidence.interval)
-    effect = f"{_signed(evidence.effect)} {evidence.unit}"
+    scale = evidence.unit.scale
+    low, high = (_signed(scale * value) for value in evidence.interval)
+    effect = f"{_signed(scale * evidence.effect)} {evidence.unit}"
     return _unbroken(effect) + (_unbroken(f"<br>[{low}, {high}]") if low != high else "")
 
 
@@ -190,8 +191,8 @@ def _test(evidence: Evidence) -> str:
     return "<br>".join(_unbroken(part) if part is p else part for part in parts if part)
 
 
-def _signed(fraction: float) -> str:
-    return f"{100 * fraction:+.2f}".replace("-", "−")
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _unbroken(text: str) -> str:

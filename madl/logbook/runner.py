@@ -57,8 +57,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One finished case and how much is left."""
+    """One finished case and how much is left; `label` names the case among its siblings."""
 
+    label: str
     done: int
     total: int
     record: Record
@@ -153,13 +154,27 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
         start_process(threads)
         records = executors.inline(cases, job)
     else:
-        start = functools.partial(start_process, threads, log.getEffectiveLevel())
+        start = functools.partial(start_process, threads, _worker_log_level())
         records = executors.processes(cases, job, jobs=jobs, start=start)
     started = time.perf_counter()
+    varying = _varying(plan.cases(name))
     for done, record in enumerate(records, 1):
         store.put(record)
         left_s = (time.perf_counter() - started) / done * (len(cases) - done)
-        yield Progress(done=done, total=len(cases), record=record, left_s=left_s)
+        params = record.case.params
+        label = " ".join(f"{key}={params[key]}" for key in varying if key in params)
+        yield Progress(label=label, done=done, total=len(cases), record=record, left_s=left_s)
+
+
+def _varying(cases: Sequence[Case]) -> list[str]:
+    """The parameters that tell these cases apart; all else is the same for each."""
+    keys = {key: None for case in cases for key in case.params}
+    return [key for key in keys if len({case.params.get(key) for case in cases}) > 1]
+
+
+def _worker_log_level() -> int:
+    """Several workers at once would drown the line that each finished case gets."""
+    return logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.WARNING
 
 
 def start_process(threads: int, log_level: int | None = None) -> None:

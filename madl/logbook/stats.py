@@ -17,6 +17,7 @@ import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,19 @@ ALPHA = 0.05
 POWER = 0.80
 Z = float(norm.ppf(1 - ALPHA / 2))
 Z_POWER = float(norm.ppf(POWER))
+
+
+class Unit(StrEnum):
+    """What an effect is in; shares are stored as fractions and shown per hundred."""
+
+    POINTS = "points"
+    PERCENT = "%"
+    DECIBEL = "dB"
+
+    @property
+    def scale(self) -> float:
+        """From the stored value to the shown one."""
+        return 1.0 if self is Unit.DECIBEL else 100.0
 
 
 class Interval(NamedTuple):
@@ -50,7 +64,7 @@ class Evidence:
     test: str
     p: float | None
     needed: str = ""  # what would decide, when this does not
-    unit: str = "points"
+    unit: Unit = Unit.POINTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +157,17 @@ def exceeds(outcomes: Outcomes, level: float) -> Comparison:
     return Comparison(evidence=evidence, decided=float(result.pvalue) <= ALPHA)
 
 
-def counted(share_a: float, share_b: float, n: int) -> Comparison:
-    """Share B against share A of all `n` values there are: counted, so there is no interval."""
-    effect = share_b - share_a
+def counted(a: float, b: float, n: int, *, unit: Unit = Unit.POINTS) -> Comparison:
+    """B against A where both are known: computed from all `n` values, so without an interval."""
+    effect = b - a
     evidence = Evidence(
-        effect=effect, interval=Interval(effect, effect), n=n, seeds=1, test="counted, all", p=None
+        effect=effect,
+        interval=Interval(effect, effect),
+        n=n,
+        seeds=1,
+        test="counted, all",
+        p=None,
+        unit=unit,
     )
     return Comparison(evidence=evidence, decided=effect != 0)
 
@@ -330,6 +350,6 @@ def ratio(baseline_s: Sequence[float], candidate_s: Sequence[float]) -> Comparis
         test="bootstrap of the ratio of medians",
         p=None,
         needed="" if decided else "more interleaved samples on a quiet machine would decide",
-        unit="%",
+        unit=Unit.PERCENT,
     )
     return Comparison(evidence=evidence, decided=decided)

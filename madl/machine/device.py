@@ -40,6 +40,15 @@ def resolve(request: str) -> tuple[str, str]:
     raise MadlError(f"cannot use device {request!r}: {why}; use --device cpu or auto")
 
 
+def wait_passively() -> None:
+    """Have OpenMP's threads sleep while they wait, unless the user has said otherwise.
+
+    Spinning threads fight over the cores as soon as anything else runs: torch's elementwise work
+    then takes tens of times as long. Has an effect only before torch is imported.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def num_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
