@@ -46,6 +46,16 @@ def route() -> build.Route:
     return build.load(SOURCE)
 
 
+@functools.lru_cache(maxsize=8)
+def _function(library: ctypes.CDLL) -> Callable[..., int]:
+    function = library.madl_round_to_grid
+    function.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+        *(ctypes.POINTER(_Grid), ctypes.c_int32),
+    )
+    return function
+
+
 def constant_in_traces(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let `torch.compile` call the function while it traces, and not look inside.
 
@@ -97,12 +107,12 @@ def _round_to_grid(x: Tensor, *fields: float) -> Tensor:
     if x.numel() == 0:
         return y
     columns = x.shape[-1] if x.dim() else 1
-    status = library.madl_round_to_grid(
-        ctypes.c_void_p(x.data_ptr()),
-        ctypes.c_void_p(y.data_ptr()),
-        ctypes.c_int64(x.numel() // columns),
-        ctypes.c_int64(columns),
-        ctypes.byref(_struct(*fields)),  # type: ignore[arg-type]
+    status = _function(library)(
+        x.data_ptr(),
+        y.data_ptr(),
+        x.numel() // columns,
+        columns,
+        _struct(*fields),
         torch.get_num_threads(),
     )
     assert status == 0, f"the C++ knows no spacing {fields[0]}"
@@ -115,3 +125,5 @@ def _fake_round_to_grid(x: Tensor, *fields: float) -> Tensor:
 
 _library.impl("round_to_grid", _round_to_grid, "CPU")
 torch.library.register_fake("madl::round_to_grid", _fake_round_to_grid, lib=_library)
+
+round_to_grid = torch.ops.madl.round_to_grid.default

@@ -83,18 +83,19 @@ class NumberFormat(ABC):
             raise ValueError(
                 f"{self.name}: quantizes float32, bfloat16 and float16, got {x.dtype}; cast first"
             )
-        if x.numel() == 0:
-            return x.clone()
-        flat = x.detach().float().contiguous()
-        if x.dim() == 0:
-            return self._round(flat.view(1)).view(()).to(x.dtype)
-        return self._round(flat).to(x.dtype)
+        if x.requires_grad:
+            x = x.detach()
+        if x.dim() == 0 or x.numel() == 0:
+            return self.quantize(x.view(1)).view(()) if x.dim() == 0 else x.clone()
+        if x.dtype is torch.float32:
+            return self._round(x.contiguous())
+        return self._round(x.float().contiguous()).to(x.dtype)
 
     def _round(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu" and ops.is_fast():
+        if x.is_cpu and ops.is_fast():
             fields = _operator_fields(self)
             if fields is not None:
-                return torch.ops.madl.round_to_grid(x, *fields)
+                return ops.round_to_grid(x, *fields)
         return self.quantize_reference(x)
 
     def quantize_reference(self, x: Tensor) -> Tensor:
