@@ -26,8 +26,11 @@ Not handled: other devices than the CPU.
 
 import argparse
 import importlib.metadata
+import json
 import os
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +45,7 @@ from madl.machine import device
 from madl.machine.memory import keep_freed_pages
 from madl.machine.timing import Measurement, compare
 
+PEERS = ("torch", "torchao", "transformers")
 Fns = Mapping[str, Callable[[], object]]
 
 TENSORS = {"864 × 384 (an activation, in cache)": (864, 384), "2560 × 2560 (memory)": (2560, 2560)}
@@ -61,6 +65,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="tensor, model (default: both)")
     parser.add_argument("--budget-s", type=float, default=0.3, help="seconds per variant")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--publish", action="store_true", help="write the table of the site")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - {"tensor", "model"}:
         parser.error(f"unknown part {', '.join(sorted(unknown))}; known: tensor, model")
@@ -69,14 +74,32 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64  # one compilation per format
     print_machine()
     meter = device.ContentionMeter.start()
+    rows: list[dict[str, str]] = []
     for part in arguments.parts or ("tensor", "model"):
-        {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
-    print(f"\nshare of the machine that other processes used meanwhile: {meter.share()}")
+        rows += {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
+    contention = meter.share()
+    print(f"\nshare of the machine that other processes used meanwhile: {contention}")
+    if arguments.publish:
+        publish(rows, contention)
+
+
+def publish(rows: list[dict[str, str]], contention: float | None) -> None:
+    """What the formats page shows: the ratios, and the machine and versions they hold for."""
+    run = {
+        "machine": f"{device.host_label()}, {torch.get_num_threads()} threads",
+        "versions": ", ".join(f"{name} {_version(name)}" for name in PEERS),
+        "date": datetime.now(UTC).date().isoformat(),
+        "contention": contention,
+    }
+    path = Path(__file__).parents[1] / "docs" / "data" / "benchmarks" / "formats.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"run": run, "rows": rows}, indent=1) + "\n")
+    print(f"wrote {path}")
 
 
 def print_machine() -> None:
     route = ops.route()
-    versions = {name: _version(name) for name in ("torch", "torchao", "transformers")}
+    versions = {name: _version(name) for name in PEERS}
     print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     print(f"path: {route.path} ({route.reason})")
@@ -91,8 +114,9 @@ def _version(distribution: str) -> str:
         return "not installed"
 
 
-def tensor_tables(budget_s: float) -> None:
+def tensor_tables(budget_s: float) -> list[dict[str, str]]:
     """Time of a fake quantization ÷ time of `clone`, which allocates its result as we do."""
+    rows: list[dict[str, str]] = []
     for title, shape in TENSORS.items():
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         measured = compare(tensor_fns(x), budget_s=budget_s)
@@ -100,6 +124,9 @@ def tensor_tables(budget_s: float) -> None:
         print(f"\n{title}: copy {8 * x.numel() / copy_s / 1e9:.0f} GB/s read and written")
         for name, measurement in measured.items():
             print(f"  {name:52s} {measurement.median_s / copy_s:8.2f} × copy")
+            ratio = f"{measurement.median_s / copy_s:.2f} × copy"
+            rows.append({"work": title, "variant": name, "time": ratio})
+    return rows
 
 
 def tensor_fns(x: Tensor) -> dict[str, Callable[[], object]]:
@@ -140,12 +167,12 @@ def peers(x: Tensor) -> dict[str, Callable[[], object]]:
     return found | {"peer of mxfp8: torchao to_mx, to_dtype": torchao_mx}
 
 
-def model_tables(budget_s: float) -> None:
+def model_tables(budget_s: float) -> list[dict[str, str]]:
     """A MiniLM-L6-shaped classifier: a training step and an evaluation, ÷ the same in float32."""
     train = compare({k: train_step(*v) for k, v in variants().items()}, budget_s=budget_s * 5)
-    print_ratios(f"training step, batch {BATCH} × {LENGTH}, AdamW", train)
+    rows = print_ratios(f"training step, batch {BATCH} × {LENGTH}, AdamW", train)
     evaluate = compare({k: eval_step(*v) for k, v in variants().items()}, budget_s=budget_s * 3)
-    print_ratios(f"evaluation, batch {BATCH} × {LENGTH}", evaluate)
+    return rows + print_ratios(f"evaluation, batch {BATCH} × {LENGTH}", evaluate)
 
 
 def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
@@ -158,11 +185,15 @@ def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
     return found
 
 
-def print_ratios(title: str, measured: Mapping[str, Measurement]) -> None:
+def print_ratios(title: str, measured: Mapping[str, Measurement]) -> list[dict[str, str]]:
     base_s = measured["float32"].median_s
     print(f"\n{title}: float32 takes {base_s * 1e3:.0f} ms")
     for name, measurement in measured.items():
         print(f"  {name:52s} {measurement.median_s / base_s:8.3f} × float32")
+    return [
+        {"work": title, "variant": name, "time": f"{m.median_s / base_s:.3f} × float32"}
+        for name, m in measured.items()
+    ]
 
 
 def build_model(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> nn.Module:

@@ -282,10 +282,26 @@ def formats_table(records: Records) -> Sequence[Row]:
 
 def benchmark_table(records: Records) -> Sequence[Row]:
     """The last published run of `benchmarks/formats.py`."""
+    return _benchmark()["rows"]
+
+
+def _benchmark() -> dict[str, Any]:
     path = ROOT / "docs" / "data" / "benchmarks" / "formats.json"
     if not path.exists():
         raise Pending("no published benchmark")
-    return json.loads(path.read_text("utf-8"))["rows"]
+    return json.loads(path.read_text("utf-8"))
+
+
+def benchmark_run(records: Records) -> Sequence[Row]:
+    """On which machine, with which peers, and how busy it was."""
+    run = _benchmark()["run"]
+    busy = "unknown" if run["contention"] is None else f"{run['contention']:.0%} of the machine"
+    return [
+        {"": "Machine", " ": run["machine"]},
+        {"": "Peers", " ": run["versions"]},
+        {"": "Date", " ": run["date"]},
+        {"": "Used by other processes", " ": busy},
+    ]
 
 
 experiment = Experiment(
@@ -314,5 +330,5 @@ experiment = Experiment(
             alt=line_alt,
         ),
     },
-    tables={"formats": formats_table, "benchmark": benchmark_table},
+    tables={"formats": formats_table, "benchmark": benchmark_table, "benchmark_run": benchmark_run},
 )

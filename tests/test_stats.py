@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_rel
 
 from madl.logbook import stats
 from madl.logbook.stats import Outcomes
@@ -188,3 +188,14 @@ def test_a_ratio_of_interleaved_samples_cancels_drift():
 def test_the_same_timings_are_undecided():
     samples = list(np.random.default_rng(0).normal(1, 0.1, 40))
     assert stats.ratio(samples, samples).improves("").verdict == "undecided"
+
+
+def test_the_paired_mean_is_scipys_paired_t_test():
+    rng = np.random.default_rng(0)
+    a = rng.normal(0, 1, 300)
+    b = a + rng.normal(0.1, 0.5, 300)
+    found = stats.paired_mean(list(a), list(b), unit=stats.Unit.LOSS)
+    expected = ttest_rel(b, a)
+    assert found.evidence.p == pytest.approx(expected.pvalue)
+    assert tuple(found.evidence.interval) == pytest.approx(tuple(expected.confidence_interval()))
+    assert found.improves("").verdict == "supported"

@@ -167,9 +167,9 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
 
 
 def _varying(cases: Sequence[Case]) -> list[str]:
-    """The parameters that tell these cases apart; all else is the same for each."""
+    """The parameters that tell these cases apart; all else is the same wherever it appears."""
     keys = {key: None for case in cases for key in case.params}
-    return [key for key in keys if len({case.params.get(key) for case in cases}) > 1]
+    return [key for key in keys if len({c.params[key] for c in cases if key in c.params}) > 1]
 
 
 def _worker_log_level() -> int:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import binom, binomtest, norm, t
+from scipy.stats import binom, binomtest, norm, sem, t
 
 from madl.logbook.experiment import Claim, Verdict
 
@@ -39,11 +39,13 @@ class Unit(StrEnum):
     POINTS = "points"
     PERCENT = "%"
     DECIBEL = "dB"
+    LOSS = "nats"
+    STEPS = "steps"
 
     @property
     def scale(self) -> float:
         """From the stored value to the shown one."""
-        return 1.0 if self is Unit.DECIBEL else 100.0
+        return 100.0 if self in (Unit.POINTS, Unit.PERCENT) else 1.0
 
 
 class Interval(NamedTuple):
@@ -170,6 +172,27 @@ def counted(a: float, b: float, n: int, *, unit: Unit = Unit.POINTS) -> Comparis
         unit=unit,
     )
     return Comparison(evidence=evidence, decided=effect != 0)
+
+
+def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit) -> Comparison:
+    """Mean of B minus mean of A over the same examples of two models, by the paired t test."""
+    if len(a) != len(b) or len(a) < 2:
+        raise ValueError(f"need the same two or more examples, got {len(a)} and {len(b)}")
+    difference = np.asarray(b) - np.asarray(a)
+    effect, error = float(difference.mean()), float(sem(difference))
+    half = float(t.ppf(1 - ALPHA / 2, len(difference) - 1)) * error
+    p = 2 * float(t.sf(abs(effect) / error, len(difference) - 1)) if error > 0 else 1.0
+    evidence = Evidence(
+        effect=effect,
+        interval=Interval(effect - half, effect + half),
+        n=len(difference),
+        seeds=1,
+        test="paired t",
+        p=p,
+        needed="" if p <= ALPHA else "more test examples",
+        unit=unit,
+    )
+    return Comparison(evidence=evidence, decided=p <= ALPHA)
 
 
 def accuracy_interval(outcomes: Sequence[Outcomes]) -> Interval:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madl.training.data import Encoded, batches_by_length, shuffled_batches
@@ -51,8 +52,12 @@ def train(
     *,
     device: str = "cpu",
     after_epoch: Callable[[int], None] = lambda epoch: None,
+    after_step: Callable[[int], None] = lambda step: None,
 ) -> list[float]:
-    """Train in place; returns the loss of every step. Leaves the model in evaluation mode."""
+    """Train in place; returns the loss of every step. Leaves the model in evaluation mode.
+
+    The callbacks get the number of the epoch (from 0) or of the steps done (from 1).
+    """
     torch.manual_seed(recipe.seed)
     model.to(device).train()
     optimizer = torch.optim.AdamW(
@@ -63,8 +68,8 @@ def train(
     progress = _Progress("training", total)
     losses: list[float] = []
     for epoch in range(recipe.epochs):
-        model.train()
         for indices in shuffled_batches(data, recipe.batch_size, seed=recipe.seed * 1000 + epoch):
+            model.train()
             with _autocast(device, enabled=recipe.bf16):
                 loss: Tensor = model(**_to(data.batch(indices), device)).loss
             loss.backward()
@@ -74,6 +79,7 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             losses.append(loss.item())
             progress.step(f"loss {loss.item():.3f}")
+            after_step(len(losses))
         model.eval()
         after_epoch(epoch)
     return losses
@@ -95,10 +101,14 @@ def _warm_up_then_decay(step: int, total: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Correctness of every example, in the split's own order, and the mean loss."""
+    """Correctness and cross-entropy of every example, in the split's own order."""
 
     correct: list[bool]
-    loss: float
+    losses: list[float]
+
+    @property
+    def loss(self) -> float:
+        return sum(self.losses) / len(self.losses)
 
     @property
     def accuracy(self) -> float:
@@ -111,19 +121,19 @@ def evaluate(
 ) -> Evaluation:
     """Accuracy and cross-entropy in evaluation mode."""
     model.to(device).eval()
-    correct = [False] * len(data)
-    loss = 0.0
+    correct, losses = [False] * len(data), [0.0] * len(data)
     progress = _Progress("evaluating", math.ceil(len(data) / EVALUATION_BATCH))
     for indices in batches_by_length(data, EVALUATION_BATCH):
         with _autocast(device, enabled=bf16):
             output = model(**_to(data.batch(indices), device))
-        loss += output.loss.item() * len(indices)
-        labels = torch.tensor([data.labels[i] for i in indices])
-        right: list[bool] = (output.logits.argmax(-1).cpu() == labels).tolist()
-        for i, is_correct in zip(indices, right):
-            correct[i] = is_correct
+        labels = torch.tensor([data.labels[i] for i in indices])  # (B,)
+        logits = output.logits.float().cpu()  # (B, classes)
+        right: list[bool] = (logits.argmax(-1) == labels).tolist()
+        loss: list[float] = F.cross_entropy(logits, labels, reduction="none").tolist()
+        for i, is_correct, one in zip(indices, right, loss):
+            correct[i], losses[i] = is_correct, one
         progress.step()
-    return Evaluation(correct=correct, loss=loss / len(data))
+    return Evaluation(correct=correct, losses=losses)
 
 
 def has_fast_bf16(device: str) -> bool:
