@@ -16,6 +16,7 @@ from madl.training import baseline
 METHODS = {"l1": "L1-norm", "random": "random"}
 ROLES = {"l1": "first", "random": "second"}
 HALF = 0.5  # the sparsity at which weights, inputs and both are held side by side
+SAME_TIME = 0.05  # times closer than this count as the same
 CHANCE = 0.5
 POINT_FIELDS = ("width", "frac_width", "tune_examples", "tune_learning_rate", "tune_batch_size")
 
@@ -266,13 +267,16 @@ def _product_times(records: Records, sparsity: float) -> Mapping[str, list[float
     return found[0].values["cost"]["samples_s"]
 
 
-def masked_is_faster(records: Records) -> Claim:
+def masked_is_as_slow(records: Records) -> Claim:
     most = max(sparsities(records))
     samples = at(records, part="weights", pruning="l1", sparsity=most)[0].values["cost"][
         "samples_s"
     ]
-    text = f"At {most:.0%} sparsity, a dense product with the masked weights is faster than before"
-    return stats.ratio(samples["dense"], samples["masked"]).improves(text)
+    text = (
+        f"At {most:.0%} sparsity, the dense product takes the same time with the masked weights, "
+        f"to within {SAME_TIME:.0%}"
+    )
+    return stats.ratio(samples["dense"], samples["masked"]).within(SAME_TIME, text)
 
 
 def csr_is_faster(records: Records) -> Claim:
@@ -473,7 +477,7 @@ experiment = Experiment(
         "random_recovers_less": random_recovers_less,
         "l1_keeps_magnitude": l1_keeps_magnitude,
         "evaluation_repeats": evaluation_repeats,
-        "masked_is_faster": masked_is_faster,
+        "masked_is_as_slow": masked_is_as_slow,
         "csr_is_faster": csr_is_faster,
     },
     figures={
@@ -485,8 +489,8 @@ experiment = Experiment(
             alt=accuracy_alt,
         ),
         "histogram": Figure(
-            caption="One layer's weights by magnitude, and what half the sparsity budget leaves "
-            "of them: L1 takes the small ones, random takes its share of the large ones too.",
+            caption="One layer's weights by magnitude, and what is left of them when half are "
+            "removed: L1 takes the small ones, random takes its share of the large ones too.",
             rows=histogram_rows,
             draw=draw_histogram,
             alt=histogram_alt,

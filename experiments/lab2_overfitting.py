@@ -13,7 +13,7 @@ from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, 
 from madl.logbook.results import Record, Records
 from madl.training import baseline
 
-CHECKS_PER_EPOCH = 4
+CHECKS_PER_EPOCH = 2
 
 
 def params(plan: Plan) -> Iterable[Params]:
@@ -193,7 +193,7 @@ def draw_accuracy(ax: Any, rows: Sequence[Row]) -> None:
     ax.plot(
         xs,
         [row["validation accuracy"] for row in rows],
-        **plots.line("second", linestyle="-", label="validation, each quarter of an epoch"),
+        **plots.line("second", linestyle="-", label="validation, each half of an epoch"),
     )
     whole = [row for row in rows if float(row["epoch"] or 0).is_integer()]
     ax.plot(

@@ -107,11 +107,11 @@ class PageCalls:
 
     def param(self, name: str) -> Any:
         """The value of a parameter that all cases which have it share."""
-        values = self.page.view.records.each(name) if self.page.view.records else []
-        if not self.page.view.records:
+        own = self.page.view.own
+        if not own:
             return NOT_RUN
-        self._known("parameter", name, {k for r in self.page.view.records for k in r.case.params})
-        return ", ".join(_number(value) for value in values)
+        self._known("parameter", name, sorted({key for r in own for key in r.case.params}))
+        return ", ".join(_number(value) for value in own.each(name))
 
     def provenance(self) -> str:
         """Machine, profile, cases, duration and the command that does it again."""

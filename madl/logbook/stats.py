@@ -134,10 +134,10 @@ class Comparison:
             verdict = "supported"
         elif low >= margin or high <= -margin:
             verdict = "refuted"
-        needed = "more examples, so that the interval fits inside the margin or leaves it"
+        needed = "more samples, so that the interval fits inside the margin or leaves it"
         evidence = replace(
             self.evidence,
-            test=f"interval inside ±{100 * margin:g} points",
+            test=f"interval inside ±{self.evidence.unit.scale * margin:g} {self.evidence.unit}",
             p=None,
             needed=needed if verdict == "undecided" else "",
         )

@@ -1,11 +1,13 @@
 """The only clock: first call apart, warm-up apart, synchronized, interleaved, raw samples kept.
 
-`compare` times variants in turn within every round, so that a drift of the machine (clock, heat,
-neighbours) falls on all of them alike and their ratio survives it.
+`compare` times every variant once in every round, so that a drift of the machine (clock, heat,
+neighbours) falls on all of them alike and their ratio survives it. The order within a round is
+shuffled: a variant that always follows the same one would inherit what that one left in the cache.
 
 Units: seconds per call; `peak_bytes` is CUDA's allocator peak, None on a CPU.
 """
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -61,11 +63,12 @@ def compare(
         fn()  # warm-up: caches, lazy initialisation
         calls[name] = max(1, round(min_sample_s / max(_time(fn, 1, synchronize), 1e-9)))
     samples: dict[str, list[float]] = {name: [] for name in fns}
+    order = random.Random(0)
     peaks = {name: _peak_bytes(fn, device) for name, fn in fns.items()}
     end = time.perf_counter() + budget_s * len(fns)
     while len(next(iter(samples.values()))) < min_samples or time.perf_counter() < end:
-        for name, fn in fns.items():
-            samples[name].append(_time(fn, calls[name], synchronize))
+        for name in order.sample(list(fns), len(fns)):
+            samples[name].append(_time(fns[name], calls[name], synchronize))
     return {
         name: Measurement(
             samples_s=samples[name],

@@ -1,0 +1,151 @@
+"""The clock, the device and the meters; nothing here asserts how fast anything is."""
+
+import multiprocessing
+import subprocess
+import sys
+import time
+
+import pytest
+
+from madl.errors import MadlError
+from madl.machine import device, memory, timing
+
+
+def test_variants_take_turns_in_every_round_and_in_changing_order():
+    calls: list[str] = []
+    fns = {name: (lambda n=name: (calls.append(n), time.sleep(0.002))) for name in "abc"}
+    measured = timing.compare(fns, budget_s=0.0, min_samples=20)
+    timed = calls[-60:]
+    rounds = [tuple(timed[i : i + 3]) for i in range(0, 60, 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert len(set(rounds)) > 1
+    assert {len(m.samples_s) for m in measured.values()} == {20}
+
+
+def test_the_first_call_stands_apart():
+    state = {"compiled": False}
+
+    def compiles_once():
+        if not state["compiled"]:
+            time.sleep(0.2)
+            state["compiled"] = True
+
+    measured = timing.measure(compiles_once, budget_s=0.0)
+    assert measured.first_call_s >= 0.2
+    assert max(measured.samples_s) < 0.2
+
+
+def test_a_short_call_is_repeated_within_a_sample():
+    count = [0]
+
+    def short():
+        count[0] += 1
+
+    measured = timing.measure(short, budget_s=0.0, min_samples=5)
+    assert measured.calls_per_sample > 100
+    assert count[0] >= 5 * measured.calls_per_sample
+
+
+def test_the_budget_is_spent_and_raw_samples_are_kept():
+    start = time.perf_counter()
+    measured = timing.measure(lambda: time.sleep(0.01), budget_s=0.4, min_samples=1)
+    assert time.perf_counter() - start >= 0.4
+    assert len(measured.samples_s) >= 5
+    assert measured.to_json()["samples_s"] == measured.samples_s
+    assert measured.synchronized
+    assert measured.peak_bytes is None
+
+
+def test_a_device_that_is_not_there_is_refused():
+    assert device.resolve("cpu") == ("cpu", "asked for")
+    with pytest.raises(MadlError, match="cannot use device 'tpu': unknown device"):
+        device.resolve("tpu")
+
+
+def test_cuda_without_a_gpu_says_what_to_do():
+    import torch
+
+    if torch.cuda.is_available():
+        assert device.resolve("auto")[0] == "cuda"
+        return
+    assert device.resolve("auto") == ("cpu", "no CUDA GPU here")
+    with pytest.raises(MadlError, match="use --device cpu or auto"):
+        device.resolve("cuda")
+
+
+def _burn(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/stat")
+def test_the_meter_sees_other_processes_and_not_our_own_work():
+    other = multiprocessing.get_context("spawn").Process(target=_burn, args=(3.0,))
+    other.start()
+    time.sleep(1.5)
+    meter = device.ContentionMeter.start()
+    time.sleep(1.0)
+    beside_another = meter.share()
+    other.join()
+    assert beside_another is not None
+    assert beside_another >= 0.5 / device.num_cores()
+    own = device.ContentionMeter.start()
+    cpu_s = time.process_time()
+    _burn(1.0)
+    used = (time.process_time() - cpu_s) / 1.0 / device.num_cores()
+    found = own.share()
+    assert found is not None
+    assert found <= 1.0 - used + 0.1  # what we used ourselves is no contention
+
+
+def test_freed_pages_are_kept_by_glibc():
+    """A freed block of 8 MB stays with the process, so the next one faults in no pages."""
+    script = """
+import resource
+from madl.machine import memory
+kept = memory.keep_freed_pages()
+import numpy as np
+np.ones(1 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    np.ones(1 << 20)
+print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    kept, faults = done.stdout.split()
+    assert kept == str(memory.keep_freed_pages())
+    if kept == "True":
+        assert int(faults) < 2048  # without it: 20 × 2,048
+
+
+def test_seeding_repeats_every_generator():
+    import random
+
+    import numpy as np
+    import torch
+
+    def draw():
+        device.seed_everything(3)
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    assert draw() == draw()
+
+
+def test_a_machine_is_named_by_what_it_is(monkeypatch):
+    assert "cores" in device.host_label()
+    monkeypatch.setenv("MADL_HOST", "lab machine 7")
+    assert device.host_label() == "lab machine 7"
+
+
+def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
+    for name in ("experiments/a.py", "madl/formats/f.py", "madl/logbook/l.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    first = device.code_digest(tmp_path, "a")
+    (tmp_path / "madl/logbook/l.py").write_text("2")
+    assert device.code_digest(tmp_path, "a") == first
+    (tmp_path / "madl/formats/f.py").write_text("2")
+    assert device.code_digest(tmp_path, "a") != first
