@@ -85,19 +85,19 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
         prune.prune_inputs_(model, sparsity=sparsity, method=method, seed=seed)
     masks = [layer.weight.detach() != 0 for layer in linear_layers(model)]
     values: dict[str, Any] = {
-        "before": _judged(model, params, ctx.device),
+        "before": baseline.judge_on_test(model, params, ctx.device),
         "kept": prune.magnitude_share(weights, masks),
         "sparsity": prune.weight_sparsity(model),
         "num_weights": sum(weight.numel() for weight in weights),
     }
     if method == "fresh random":
-        values["again"] = _judged(model, params, ctx.device)
+        values["again"] = baseline.judge_on_test(model, params, ctx.device)
     if params.get("recovery_examples") is not None:
         examples = baseline.load_splits(params).train.first(int(params["recovery_examples"]))
         recipe = baseline.training_recipe(params, prefix="recovery_", epochs=1)
         train(model, examples, recipe, device=ctx.device)
         values |= {
-            "after": _judged(model, params, ctx.device),
+            "after": baseline.judge_on_test(model, params, ctx.device),
             "sparsity_after": prune.weight_sparsity(model),
         }
     prune.fuse_masks_(model)
@@ -110,18 +110,6 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
 
 LAYER = 4  # the first feed-forward matrix, the largest kind: whose histogram and cost are shown
 BINS = 60
-
-
-def _judged(model: Any, params: Params, device: str) -> dict[str, Any]:
-    """Accuracy on the test split alone: nothing is chosen here."""
-    import numpy as np
-
-    from madl.training.train import evaluate
-
-    splits = baseline.load_splits(params)
-    test = evaluate(model, splits.test, device=device)
-    outcomes = stats.Outcomes(np.array(test.correct), splits.test_fingerprint)
-    return {"accuracy": test.accuracy, "outcomes": outcomes.to_json()}
 
 
 def histogram(weight: Any) -> dict[str, Any]:

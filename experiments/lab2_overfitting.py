@@ -44,12 +44,12 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
             judged = train.evaluate(model, splits.validation, device=ctx.device)
             checks.append({"step": step, "loss": judged.loss, "accuracy": judged.accuracy})
 
-    before = _judged(model, params, ctx.device)
+    before = baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
     check(0)
     epochs = int(params["more_epochs"])
     recipe = baseline.training_recipe(params, prefix="more_", epochs=epochs)
     losses = train.train(model, examples, recipe, device=ctx.device, after_step=check)
-    after = _judged(model, params, ctx.device)
+    after = baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
     return {
         "losses": losses,
         "checks": checks,
@@ -57,21 +57,6 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
         "before": before,
         "after": after,
         "accuracy": after["accuracy"],
-    }
-
-
-def _judged(model: Any, params: Params, device: str) -> dict[str, Any]:
-    import numpy as np
-
-    from madl.training.train import evaluate
-
-    splits = baseline.load_splits(params)
-    test = evaluate(model, splits.test, device=device)
-    outcomes = stats.Outcomes(np.array(test.correct), splits.test_fingerprint)
-    return {
-        "accuracy": test.accuracy,
-        "outcomes": outcomes.to_json(),
-        "losses": [round(loss, 4) for loss in test.losses],
     }
 
 

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,13 +47,12 @@ def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splits:
-    """The encoded splits, and the fingerprint of the test split for paired tests."""
+    """The encoded splits, and the test split's fingerprint, for paired tests."""
 
     train: "Encoded"
     validation: "Encoded"
     test: "Encoded"
     test_fingerprint: str
-    validation_fingerprint: str
 
 
 def load_splits(params: Params) -> Splits:
@@ -84,7 +82,6 @@ def _load_splits(
     return Splits(
         **encoded,
         test_fingerprint=parts["test"].fingerprint,
-        validation_fingerprint=parts["validation"].fingerprint,
     )
 
 
@@ -144,8 +141,22 @@ def training_recipe(
     )
 
 
-def judge(model: "nn.Module", params: Params, device: str) -> Mapping[str, Any]:
-    """Test and validation accuracy with per-example correctness, as a record stores them."""
+def judge(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
+    """Test accuracy with per-example correctness, and validation accuracy, to choose by."""
+    from madl.training.train import evaluate
+
+    validation = evaluate(model, load_splits(params).validation, device=device)
+    return {
+        **judge_on_test(model, params, device),
+        "validation_accuracy": validation.accuracy,
+        "validation_loss": validation.loss,
+    }
+
+
+def judge_on_test(
+    model: "nn.Module", params: Params, device: str, *, keep_losses: bool = False
+) -> dict[str, Any]:
+    """Test accuracy where nothing is chosen; `keep_losses` adds the loss of every example."""
     import numpy as np
 
     from madl.logbook.stats import Outcomes
@@ -153,14 +164,14 @@ def judge(model: "nn.Module", params: Params, device: str) -> Mapping[str, Any]:
 
     splits = load_splits(params)
     test = evaluate(model, splits.test, device=device)
-    validation = evaluate(model, splits.validation, device=device)
-    return {
+    values: dict[str, Any] = {
         "accuracy": test.accuracy,
         "loss": test.loss,
-        "validation_accuracy": validation.accuracy,
-        "validation_loss": validation.loss,
         "outcomes": Outcomes(np.array(test.correct), splits.test_fingerprint).to_json(),
     }
+    if keep_losses:
+        values["losses"] = [round(loss, 4) for loss in test.losses]
+    return values
 
 
 def _int(value: Scalar) -> int:
