@@ -55,6 +55,7 @@ def test_each_claim_figure_and_table_is_used_exactly_once(name):
         ("claim", experiment.claims),
         ("figure", experiment.figures),
         ("table", experiment.tables),
+        ("output", experiment.outputs),
     ):
         for item in known:
             uses = len(re.findall(rf'\b{call}\("{item}"\)', text))

@@ -84,6 +84,28 @@ class Figure:
     alt: Callable[[Sequence[Row]], str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One part of a drawing: SVG text that takes its colours from the page."""
+
+    title: str
+    svg: str
+    folded: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure that is no plot: panels of SVG inside the page, folded where they are details.
+
+    As with `Figure`, `panels` sees nothing but the rows, and the rows are the CSV.
+    """
+
+    caption: str
+    rows: "Callable[[Records], Sequence[Row]]"
+    panels: Callable[[Sequence[Row]], Sequence[Panel]]
+    alt: Callable[[Sequence[Row]], str]
+
+
 class Plan(Protocol):
     """All that `params` may see."""
 
@@ -108,14 +130,18 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Everything one page needs. `claims` and `figures` are functions of the records."""
+    """Everything one page needs. `claims` and `figures` are functions of the records.
+
+    `outputs` are texts that a case captured, an error message for example, shown as they were.
+    """
 
     title: str
     params: Callable[[Plan], Iterable[Params]]
     run: Callable[[Params, Context], Mapping[str, Any]]
     claims: "Mapping[str, Callable[[Records], Claim]]" = field(default_factory=dict)
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Figure | Drawing] = field(default_factory=dict)
     tables: "Mapping[str, Callable[[Records], Sequence[Row]]]" = field(default_factory=dict)
+    outputs: "Mapping[str, Callable[[Records], str]]" = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     timed: bool = False  # its cases measure time, so they run alone
     version: int = 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import plots
-from madl.logbook.experiment import Claim, Project, Row, Verdict
+from madl.logbook.experiment import Claim, Drawing, Panel, Project, Row, Verdict
 from madl.logbook.stats import Evidence
 from madl.logbook.views import NOT_RUN, Page
 
@@ -28,6 +28,7 @@ class PageCalls:
         calls = (
             *(self.title, self.question, self.banner, self.claim, self.verdict, self.figure),
             *(self.table, self.evidence, self.provenance, self.machines, self.notes, self.param),
+            self.output,
         )
         return {call.__name__: call for call in calls}
 
@@ -78,21 +79,31 @@ class PageCalls:
             return self._pending()
         base = f"figures/{self.page.name}/{name}"
         alt = html.escape(figure.alt(rows), quote=True)
+        caption = (
+            f"<figcaption>{html.escape(figure.caption)} "
+            f'<a href="{base}.csv" download>Data (CSV)</a></figcaption>\n</figure>\n'
+        )
+        if isinstance(figure, Drawing):
+            return (
+                f'<figure id="{name}" class="drawing" role="group" aria-label="{alt}" '
+                f"data-search-exclude>\n{_panels(figure.panels(rows))}\n{caption}"
+            )
         pictures = "\n".join(
             f'<picture><source media="(max-width: 44em)" srcset="{base}.{theme}.narrow.svg">'
             f'<img src="{base}.{theme}.wide.svg#only-{theme}" alt="{alt}" loading="lazy"></picture>'
             for theme in plots.THEMES
         )
-        return (
-            f'<figure id="{name}" class="plot">\n{pictures}\n'
-            f"<figcaption>{html.escape(figure.caption)} "
-            f'<a href="{base}.csv" download>Data (CSV)</a></figcaption>\n</figure>\n'
-        )
+        return f'<figure id="{name}" class="plot">\n{pictures}\n{caption}'
 
     def table(self, name: str) -> str:
         """A figure's or a table's rows."""
         rows = self.page.view.rows.get(self._known("table", name, self.page.view.rows))
         return self._pending() if rows is None else markdown_table(rows)
+
+    def output(self, name: str) -> str:
+        """A text that a case captured, as it was."""
+        text = self.page.view.outputs[self._known("output", name, self.page.view.outputs)]
+        return self._pending() if text is None else f"```{{ .text .captured }}\n{text}\n```\n"
 
     def _pending(self) -> str:
         command = f"python cli.py run {self.page.name} --profile {self.page.view.plan.profile.name}"
@@ -156,6 +167,22 @@ class PageCalls:
         if not found:
             return ""
         return "\n".join(["## Notes", "", *(f"{note}\n" for _, note in found)])
+
+
+def _panels(panels: Sequence[Panel]) -> str:
+    """Open panels beside the folded ones, where the window is wide enough."""
+    opened = "\n".join(
+        f'<div class="panel"><p>{html.escape(panel.title)}</p>{panel.svg}</div>'
+        for panel in panels
+        if not panel.folded
+    )
+    folded = "\n".join(
+        f"<details><summary>{html.escape(panel.title)}</summary>"
+        f'<div class="pan" tabindex="0">{panel.svg}</div></details>'
+        for panel in panels
+        if panel.folded
+    )
+    return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
 
 
 def _number(value: Any) -> str:

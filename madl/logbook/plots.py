@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from madl.logbook.experiment import Figure, Row
+from madl.logbook.experiment import Drawing, Figure, Row
 from madl.logbook.results import write_atomically
 
 THEMES = ("light", "dark")
@@ -194,13 +194,16 @@ def svg(figure: Figure, rows: Sequence[Row], *, theme: str, size: str) -> str:
     return text.getvalue()
 
 
-def write(figure: Figure, rows: Sequence[Row], base: Path, *, code: str) -> set[Path]:
-    """Write `base`.{theme}.{size}.svg and `base`.csv; returns the files.
+def write(figure: Figure | Drawing, rows: Sequence[Row], base: Path, *, code: str) -> set[Path]:
+    """Write `base`.csv and, of a plot, `base`.{theme}.{size}.svg; returns the files.
 
     `code` is the text of the sources that draw: when it and the rows are what they were, nothing
     is drawn.
     """
     table = to_csv(rows)
+    if isinstance(figure, Drawing):
+        write_atomically(base.parent / f"{base.name}.csv", table)
+        return {base.parent / f"{base.name}.csv"}
     stamp = hashlib.sha256(json.dumps([table, code, matplotlib.__version__]).encode()).hexdigest()
     marker = base.parent / f".{base.name}.stamp"
     targets = {

@@ -17,7 +17,7 @@ import jinja2
 
 from madl.errors import MadlError
 from madl.logbook import plots
-from madl.logbook.experiment import Project, Question
+from madl.logbook.experiment import Figure, Project, Question
 from madl.logbook.page import PageCalls
 from madl.logbook.results import Store, write_atomically
 from madl.logbook.runner import StoredPlan
@@ -174,7 +174,7 @@ MAX_FINDINGS = 5
 
 
 def _findings(project: Project, answered: Sequence[Page]) -> str:
-    """The first claim and the first figure of each answered page."""
+    """The first claim and the first plot of each answered page."""
     parts: list[str] = []
     for page in answered[:MAX_FINDINGS]:
         calls = PageCalls(project, page)
@@ -182,7 +182,8 @@ def _findings(project: Project, answered: Sequence[Page]) -> str:
         names = list(page.view.experiment.claims)
         parts.append(f"### [{calls.title()}]({page.path})\n")
         parts += [calls.claim(names[0]) + "\n"] if names else []
-        figure = next(iter(page.view.experiment.figures), None)
+        figures = page.view.experiment.figures
+        figure = next((name for name, f in figures.items() if isinstance(f, Figure)), None)
         if figure and page.view.rows[figure] is not None:
             drawing = calls.figure(figure)
             parts.append(re.sub(r'(src|srcset|href)="figures/', rf'\1="{folder}/figures/', drawing))

@@ -195,6 +195,15 @@ def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit) -> Compar
     return Comparison(evidence=evidence, decided=p <= ALPHA)
 
 
+def none_of(count: int, n: int, text: str) -> Claim:
+    """The claim that none of `n` things is so: all were looked at, so it is decided either way."""
+    share = count / n
+    evidence = Evidence(
+        effect=share, interval=Interval(share, share), n=n, seeds=1, test="counted, all", p=None
+    )
+    return Claim(text=text, verdict="refuted" if count else "supported", evidence=evidence)
+
+
 def accuracy_interval(outcomes: Sequence[Outcomes]) -> Interval:
     """Interval of an accuracy: of this model, or of the method when there are several seeds."""
     if len(outcomes) == 1:

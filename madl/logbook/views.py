@@ -70,10 +70,15 @@ class View:
         """The rows of every figure and table; None where records are missing."""
         makers = {name: figure.rows for name, figure in self.experiment.figures.items()}
         return {
-            name: self._rows(make) for name, make in (makers | dict(self.experiment.tables)).items()
+            name: self._made(make) for name, make in (makers | dict(self.experiment.tables)).items()
         }
 
-    def _rows(self, make: Any) -> Sequence[Row] | None:
+    @functools.cached_property
+    def outputs(self) -> dict[str, str | None]:
+        """Every captured text; None where its record is missing."""
+        return {name: self._made(make) for name, make in self.experiment.outputs.items()}
+
+    def _made(self, make: Any) -> Any:
         try:
             return make(self.records) or None
         except (Pending, IndexError):
@@ -115,7 +120,7 @@ class Page:
         done = (
             view.is_complete
             and all(claim.verdict != "pending" for claim in view.claims.values())
-            and all(rows is not None for rows in view.rows.values())
+            and None not in (*view.rows.values(), *view.outputs.values())
             and view.plan.profile.name != "smoke"
         )
         return "answered" if done else "partly"

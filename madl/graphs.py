@@ -1,0 +1,292 @@
+"""FX graphs of a model: capture, describe, count, transform, compare.
+
+`torch.export` runs the model once on example inputs and records every tensor operation, so the
+graph holds operators, not modules; sizes stay symbols, so it takes any batch. Passes are plain
+functions graph → graph: each copies, changes the copy, and checks it.
+
+Source: Reed et al. 2022, "torch.fx", arXiv:2112.08429; FX documentation of PyTorch.
+Shapes: of a node, as text; B is the batch, T the longest sentence in it.
+Invariants: a pass never changes the graph it is given; parameters are shared with the model.
+Not handled: models whose path depends on the values of their inputs; `torch.export` refuses them.
+"""
+
+import copy
+import operator
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.fx.proxy import TraceError
+
+KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output")
+_ATTENTION: Any = torch.ops.aten.scaled_dot_product_attention.default
+_DROPOUT_ARGUMENT = 4  # position of `dropout_p` in scaled_dot_product_attention
+Batch = Mapping[str, Tensor]
+
+
+def export(model: nn.Module, batch: Batch, *, training: bool) -> ExportedProgram:
+    """Record the model's forward on these inputs, sizes left open unless the model fixes them.
+
+    `training` is frozen into the result: a captured dropout holds it as a literal argument. The
+    batch needs two or more rows, because a size of one would be frozen too. Leaves the model in
+    evaluation mode.
+    """
+    sizes: Any = {
+        name: dict.fromkeys(range(tensor.ndim), torch.export.Dim.AUTO)
+        for name, tensor in batch.items()
+    }
+    with _no_future_warnings():
+        exported = torch.export.export(model.train(training), (), dict(batch), dynamic_shapes=sizes)
+    model.eval()
+    return exported
+
+
+def as_module(exported: ExportedProgram, *, core: bool = False) -> fx.GraphModule:
+    """The graph with its parameters, ready to run; `core` breaks composite operators up."""
+    with _no_future_warnings():
+        program = exported.run_decompositions() if core else exported
+        return program.module(check_guards=False)  # pyright: ignore[reportReturnType]
+
+
+def capture(model: nn.Module, batch: Batch, *, training: bool) -> fx.GraphModule:
+    """The model's forward as a graph that takes batches of any size and length; see `export`."""
+    return as_module(export(model, batch, training=training))
+
+
+def _no_future_warnings() -> "warnings.catch_warnings[None]":
+    return warnings.catch_warnings(action="ignore", category=FutureWarning)
+
+
+# ---- analysis -----------------------------------------------------------------------------------
+
+
+def census(graph: fx.Graph) -> dict[str, int]:
+    """How many nodes of each kind, kinds that do not occur included."""
+    counts = Counter(node.op for node in graph.nodes)
+    return {kind: counts[kind] for kind in KINDS}
+
+
+def operators(graph: fx.Graph) -> dict[str, int]:
+    """How many calls of each operator, most frequent first."""
+    counts = Counter(operator_name(node) for node in graph.nodes if node.op.startswith("call_"))
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def operator_name(node: fx.Node) -> str:
+    """`linear` for `aten.linear.default`; the path for an attribute, the name for an input."""
+    if node.op != "call_function":
+        return str(node.target)
+    name = str(getattr(node.target, "__name__", node.target))
+    return name.split(".")[0].strip("_")
+
+
+def dropout_nodes(graph: fx.Graph) -> list[fx.Node]:
+    """Every node whose operator is a dropout."""
+    return [n for n in graph.nodes if n.op == "call_function" and "dropout" in operator_name(n)]
+
+
+def attention_dropouts(graph: fx.Graph) -> list[fx.Node]:
+    """Fused attention nodes that drop probabilities inside: an argument, no node of its own."""
+    return [n for n in graph.nodes if n.target is _ATTENTION and _attention_dropout(n) > 0]
+
+
+def _attention_dropout(node: fx.Node) -> float:
+    given = node.args[_DROPOUT_ARGUMENT:] or (node.kwargs.get("dropout_p", 0.0),)
+    value = given[0]
+    assert isinstance(value, float | int), value
+    return float(value)
+
+
+def users(node: fx.Node) -> list[str]:
+    """Names of the nodes that use a value, looking through the unpacking of a tuple."""
+    names: list[str] = []
+    for user in node.users:
+        names += users(user) if user.target is operator.getitem else [user.name]
+    return names
+
+
+# ---- passes: graph → graph ----------------------------------------------------------------------
+
+
+def remove_dropout(graph: fx.Graph) -> fx.Graph:
+    """Without its dropout nodes: the users of each take its input instead."""
+    changed = _copy(graph)
+    for node in dropout_nodes(changed):
+        node.replace_all_uses_with(node.all_input_nodes[0])
+        changed.erase_node(node)
+    changed.lint()
+    return changed
+
+
+def remove_attention_dropout(graph: fx.Graph) -> fx.Graph:
+    """With the dropout probability inside fused attention set to zero."""
+    changed = _copy(graph)
+    for node in attention_dropouts(changed):
+        if len(node.args) > _DROPOUT_ARGUMENT:
+            node.update_arg(_DROPOUT_ARGUMENT, 0.0)
+        else:
+            node.update_kwarg("dropout_p", 0.0)
+    changed.lint()
+    return changed
+
+
+def erase_without_redirecting(graph: fx.Graph, name: str) -> str | None:
+    """What FX says when a node is erased and its users still point at it; None if it lets it."""
+    changed = _copy(graph)
+    node = next(node for node in changed.nodes if node.name == name)
+    try:
+        changed.erase_node(node)
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _copy(graph: fx.Graph) -> fx.Graph:
+    with _no_future_warnings():
+        return copy.deepcopy(graph)
+
+
+def with_graph(module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """A module that runs another graph on the same parameters."""
+    with _no_future_warnings():
+        return fx.GraphModule(module, graph)
+
+
+# ---- description --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """A node as a record keeps it: plain data."""
+
+    name: str
+    kind: str
+    operator: str
+    target: str
+    args: str
+    inputs: list[str]
+    module: str  # path of the innermost module whose forward made it; "" outside of all
+    group: str  # path of the module it is drawn in
+    shape: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def describe(graph: fx.Graph) -> list[NodeInfo]:
+    """Every node in the graph's order."""
+    letters = _size_letters(graph)
+    return [
+        NodeInfo(
+            name=node.name,
+            kind=node.op,
+            operator=operator_name(node),
+            target=str(node.target),
+            args=", ".join([*map(str, node.args), *(f"{k}={v}" for k, v in node.kwargs.items())]),
+            inputs=[source.name for source in node.all_input_nodes],
+            module=(path := _module_path(node)),
+            group=_group(path),
+            shape=_shape(node, letters),
+        )
+        for node in graph.nodes
+    ]
+
+
+def _module_path(node: fx.Node) -> str:
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    path = list(stack.values())[-1][0] if stack else ""
+    return "" if path.startswith("_") else path  # export's name for a size it took by itself
+
+
+def _group(path: str) -> str:
+    """Of `bert.encoder.layer.0.output.dense` the layer, of anything else the first two parts."""
+    layer = re.match(r".*?\.\d+(?=\.|$)", path)
+    return layer[0] if layer else ".".join(path.split(".")[:2])
+
+
+def _size_letters(graph: fx.Graph) -> dict[str, str]:
+    """B and T for the symbols that export gave the sizes of the inputs."""
+    letters: dict[str, str] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and isinstance(value, Tensor):
+            for size, letter in zip(value.shape, "BT"):
+                letters.setdefault(str(size), letter)
+    return letters
+
+
+def _shape(node: fx.Node, letters: Mapping[str, str]) -> str:
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor):
+        return ""
+    return " × ".join(letters.get(str(size), str(size)) for size in value.shape) or "scalar"
+
+
+# ---- comparison ---------------------------------------------------------------------------------
+
+Mark = Literal["same", "added", "removed", "rewired"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A node of either graph, and what became of it. A rewired one has other inputs than before."""
+
+    mark: Mark
+    node: NodeInfo
+
+
+def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
+    """Both graphs in one order, what is common once; nodes are matched by what they do and where.
+
+    Names do not count, because a capture numbers them anew.
+    """
+    old, new = ([_signature(node) for node in graph] for graph in (before, after))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    names = {
+        before[i + k].name: after[j + k].name
+        for i, j, size in matcher.get_matching_blocks()
+        for k in range(size)
+    }
+    was = {names[node.name]: node for node in before if node.name in names}
+    changes: list[Change] = []
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag != "equal":
+            changes += [Change(mark="removed", node=node) for node in before[i1:i2]]
+            changes += [Change(mark="added", node=node) for node in after[j1:j2]]
+            continue
+        for node in after[j1:j2]:
+            inputs = [names.get(name) for name in was[node.name].inputs]
+            mark: Mark = "same" if inputs == node.inputs else "rewired"
+            changes.append(Change(mark=mark, node=node))
+    return changes
+
+
+def _signature(node: NodeInfo) -> tuple[str, ...]:
+    return node.kind, node.operator, node.module
+
+
+# ---- symbolic tracing, the older way to a graph -------------------------------------------------
+
+
+def try_symbolic_trace(module: nn.Module) -> fx.Graph | str:
+    """The graph that `torch.fx.symbolic_trace` makes, or what it said when it failed."""
+    try:
+        return fx.symbolic_trace(module).graph
+    except (TraceError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"  # NotImplementedError is a RuntimeError
+
+
+def first_of_each_class(model: nn.Module) -> dict[str, nn.Module]:
+    """The first module of each class that is written outside torch itself, by path."""
+    found: dict[type[nn.Module], tuple[str, nn.Module]] = {}
+    for path, module in model.named_modules():
+        if not type(module).__module__.startswith("torch."):
+            found.setdefault(type(module), (path, module))
+    return dict(found.values())

@@ -1,0 +1,130 @@
+"""A graph as SVG text: one box a row, in the graph's own order, wires in a gutter on the left.
+
+A value that the next row uses is a short arrow. Any other value gets a lane of the gutter, from the
+row that makes it down to the last row that uses it, so a wire never crosses a box and the drawing
+is as narrow as a phone, however long the graph. Colours are classes that the site's style sheet
+fills, so a drawing follows the page's palette; without the style sheet it is black on nothing.
+
+Units: SVG user units, pixels at full size.
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, ROW, GAP, LANE, EDGE = 420, 38, 12, 9, 8
+LETTER = 6.3  # width of a small monospaced letter
+ROUND = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One row: what it is called, what it does, where its inputs come from.
+
+    `look` names the style (`op`, `input`, `weight`, `dropout`, `added`, `removed`, `rewired` …).
+    """
+
+    name: str
+    title: str
+    detail: str = ""
+    note: str = ""  # on the right: a shape, a count
+    look: str = "op"
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wire:
+    """A value on its way: from a row to the rows that use it, in a lane."""
+
+    source: int
+    targets: tuple[int, ...]
+    lane: int
+
+
+def column(boxes: Sequence[Box], *, label: str) -> str:
+    """The graph as one column of boxes; inputs that are not among the boxes are not drawn.
+
+    Raises:
+        ValueError: two boxes of one name, or an input that comes after its user.
+    """
+    rows = {box.name: i for i, box in enumerate(boxes)}
+    if len(rows) != len(boxes):
+        raise ValueError("boxes need names of their own")
+    wires = _wires(boxes, rows)
+    left = EDGE + LANE * (1 + max((wire.lane for wire in wires), default=0))
+    height = EDGE * 2 + len(boxes) * (ROW + GAP) - GAP
+    parts = [_steps(boxes, rows, left), *(_wire(wire, left) for wire in wires)]
+    parts += [_box(box, _top(i), left) for i, box in enumerate(boxes)]
+    return (
+        f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{html.escape(label, quote=True)}">{"".join(parts)}</svg>'
+    )
+
+
+def _wires(boxes: Sequence[Box], rows: dict[str, int]) -> list[_Wire]:
+    """Values that skip a row, each in the first lane that is free all the way down."""
+    wires: list[_Wire] = []
+    free: list[int] = []  # per lane: the first row that it is free from
+    for source, box in enumerate(boxes):
+        used_by = [i for i, other in enumerate(boxes) if box.name in other.inputs]
+        if used_by and used_by[0] <= source:
+            raise ValueError(f"{boxes[used_by[0]].name} uses {box.name}, which comes after it")
+        targets = tuple(i for i in used_by if i > source + 1)
+        if not targets:
+            continue
+        lane = next((k for k, row in enumerate(free) if row <= source), len(free))
+        free[lane : lane + 1] = [targets[-1]]
+        wires.append(_Wire(source=source, targets=targets, lane=lane + 1))
+    return wires
+
+
+def _top(row: int) -> int:
+    return EDGE + row * (ROW + GAP)
+
+
+def _steps(boxes: Sequence[Box], rows: dict[str, int], left: int) -> str:
+    """Short arrows from a row to the next one."""
+    x = left + 16
+    made = (
+        f'<path class="wire" d="M{x} {_top(i) + ROW}V{_top(i + 1) - 1}"/>{_head_down(x, i + 1)}'
+        for i in range(len(boxes) - 1)
+        if boxes[i].name in boxes[i + 1].inputs
+    )
+    return "".join(made)
+
+
+def _head_down(x: int, row: int) -> str:
+    y = _top(row)
+    return f'<path class="head" d="M{x - 3.5} {y - 6}L{x} {y}L{x + 3.5} {y - 6}z"/>'
+
+
+def _wire(wire: _Wire, left: int) -> str:
+    x = left - wire.lane * LANE
+    start, end = _top(wire.source) + ROW - 9, _top(wire.targets[-1]) + 12
+    path = f"M{left} {start}H{x + ROUND}q-{ROUND} 0 -{ROUND} {ROUND}V{end - ROUND}"
+    path += f"q0 {ROUND} {ROUND} {ROUND}H{left}"
+    heads = ""
+    for target in wire.targets:
+        y = _top(target) + 12
+        if target != wire.targets[-1]:
+            path += f"M{x} {y}H{left}"
+        heads += f'<path class="head" d="M{left - 6} {y - 3.5}L{left} {y}L{left - 6} {y + 3.5}z"/>'
+    return f'<path class="wire" d="{path}"/>{heads}'
+
+
+def _box(box: Box, top: int, left: int) -> str:
+    width = WIDTH - left - 2
+    room = int((width - 16) / LETTER)
+    texts = f'<text x="{left + 8}" y="{top + 16}">{html.escape(box.title)}</text>'
+    if box.note:
+        texts += (
+            f'<text class="note" x="{WIDTH - 10}" y="{top + 16}" text-anchor="end">'
+            f"{html.escape(box.note)}</text>"
+        )
+    if box.detail:
+        detail = box.detail if len(box.detail) <= room else box.detail[: room - 1] + "…"
+        texts += f'<text class="detail" x="{left + 8}" y="{top + 31}">{html.escape(detail)}</text>'
+    return (
+        f'<g class="{box.look}"><title>{html.escape(box.name)}</title>'
+        f'<rect x="{left}" y="{top}" width="{width}" height="{ROW}" rx="5"/>{texts}</g>'
+    )

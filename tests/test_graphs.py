@@ -1,0 +1,226 @@
+"""Graphs: counts checked by hand, passes that change what they should, the genuine error."""
+
+import pytest
+import torch
+from torch import nn
+
+from madl import graphs
+from madl.logbook.drawing import Box, column
+from madl.logbook.experiment import Project
+from madl.training import models
+
+
+class Residual(nn.Module):
+    """Two Linear layers around a dropout whose value is used twice: 2 + 4 + 3 + 2 nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x, y):
+        dropped = self.dropout(self.first(x))
+        return self.second(dropped) + dropped + y
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    return {"x": torch.randn(3, 4), "y": torch.randn(3, 4)}
+
+
+@pytest.fixture
+def residual(batch):
+    torch.manual_seed(0)
+    model = Residual()
+    return model, graphs.capture(model, batch, training=True)
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_model):
+    """The two-layer BERT of the tests, and a batch of it."""
+    torch.manual_seed(0)
+    ids = torch.randint(5, 20, (4, 9))
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    labels = torch.tensor([0, 1, 0, 1])
+    model = models.load_checkpoint(tiny_model).eval()
+    return model, {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
+    _, captured = residual
+    assert graphs.census(captured.graph) == {
+        "placeholder": 2,
+        "get_attr": 4,
+        "call_function": 5,
+        "call_module": 0,
+        "call_method": 0,
+        "output": 1,
+    }
+    assert graphs.operators(captured.graph) == {"add": 2, "linear": 2, "dropout": 1}
+
+
+def test_a_captured_graph_takes_batches_of_other_sizes(residual):
+    model, _ = residual
+    evaluation = graphs.capture(
+        model, {"x": torch.ones(2, 4), "y": torch.ones(2, 4)}, training=False
+    )
+    x = torch.randn(7, 4)
+    assert torch.equal(evaluation(x=x, y=x), model.eval()(x, x))
+
+
+def test_capture_leaves_the_model_in_evaluation_mode(residual):
+    assert not residual[0].training
+
+
+def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(residual, batch):
+    model, captured = residual
+    without = graphs.remove_dropout(captured.graph)
+    assert len(graphs.dropout_nodes(captured.graph)) == 1
+    assert graphs.dropout_nodes(without) == []
+    assert len(without.nodes) == len(captured.graph.nodes) - 1
+    expected = model.eval()(**batch)
+    assert torch.equal(graphs.with_graph(captured, without)(**batch), expected)
+    assert not torch.equal(captured(**batch), expected)  # its dropout is on for good
+
+
+def test_erasing_without_redirecting_raises_with_the_users_that_are_there(residual):
+    _, captured = residual
+    (node,) = graphs.dropout_nodes(captured.graph)
+    error = graphs.erase_without_redirecting(captured.graph, node.name)
+    assert sorted(graphs.users(node)) == ["add", "linear_1"]
+    assert error is not None
+    assert error.startswith("RuntimeError: Tried to erase Node dropout")
+    assert "2 users" in error
+    assert "linear_1: None" in error
+    assert graphs.dropout_nodes(captured.graph) == [node]
+
+
+def test_erasing_a_node_that_nobody_uses_is_allowed(residual):
+    _, captured = residual
+    assert graphs.erase_without_redirecting(captured.graph, "output") is None
+
+
+def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(bert):
+    model, example = bert
+    captured = graphs.capture(model, example, training=True)
+    counts = graphs.operators(captured.graph)
+    assert counts["linear"] == 6 * 2 + 2  # q, k, v, out, two of the FFN; pooler, classifier
+    assert counts["dropout"] == 1 + 2 * 2 + 1  # embeddings; two a layer; before the classifier
+    assert counts["layer_norm"] == 1 + 2 * 2
+    assert len(graphs.attention_dropouts(captured.graph)) == 2
+    # embeddings: 3 tables, a norm of 2, 2 buffers; a layer: 6 Linear and 2 norms of 2; 2 heads of 2
+    assert graphs.census(captured.graph)["get_attr"] == 7 + 2 * 16 + 4
+
+
+def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert):
+    model, example = bert
+    captured = graphs.capture(model, example, training=True)
+    without_nodes = graphs.remove_dropout(captured.graph)
+    clean = graphs.remove_attention_dropout(without_nodes)
+    assert len(graphs.attention_dropouts(without_nodes)) == 2
+    assert graphs.attention_dropouts(clean) == []
+    random = graphs.with_graph(captured, without_nodes)
+    assert not torch.equal(random(**example).logits, random(**example).logits)
+    assert torch.equal(
+        graphs.with_graph(captured, clean)(**example).logits, model(**example).logits
+    )
+
+
+def test_decomposed_dropout_counts_the_users_behind_the_unpacking(bert):
+    model, example = bert
+    exported = graphs.export(model, example, training=True)
+    core = graphs.as_module(exported, core=True)
+    first = graphs.dropout_nodes(core.graph)[0]
+    assert graphs.operator_name(first) == "native_dropout"
+    assert len(graphs.users(first)) == 4
+    assert len(graphs.dropout_nodes(core.graph)) == 6 + 2  # those inside attention are nodes now
+
+
+def test_nodes_are_described_with_their_module_and_sizes(bert):
+    model, example = bert
+    nodes = graphs.describe(graphs.capture(model, example, training=True).graph)
+    query = next(n for n in nodes if n.module.endswith("layer.1.attention.self.query"))
+    assert query.group == "bert.encoder.layer.1"
+    assert query.shape == "B × T × 32"
+    assert query.operator == "linear"
+
+
+def test_a_diff_with_itself_is_all_the_same(bert):
+    model, example = bert
+    nodes = graphs.describe(graphs.capture(model, example, training=True).graph)
+    assert {change.mark for change in graphs.diff(nodes, nodes)} == {"same"}
+
+
+def test_without_labels_the_loss_goes_and_nothing_comes(bert):
+    model, example = bert
+    full = graphs.describe(graphs.capture(model, example, training=True).graph)
+    fewer = {name: tensor for name, tensor in example.items() if name != "labels"}
+    changes = graphs.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+    by_mark = {m: [c.node.operator for c in changes if c.mark == m] for m in ("added", "removed")}
+    assert by_mark == {"added": [], "removed": ["labels", "view", "view", "cross_entropy_loss"]}
+    assert [c.node.kind for c in changes if c.mark == "rewired"] == ["output"]
+
+
+def test_without_the_mask_a_default_mask_is_still_built(bert):
+    model, example = bert
+    full = graphs.describe(graphs.capture(model, example, training=True).graph)
+    fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
+    without = graphs.capture(model, fewer, training=True)
+    changes = graphs.diff(full, graphs.describe(without.graph))
+    assert "attention_mask" in [c.node.name for c in changes if c.mark == "removed"]
+    attention = graphs.attention_dropouts(without.graph)
+    assert len(attention) == 2
+    assert all(node.args[3] is not None for node in attention)  # attn_mask
+
+
+def test_symbolic_tracing_fails_on_the_model_and_says_so(bert):
+    assert isinstance(graphs.try_symbolic_trace(bert[0]), str)
+    traced = graphs.try_symbolic_trace(Residual())
+    assert not isinstance(traced, str)
+    assert graphs.census(traced)["call_module"] == 3
+
+
+# ---- drawing ------------------------------------------------------------------------------------
+
+
+def test_a_column_draws_each_box_and_each_wire_once():
+    boxes = [
+        Box(name="a", title="a"),
+        Box(name="b", title="b", inputs=("a",)),
+        Box(name="c", title="<c>", inputs=("a", "b", "elsewhere")),
+    ]
+    svg = column(boxes, label="three")
+    assert svg.count("<rect") == 3
+    assert svg.count('class="head"') == 3  # a → b, b → c, and a → c in a lane
+    assert "&lt;c&gt;" in svg
+
+
+def test_a_lane_is_used_again_once_its_value_has_arrived():
+    def chain(n: int) -> list[Box]:
+        """Each box feeds the next but one, so two values are under way at any time."""
+        return [Box(name=str(i), title="", inputs=(str(i - 2),) if i > 1 else ()) for i in range(n)]
+
+    def left(svg: str) -> str:
+        return svg.split('<rect x="')[1].split('"')[0]
+
+    assert left(column(chain(6), label="")) == left(column(chain(20), label=""))
+
+
+def test_a_column_refuses_what_it_cannot_draw():
+    with pytest.raises(ValueError, match="names of their own"):
+        column([Box(name="a", title=""), Box(name="a", title="")], label="")
+    with pytest.raises(ValueError, match="comes after"):
+        column([Box(name="a", title="", inputs=("b",)), Box(name="b", title="")], label="")
+
+
+def test_the_page_knows_dropout_inside_attention_from_its_arguments():
+    import sys
+
+    Project().load("lab0_graph")
+    drops = sys.modules["experiments.lab0_graph"]._drops
+    attention = "scaled_dot_product_attention"
+    assert drops({"operator": "dropout", "args": "x, 0.1, True"}) == "node"
+    assert drops({"operator": attention, "args": "q, k, v, m, 0.1"}) == "inside"
+    assert drops({"operator": attention, "args": "q, k, v, m"}) == ""
