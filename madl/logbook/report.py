@@ -150,7 +150,9 @@ def _render_page(project: Project, page: Page) -> str:
 def _site_globals(
     plan: StoredPlan, rendered: Sequence[Page], state: Ledger, changes: Sequence[str]
 ) -> dict[str, Any]:
-    answered = [page for page in rendered if page.questions and page.view.own]
+    place = {question.stem: i for i, question in enumerate(reversed(plan.project.questions))}
+    with_results = [page for page in rendered if page.questions and page.view.own]
+    answered = sorted(with_results, key=lambda page: -place[page.name])  # as the coursework asks
     latest = max((page.view.date for page in answered), default="")
     machine = answered[0].view.machine if answered else NOT_RUN
     return {
