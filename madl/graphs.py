@@ -236,10 +236,17 @@ Mark = Literal["same", "added", "removed", "rewired"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A node of either graph, and what became of it. A rewired one has other inputs than before."""
+    """A node of either graph, and what became of it.
+
+    `name` and `inputs` name nodes of both graphs without a clash: what was removed has a minus in
+    front. A rewired node has other inputs than before: `was` names those that it lost.
+    """
 
     mark: Mark
+    name: str
     node: NodeInfo
+    inputs: list[str]
+    was: list[str]
 
 
 def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
@@ -249,23 +256,31 @@ def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
     """
     old, new = ([_signature(node) for node in graph] for graph in (before, after))
     matcher = SequenceMatcher(None, old, new, autojunk=False)
-    names = {
+    kept = {
         before[i + k].name: after[j + k].name
         for i, j, size in matcher.get_matching_blocks()
         for k in range(size)
     }
-    was = {names[node.name]: node for node in before if node.name in names}
+    names = {node.name: kept.get(node.name, f"-{node.name}") for node in before}
+    was = {kept[n.name]: [names[name] for name in n.inputs] for n in before if n.name in kept}
     changes: list[Change] = []
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag != "equal":
-            changes += [Change(mark="removed", node=node) for node in before[i1:i2]]
-            changes += [Change(mark="added", node=node) for node in after[j1:j2]]
-            continue
+            changes += [_removed(node, names) for node in before[i1:i2]]
         for node in after[j1:j2]:
-            inputs = [names.get(name) for name in was[node.name].inputs]
-            mark: Mark = "same" if inputs == node.inputs else "rewired"
-            changes.append(Change(mark=mark, node=node))
+            mark: Mark = "added" if tag != "equal" else "same"
+            lost = [name for name in was.get(node.name, []) if name not in node.inputs]
+            if tag == "equal" and was[node.name] != node.inputs:
+                mark = "rewired"
+            changes.append(
+                Change(mark=mark, name=node.name, node=node, inputs=node.inputs, was=lost)
+            )
     return changes
+
+
+def _removed(node: NodeInfo, names: Mapping[str, str]) -> Change:
+    inputs = [names[name] for name in node.inputs]
+    return Change(mark="removed", name=names[node.name], node=node, inputs=inputs, was=[])
 
 
 def _signature(node: NodeInfo) -> tuple[str, ...]:

@@ -1,0 +1,170 @@
+"""Adapters: counts by hand, what stands still, merging, and errors that leave the model alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from madl.compression.lora import (
+    LoraLinear,
+    LoraRule,
+    adapt_,
+    merge_,
+    nested_sum,
+    num_parameters,
+    num_trainable,
+)
+from madl.errors import MadlError
+
+
+class Two(nn.Module):
+    """Two layers: 6 → 4 with bias (28 parameters), 4 → 2 without (8)."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+        self.head = nn.Linear(4, 2, bias=False)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.fixture
+def two():
+    torch.manual_seed(0)
+    return Two()
+
+
+@pytest.fixture
+def x():
+    torch.manual_seed(1)
+    return torch.randn(5, 6)
+
+
+def test_parameters_are_counted_once_and_the_nested_sum_is_not_a_count(two):
+    assert num_parameters(two) == 28 + 8
+    assert nested_sum(two) == 28 + 28 + 0 + 8  # the Sequential, its Linear, its ReLU, the head
+
+
+def test_the_number_that_reports_quote_for_bert_tiny_is_the_nested_sum():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
+    )
+    with torch.device("meta"):
+        model = BertForSequenceClassification(config)
+    assert nested_sum(model) == 14_480_258
+    assert num_parameters(model) == 4_386_178
+
+
+def test_an_adapter_trains_rank_times_both_dimensions(two):
+    adapt_(two, [LoraRule(pattern="body.0", rank=3, alpha=6)])
+    assert num_trainable(two) == 3 * (6 + 4)
+    assert num_parameters(two) == 36 + 30
+
+
+def test_also_train_keeps_a_head_learning(two):
+    adapt_(two, [LoraRule(pattern="body.0", rank=1, alpha=1)], also_train="head.*")
+    assert num_trainable(two) == 10 + 8
+
+
+def test_an_adapted_model_starts_as_the_model_it_adapts(two, x):
+    before = two(x)
+    adapt_(two, [LoraRule(rank=2, alpha=4)])
+    assert torch.equal(two(x), before)
+
+
+def test_training_moves_the_adapter_and_nothing_else(two, x):
+    adapt_(two, [LoraRule(rank=2, alpha=4)])
+    still = {n: p.clone() for n, p in two.named_parameters() if not p.requires_grad}
+    optimizer = torch.optim.SGD([p for p in two.parameters() if p.requires_grad], lr=0.1)
+    before = two(x)
+    two(x).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(two(x), before)
+    assert sorted(still) == ["body.0.bias", "body.0.weight", "head.weight"]
+    for name, value in still.items():
+        assert torch.equal(two.get_parameter(name), value)
+
+
+def trained(model: nn.Module) -> None:
+    """Give the adapters values that training would not leave at zero."""
+    for module in model.modules():
+        if isinstance(module, LoraLinear):
+            nn.init.normal_(module.lora_b)
+
+
+def test_an_adapted_layer_is_the_layer_plus_the_scaled_product(two, x):
+    rule = LoraRule(pattern="body.0", rank=2, alpha=6)
+    adapt_(two, [rule])
+    trained(two)
+    layer = two.body[0]
+    expected = x @ (layer.weight + 3.0 * layer.lora_b @ layer.lora_a).T + layer.bias
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
+    adapt_(two, [LoraRule(rank=2, alpha=4)])
+    trained(two)
+    unmerged = two(x)
+    assert merge_(two) == ["body.0", "head"]
+    assert type(two.body[0]) is nn.Linear
+    assert num_parameters(two) == 36
+    assert two.head.bias is None
+    torch.testing.assert_close(two(x), unmerged, rtol=1e-5, atol=1e-5)
+
+
+def test_merging_without_adapters_is_an_error(two):
+    with pytest.raises(MadlError, match="no adapter to merge"):
+        merge_(two)
+
+
+@pytest.mark.parametrize("rank", [0, -1])
+def test_a_rank_below_one_is_refused(rank):
+    with pytest.raises(ValueError, match=f"at least 1, got {rank}"):
+        LoraRule(rank=rank, alpha=1)
+
+
+def test_an_alpha_of_zero_is_refused():
+    with pytest.raises(ValueError, match="alpha is positive, got 0"):
+        LoraRule(rank=1, alpha=0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "also_train", "error", "text"),
+    [
+        ([LoraRule(rank=3, alpha=1)], None, ValueError, r"rank 3 .* head \(4 → 2\); at most 2"),
+        ([LoraRule(pattern="tail", rank=1, alpha=1)], None, MadlError, "'tail' took no Linear"),
+        ([LoraRule(rank=1, alpha=1)], "tail.*", MadlError, r"'tail.\*' matches no parameter"),
+    ],
+)
+def test_what_cannot_be_done_leaves_the_model_as_it_was(two, rules, also_train, error, text):
+    before = copy.deepcopy(two)
+    with pytest.raises(error, match=text):
+        adapt_(two, rules, also_train=also_train)
+    assert num_trainable(two) == 36
+    assert str(two) == str(before)
+
+
+def test_a_rule_behind_one_that_takes_everything_is_refused(two):
+    rules = [LoraRule(rank=1, alpha=1), LoraRule(pattern="head", rank=2, alpha=1)]
+    with pytest.raises(MadlError, match="'head' took no Linear layer"):
+        adapt_(two, rules)
+
+
+def test_a_second_adapter_on_a_layer_is_refused(two):
+    adapt_(two, [LoraRule(pattern="head", rank=1, alpha=1)])
+    with pytest.raises(ValueError, match="head has an adapter already"):
+        adapt_(two, [LoraRule(pattern="head", rank=1, alpha=1)])
+
+
+def test_memory_saved_for_the_backward_pass_is_what_a_hand_counts(two, x):
+    from madl.machine.memory import saved_for_backward
+
+    # The first layer needs its input (5 × 6 floats), ReLU its result (5 × 4), which is the head's
+    # input too and counts once.
+    assert saved_for_backward(lambda: two(x), exclude=two.parameters()) == 4 * (30 + 20)
+    two.requires_grad_(False)
+    assert saved_for_backward(lambda: two(x), exclude=two.parameters()) == 0
