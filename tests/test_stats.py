@@ -188,3 +188,11 @@ def test_a_ratio_of_interleaved_samples_cancels_drift():
 def test_the_same_timings_are_undecided():
     samples = list(np.random.default_rng(0).normal(1, 0.1, 40))
     assert stats.ratio(samples, samples).improves("").verdict == "undecided"
+
+
+def test_a_claim_that_there_is_none_is_decided_by_a_single_one():
+    assert stats.none_of(0, 7, "none").verdict == "supported"
+    claim = stats.none_of(1, 8, "none")
+    assert claim.verdict == "refuted"
+    assert claim.evidence is not None
+    assert claim.evidence.effect == 1 / 8
