@@ -734,7 +734,7 @@ def change_panels(rows: Sequence[Row]) -> Sequence[Panel]:
 
 
 def _change_box(row: Row) -> Box:
-    lost = str(row["inputs lost"]).replace(" ", ", ")
+    lost = ", ".join(name.lstrip("-") for name in str(row["inputs lost"]).split())
     place = f"and {row['alike']} more alike" if row["alike"] else str(row["module"])
     details = [str(row["name"]).lstrip("-"), f"was fed by {lost}" if lost else place]
     return Box(
@@ -760,7 +760,7 @@ def inputs_table(records: Records) -> Sequence[Row]:
         {
             "left out": name,
             **{key: found[name][key] for key in ("nodes", "added", "removed", "rewired")},
-            "returns": f"`{found[name]['returns']}`",
+            "returns": found[name]["returns"],
         }
         for name in LEFT_OUT
     ]

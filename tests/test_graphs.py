@@ -224,3 +224,17 @@ def test_the_page_knows_dropout_inside_attention_from_its_arguments():
     assert drops({"operator": "dropout", "args": "x, 0.1, True"}) == "node"
     assert drops({"operator": attention, "args": "q, k, v, m, 0.1"}) == "inside"
     assert drops({"operator": attention, "args": "q, k, v, m"}) == ""
+
+
+def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(bert):
+    model, example = bert
+    full = graphs.describe(graphs.capture(model, example, training=True).graph)
+    fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
+    changes = graphs.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+    names = [change.name for change in changes]
+    assert len(set(names)) == len(names)
+    assert "-attention_mask" in names
+    expand = next(c for c in changes if c.mark == "rewired" and c.node.operator == "expand")
+    assert [name[0] for name in expand.was] == ["-"]
+    known = set(names)
+    assert all(name in known for change in changes for name in change.inputs)

@@ -177,3 +177,69 @@ def test_pages_of_experiments_that_are_gone_are_removed(plan):
     (plan.project.docs / "labs" / "gone.md").write_text("old")
     report.write(plan, store)
     assert not (plan.project.docs / "labs" / "gone.md").exists()
+
+
+def with_a_drawing(plan) -> None:
+    """Give the toy's page a drawing of two panels and a captured text."""
+    source = plan.project.experiments / "toy.py"
+    text = source.read_text()
+    text = text.replace(
+        "import Claim, Experiment, Figure", "import Claim, Drawing, Experiment, Figure, Panel"
+    ).replace(
+        "experiment = Experiment(",
+        """def panels(rows):
+    return [
+        Panel(title="All of it", svg="<svg></svg>", folded=False),
+        Panel(title=f"a < {len(rows)}", svg="<svg><g/></svg>"),
+    ]
+
+
+experiment = Experiment(
+    outputs={"said": lambda records: f"x is {records.one(x=3).values['square']} {{{{ }}}}"},""",
+    )
+    text = text.replace(
+        "figures={",
+        'figures={"boxes": Drawing(caption="Boxes.", rows=rows, panels=panels, '
+        'alt=lambda rows: "two boxes"), ',
+    )
+    source.write_text(text)
+    template = plan.project.templates / "toy.md.j2"
+    more = '\n{{ figure("boxes") }}\n{{ output("said") }}\n'
+    template.write_text(template.read_text() + more)
+
+
+def test_a_drawing_is_svg_in_the_page_folded_where_it_says_so(plan):
+    with_a_drawing(plan)
+    report.write(plan, fill(plan))
+    text = page(plan)
+    assert '<div class="panel"><p>All of it</p><svg></svg></div>' in text
+    assert "<details><summary>a &lt; 2</summary>" in text
+    assert 'aria-label="two boxes"' in text
+    figures = plan.project.docs / "labs" / "figures" / "toy"
+    assert (figures / "boxes.csv").read_text() == "x,square\n0,0\n1,1\n"
+    assert not list(figures.glob("boxes*.svg"))
+
+
+def test_the_home_page_shows_the_first_plot_not_a_drawing(plan):
+    with_a_drawing(plan)
+    report.write(plan, fill(plan))
+    home = (plan.project.docs / "index.md").read_text()
+    assert "squares.light.wide.svg" in home
+    assert 'class="drawing"' not in home
+
+
+def test_a_captured_text_is_shown_as_it_was_and_pending_until_it_is_there(plan):
+    with_a_drawing(plan)
+    report.write(plan, fill(plan, count=3))
+    assert "x is" not in page(plan)
+    assert "3 of 4 cases" in page(plan)
+    report.write(plan, fill(plan))
+    assert "``` { .text .captured }\nx is 9 {{ }}\n```" in page(plan).replace("```{", "``` {")
+
+
+def test_a_page_whose_captured_text_is_missing_is_not_answered(plan):
+    with_a_drawing(plan)
+    source = plan.project.experiments / "toy.py"
+    source.write_text(source.read_text().replace("x is {records.one(x=3)", "{records.one(x=9)"))
+    state = report.write(plan, fill(plan))
+    assert state.rows[0]["status"] == "partly"

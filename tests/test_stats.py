@@ -199,3 +199,11 @@ def test_the_paired_mean_is_scipys_paired_t_test():
     assert found.evidence.p == pytest.approx(expected.pvalue)
     assert tuple(found.evidence.interval) == pytest.approx(tuple(expected.confidence_interval()))
     assert found.improves("").verdict == "supported"
+
+
+def test_a_claim_that_there_is_none_is_decided_by_a_single_one():
+    assert stats.none_of(0, 7, "none").verdict == "supported"
+    claim = stats.none_of(1, 8, "none")
+    assert claim.verdict == "refuted"
+    assert claim.evidence is not None
+    assert claim.evidence.effect == 1 / 8
