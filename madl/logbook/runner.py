@@ -276,6 +276,9 @@ class _Context:
     def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
         return self.store.artifact(name, build)
 
+    def folder(self, name: str) -> Path:
+        return self.store.folder(name)
+
 
 def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
