@@ -1,6 +1,7 @@
 """From a plan to records: what there is to do, in which order, done once, resumed for free."""
 
 import functools
+import itertools
 import logging
 import os
 import re
@@ -206,7 +207,14 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
     if not cases:
         return
     log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
-    records = _executed(plan, store, name, cases, options)
+    alone = plan.project.load(name).runs_alone
+    # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+    together = sum(not alone(case.params) for case in plan.cases(name))
+    jobs = max(min(options.jobs, together), 1)
+    records = itertools.chain(
+        _executed(plan, store, [c for c in cases if not alone(c.params)], options, jobs=jobs),
+        _executed(plan, store, [c for c in cases if alone(c.params)], options, jobs=1, alone=True),
+    )
     started = time.perf_counter()
     varying = _varying(plan.cases(name))
     for done, record in enumerate(records, 1):
@@ -218,28 +226,38 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
 
 
 def _executed(
-    plan: StoredPlan, store: Store, name: str, cases: Sequence[Case], options: Options
+    plan: StoredPlan,
+    store: Store,
+    cases: Sequence[Case],
+    options: Options,
+    *,
+    jobs: int,
+    alone: bool = False,
 ) -> Iterator[Record]:
-    root, timed = plan.project.root, plan.project.load(name).timed
+    """Execute cases here, in processes of their own, or on a cluster."""
+    if not cases:
+        return
+    root, device = plan.project.root, options.device
     if options.scheduler is not None:
-        return executors.cluster(
-            cases,
-            functools.partial(
-                execute_on_worker, root, store.root, options.device, timed, _code_at_start()
-            ),
-            scheduler=options.scheduler,
-            alone=timed,
-            lost=lambda case, why: _without_values(root, options.device, case, "failed", why),
+        remote = functools.partial(
+            execute_on_worker, root, store.root, device, alone, _code_at_start()
         )
-    jobs = 1 if timed else min(options.jobs, len(plan.cases(name)))
-    # Threads follow from the plan, not from what is left: a resumed run sums in the same order.
+        yield from executors.cluster(
+            cases,
+            remote,
+            scheduler=options.scheduler,
+            alone=alone,
+            lost=lambda case, why: _without_values(root, device, case, "failed", why),
+        )
+        return
     threads = max(machine.num_cores() // jobs, 1)
-    job = functools.partial(execute, root, store.root, options.device, jobs)
+    job = functools.partial(execute, root, store.root, device, jobs)
     if jobs == 1:
         start_process(threads)
-        return executors.inline(cases, job)
+        yield from executors.inline(cases, job)
+        return
     start = functools.partial(start_process, threads, _worker_log_level())
-    return executors.processes(cases, job, jobs=jobs, start=start)
+    yield from executors.processes(cases, job, jobs=jobs, start=start)
 
 
 def _varying(cases: Sequence[Case]) -> list[str]:
@@ -316,7 +334,7 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
 
 
 def execute_on_worker(
-    root: Path, store_root: Path, device: str, timed: bool, code: str, jobs: int, case: Case
+    root: Path, store_root: Path, device: str, alone: bool, code: str, jobs: int, case: Case
 ) -> Record:
     """Run one case on a worker of a cluster, a process that was there before this run.
 
@@ -339,7 +357,7 @@ def execute_on_worker(
     why = Project(root).load(case.experiment).unavailable(case.params)
     if why is not None:
         return _without_values(root, device, case, "skipped", why)
-    threads = machine.num_cores() if timed else int(os.environ.get("OMP_NUM_THREADS") or 1)
+    threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
     start_process(threads)
     return execute(root, store_root, machine.resolve(device)[0], jobs, case)
 
