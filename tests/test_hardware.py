@@ -2,7 +2,9 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,10 @@ from madl.errors import MadlError
 from madl.formats import presets
 from madl.hardware import counts, reference, simulation, synthesis, tools, units
 from madl.hardware.reference import NAN, expected, to_fp32
-from madl.logbook.results import Pending, Records
+from madl.logbook.experiment import Case, Project
+from madl.logbook.profiles import PROFILES
+from madl.logbook.results import Pending, Record, Records
+from tests.conftest import a_record
 
 needs_iverilog = pytest.mark.skipif(tools.iverilog() is None, reason=tools.NO_IVERILOG)
 needs_yosys = pytest.mark.skipif(tools.yosys() is None, reason=tools.NO_YOSYS)
@@ -349,3 +354,58 @@ def test_gates_of_small_units():
 def test_gate_rows_want_the_reference():
     with pytest.raises(Pending):
         counts.gate_rows(Records())
+
+
+def gates_record(unit: dict, transistors: int, **changes) -> Record:
+    case = Case(
+        experiment="lab4_hardware",
+        params={"kind": "gates", "lanes": 32, "gate_set": "cmos2", **unit, **changes},
+    )
+    values = {"transistors": transistors, "cells": 10, "depth": 5, "input_bits": 64}
+    return replace(a_record(), case=case, values=values)
+
+
+def test_gate_rows_compare_with_mxint8_and_leave_out_what_was_not_run():
+    mxint8, bf16 = list(counts.COMPARED.values())[:2]
+    other = replace(gates_record(mxint8, 7), case=Case(experiment="another", params=mxint8))
+    records = Records(
+        [
+            other,
+            gates_record(bf16, 150),
+            gates_record(mxint8, 100),
+            gates_record(mxint8, 60, gate_set="cmos4"),
+            gates_record(mxint8, 50, lanes=16),
+        ]
+    )
+    assert counts.gate_rows(records) == [
+        {
+            **{"unit": "MXINT8 × MXINT8", "transistors": 100, "× MXINT8": 1.0},
+            **{"gates": 10, "depth": 5, "input bits": 64},
+        },
+        {
+            **{"unit": "bf16 × bf16", "transistors": 150, "× MXINT8": 1.5},
+            **{"gates": 10, "depth": 5, "input bits": 64},
+        },
+    ]
+    assert counts.label_of(records[1]) == "bf16 × bf16"
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "full"])
+def test_every_case_of_the_page_describes_a_unit(profile):
+    plan = SimpleNamespace(profile=PROFILES[profile], workload={"model": "m", "dataset": "d"})
+    experiment = Project().load("lab4_hardware")
+    cases = experiment.cases("lab4_hardware", plan)
+    assert {c.params["kind"] for c in cases} == {"gates", "simulation", "accuracy"}
+    for case in cases:
+        assert units.from_params({"lanes": 32, **case.params}).lanes == case.params.get("lanes", 32)
+
+
+def test_a_machine_without_the_programs_leaves_only_their_cases_alone(monkeypatch):
+    unavailable = Project().load("lab4_hardware").unavailable
+    monkeypatch.setattr(tools, "yosys", lambda: None)
+    monkeypatch.setattr(tools, "iverilog", lambda: None)
+    assert unavailable({"kind": "gates"}) == tools.NO_YOSYS
+    assert unavailable({"kind": "simulation"}) == tools.NO_IVERILOG
+    assert unavailable({"kind": "accuracy"}) is None
+    monkeypatch.setattr(tools, "yosys", lambda: ["yosys"])
+    assert unavailable({"kind": "gates"}) is None
