@@ -74,7 +74,7 @@ def params(plan: Plan) -> Iterable[Params]:
             "test_examples": choose(smoke=64, quick=800, full=None),
         }
         tune = {
-            "tune_examples": choose(smoke=32, quick=384, full=2048),
+            "tune_examples": choose(smoke=32, quick=512, full=2048),
             "tune_epochs": 1,
             "tune_batch_size": choose(smoke=16, quick=8, full=16),
         }

@@ -41,7 +41,7 @@ def params(plan: Plan) -> Iterable[Params]:
         base = {
             **baseline.recipe_params(plan, seed),
             **best,
-            "test_examples": choose(smoke=64, quick=600, full=None),
+            "test_examples": choose(smoke=64, quick=500, full=None),
         }
         if seed == 0:
             budget_s = choose(smoke=0.01, quick=0.2, full=1.0)
