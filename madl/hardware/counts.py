@@ -30,7 +30,9 @@ def gates(records: Records, *, lanes: int = LANES, gate_set: str = "cmos2", **un
         Pending: it is not there.
     """
     own = Records(r for r in records if r.case.experiment == EXPERIMENT)
-    return own.one(kind="gates", lanes=lanes, gate_set=gate_set, **unit)
+    own = own.where(kind="gates", lanes=lanes, gate_set=gate_set, **unit)
+    default = Records(r for r in own if "window" in unit or "window" not in r.case.params)
+    return default.one()
 
 
 def transistors(records: Records, **unit: Any) -> int:

@@ -298,11 +298,11 @@ def stimuli(unit: Unit, *, num_random: int, seed: int) -> Iterator[Stimulus]:
 
 
 def corners(unit: Unit) -> Iterator[Stimulus]:
-    """All pairs of awkward codes in all lanes, and each in one lane with zeros around it."""
+    """All pairs of awkward codes in all lanes; at scales of one also in one lane among zeros."""
     for scale in (0, SCALE_BIAS, 254, SCALE_NAN) if unit.a.is_scaled else (SCALE_BIAS,):
         for x in corner_codes(unit.a):
             for y in corner_codes(unit.b):
-                for lanes in (unit.lanes, 1):
+                for lanes in (unit.lanes, 1) if scale == SCALE_BIAS else (unit.lanes,):
                     rest = [0] * (unit.lanes - lanes)
                     yield Stimulus(
                         vector={

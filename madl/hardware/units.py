@@ -220,15 +220,25 @@ def mxint_bf16(*, lanes: int, width: int, block: int = 32) -> Unit:
     )
 
 
-def floating(*, lanes: int, exponent: int, mantissa: int, specials: Specials = "ieee") -> Unit:
+def floating(
+    *,
+    lanes: int,
+    exponent: int,
+    mantissa: int,
+    specials: Specials = "ieee",
+    window: int = WINDOW,
+) -> Unit:
     """Floating point on both sides, products aligned to the largest and added as integers.
 
+    `window`: bits that the sum keeps below its largest product, never less than a product has.
+
     Raises:
-        ValueError: no lane, an exponent outside 2 … 8, a mantissa outside 1 … 23.
+        ValueError: no lane, an exponent outside 2 … 8, a mantissa outside 1 … 23, no window.
     """
     _check_lanes(lanes)
+    _check("window", window, 1, 64)
     element = _float(exponent, mantissa, specials)
-    guard = max(0, WINDOW - 2 * (mantissa + 1))
+    guard = max(0, window - 2 * (mantissa + 1))
     side = Operand(element=element)
     return Unit(
         name=f"{_float_name(element)} × {_float_name(element)}",
@@ -304,7 +314,7 @@ KINDS: Mapping[str, Callable[..., Unit]] = {
     "mxfloat": mxfloat,
     "float_adders": float_adders,
 }
-_FIELDS = ("lanes", "width", "mantissa", "exponent", "specials", "block")
+_FIELDS = ("lanes", "width", "mantissa", "exponent", "specials", "window", "block")
 
 
 def from_params(params: Mapping[str, Any]) -> Unit:
