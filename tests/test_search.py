@@ -322,7 +322,12 @@ def test_effects_find_the_parameter_that_changes_nothing():
         return {"parameters": point["depth"] * 10, "output": point["depth"] + point["bias"]}
 
     found = {e.name: e.changes for e in searching.effects(SPACE, build)}
-    assert found == {"depth": ("parameters", "output"), "kind": (), "bias": ("output",), "width": ()}
+    assert found == {
+        "depth": ("parameters", "output"),
+        "kind": (),
+        "bias": ("output",),
+        "width": (),
+    }
     with pytest.raises(MadlError, match="search parameter kind changes nothing"):
         searching.refuse_idle(searching.effects(SPACE, build))
     searching.refuse_idle(searching.effects({"depth": [1, 2]}, lambda p: {"n": p["depth"]}))

@@ -126,6 +126,7 @@ class Context(Protocol):
     def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
         """The folder `build` filled once under that name; atomic, shared by all cases."""
         ...
+
     def folder(self, name: str) -> Path:
         """A folder under that name that outlives a killed case: a search's study, for example."""
         ...
