@@ -315,7 +315,7 @@ def _check_identity(path: Path, found: Mapping[str, Any] | None, wanted: Mapping
 
 def _check_trials(path: Path, study: optuna.Study, names: set[str]) -> None:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if trial.params.keys() != names or not _KEPT <= trial.user_attrs.keys():
+        if trial.params.keys() != names or not trial.user_attrs.keys() >= _KEPT:
             raise MadlError(
                 f"{path} has lost lines: trial {trial.number} is not whole; "
                 "move the file away and its trials will run again"
