@@ -115,8 +115,8 @@ def _audit(net: Any, choices: Any) -> dict[str, Any]:
     base = {**whole, "pooler": "linear"}
     ours = effects(choices, lambda point: _signature(net.build(point), batch), base=base)
     refuse_idle(ours)
-    small = {key: value % 64 for key, value in batch.items()}
-    small = {key: value[:, :16] for key, value in small.items()}
+    tokens = {key: batch[key][:, :16] for key in ("input_ids", "attention_mask")}
+    small = tokens | {"input_ids": tokens["input_ids"] % COURSE_CONFIG["vocab_size"]}
     base = {name: values[0] for name, values in COURSE_SPACE.items()} | {"hidden_size": 48}
     course = effects(COURSE_SPACE, lambda point: _signature(_from_config(point), small), base=base)
     judged = net.judged({**whole, "pooler": "linear"})
@@ -487,6 +487,13 @@ def settings_table(records: Records) -> Sequence[Row]:
     ]
 
 
+def reported_table(records: Records) -> Sequence[Row]:
+    return [
+        {"best sampler": name, "reports": count, "best accuracy, all reports": "87.0% to 88.2%"}
+        for name, count in (("TPE", 5), ("Grid", 4), ("TPE and Grid equal", 2))
+    ]
+
+
 experiment = Experiment(
     title="Architecture search: random, grid, TPE",
     params=params,
@@ -524,5 +531,6 @@ experiment = Experiment(
         "audit": audit_table,
         "ahead": ahead_table,
         "settings": settings_table,
+        "reported": reported_table,
     },
 )
