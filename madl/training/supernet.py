@@ -34,6 +34,12 @@ PARTS = {  # how many of the model's own a size may be
         "hidden_size": (1 / 2, 3 / 4, 1),
         "intermediate_size": (1 / 4, 1 / 2, 1),
     },
+    "compact": {
+        "num_hidden_layers": (1 / 3, 2 / 3, 1),
+        "num_attention_heads": (1 / 2, 1),
+        "hidden_size": (3 / 4, 1),
+        "intermediate_size": (1 / 4, 1 / 2, 1),
+    },
     "fine": {
         "num_hidden_layers": (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1),
         "num_attention_heads": (1 / 4, 1 / 2, 1),
@@ -100,11 +106,14 @@ class Supernet:
             model.bert.embeddings.word_embeddings.weight.requires_grad_(False)
         return model
 
-    def train(self, model: "nn.Module", examples: "Encoded") -> None:
-        """One pass over the examples, by the trials' recipe."""
+    def train(self, model: "nn.Module", examples: "Encoded", *, quantized: bool = False) -> None:
+        """One pass over the examples, by the trials' recipe.
+
+        Products are bfloat16 where that is fast; a quantized model's rules say that themselves.
+        """
         from madl.training import train
 
-        bf16 = train.has_fast_bf16(self.ctx.device)
+        bf16 = train.has_fast_bf16(self.ctx.device) and not quantized
         recipe = baseline.training_recipe(self.params, prefix="trial_", epochs=1, bf16=bf16)
         train.train(model, examples, recipe, device=self.ctx.device)
 
@@ -114,13 +123,13 @@ class Supernet:
             int(self.params["trial_examples"] or 0)
         )
 
-    def accuracy(self, model: "nn.Module") -> float:
+    def accuracy(self, model: "nn.Module", *, quantized: bool = False) -> float:
         """On the validation sentences that trials choose by."""
         from madl.training import train
 
         count = int(self.params["choose_examples"] or 0)
         some = baseline.load_splits(self.params).validation.first(count)
-        bf16 = train.has_fast_bf16(self.ctx.device)
+        bf16 = train.has_fast_bf16(self.ctx.device) and not quantized
         return train.evaluate(model, some, device=self.ctx.device, bf16=bf16).accuracy
 
     def remember(
