@@ -37,6 +37,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "MX float": ("mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e3m2", "mxfp6-e2m3", "mxfp4-e2m1"),
 }
 NAMES = tuple(name for members in FAMILIES.values() for name in members)
+SMOKE_NAMES = ("binary", "fixed(8,4)", "log(8)", "block-log(8,8,block=16)", "mxint8")
 PRICE_PER_BIT = 0.001  # accuracy that one bit per weight has to bring
 TRAIN_BELOW = 0.02  # validation accuracy lost that earns a format its short training
 MARGIN = 0.03  # accuracies closer than this count as the same
@@ -57,13 +58,13 @@ REPORTED = {
 
 def params(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    names = choose(smoke=("binary", "log(8)", "mxint8"), quick=NAMES, full=NAMES)
+    names = choose(smoke=SMOKE_NAMES, quick=NAMES, full=NAMES)
     families = choose(smoke=("binary", "MX integer"), quick=tuple(FAMILIES), full=tuple(FAMILIES))
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "test_examples": choose(smoke=32, quick=500, full=None),
-            "probe_examples": choose(smoke=16, quick=128, full=500),
+            "test_examples": choose(smoke=32, quick=400, full=None),
+            "probe_examples": choose(smoke=16, quick=96, full=500),
         }
         tune = {
             "tune_examples": choose(smoke=16, quick=64, full=1024),
@@ -71,13 +72,12 @@ def params(plan: Plan) -> Iterable[Params]:
             "tune_batch_size": 16,
         }
         yield {"part": "fp32", **base}
-        for sampler, trials in (("tpe", choose(smoke=2, quick=30, full=200)),):
-            search = {"sampler": sampler, "trials": trials, "price": PRICE_PER_BIT}
-            yield {"part": "combined", **search, **base}
+        search = {"sampler": "tpe", "price": PRICE_PER_BIT}
+        trials = choose(smoke=2, quick=24, full=200)
+        yield {"part": "combined", "trials": trials, **search, **base}
+        trials = choose(smoke=2, quick=6, full=60)
         for family in families:
-            trials = choose(smoke=2, quick=6, full=60)
-            search = {"sampler": "tpe", "trials": trials, "price": PRICE_PER_BIT}
-            yield {"part": "family", "family": family, **search, **base}
+            yield {"part": "family", "family": family, "trials": trials, **search, **base}
         for name in names:
             yield {"part": "uniform", "format": name, **base, **tune}
 
@@ -294,14 +294,17 @@ def fewest_bits(records: Records) -> Claim:
     formats = _formats(records)
     floor = _mean([r.values["validation"] for r in _fp32(records)]) - TRAIN_BELOW
     good = {name: found for name, found in formats.items() if _validation(found) >= floor}
+    what = "The narrowest format that validation finds as good as FP32"
     if not good:
-        raise Pending("no format is close to FP32")
+        what = "The format that comes closest to FP32"
+        name = max(formats, key=lambda n: _validation(formats[n]))
+        good = {name: formats[name]}
     name = min(good, key=lambda n: (_bits(good[n]), -_validation(good[n])))
-    trained = ", after a short training," if good[name][0].values["trained"] else ""
+    trained = " after a short training," if good[name][0].values["trained"] else ""
     text = (
-        f"The narrowest format that validation finds as good as FP32 is {short(name)} "
-        f"({_bits(good[name]):g} bits a value):{trained} {_accuracy(good[name]):.1%} on test, "
-        f"within {100 * MARGIN:g} points of FP32 ({_accuracy(_fp32(records)):.1%})"
+        f"{what} is {short(name)} ({_bits(good[name]):g} bits a value):{trained} "
+        f"{_accuracy(good[name]):.1%} on test, within {100 * MARGIN:g} points of FP32 "
+        f"({_accuracy(_fp32(records)):.1%})"
     )
     return stats.compare(_outcomes(_fp32(records)), _outcomes(good[name])).within(MARGIN, text)
 
