@@ -49,7 +49,7 @@ def params(plan: Plan) -> Iterable[Params]:
                 "study": study,
                 "trials": choose(smoke=4, quick=20, full=40),
             }
-            for objective in TITLES:
+            for objective in (PLAIN, TRAINED, AFTER):  # side by side, those that share no trial
                 yield {**base, "part": "study", "objective": objective, **search}
 
 
@@ -378,10 +378,10 @@ def _shape(point: Mapping[str, Any]) -> str:
     names = {
         "num_hidden_layers": "layers",
         "num_attention_heads": "heads",
-        "hidden_size": "wide",
+        "hidden_size": "width",
         "intermediate_size": "FFN",
     }
-    return ", ".join(f"{point[key]} {name}" for key, name in names.items() if key in point)
+    return ", ".join(f"{name} {point[key]}" for key, name in names.items() if key in point)
 
 
 def _chosen(records: Records, objective: str) -> dict[str, Any]:

@@ -223,9 +223,9 @@ def startup_is_random(records: Records) -> Claim:
         for a, b in zip(x.values["points"][:first], y.values["points"][:first])
     ]
     text = (
-        f"The first {first} trials of TPE are random draws: in {len(studies(records, 'tpe'))} "
-        f"studies, {sum(same)} of those {len(same)} trials are the very points that the random "
-        "sampler draws from the same seed"
+        f"The first {first} trials of TPE are random draws: over {len(studies(records, 'tpe'))} "
+        f"studies, {sum(same)} of {len(same)} are the very points that the random sampler draws "
+        "from the same seed"
     )
     return stats.none_of(same.count(False), len(same), text)
 
@@ -335,9 +335,8 @@ def draw_curves(ax: Any, rows: Sequence[Row]) -> None:
     searches.draw_curves(ax, rows, ROLES, accuracy="best validation accuracy", startup=first)
     ax.annotate(
         "TPE draws at random",
-        ((first + 1) / 2, 0.02),
-        xycoords=("data", "axes fraction"),
-        ha="center",
+        (0.015, 0.02),
+        xycoords="axes fraction",
         fontsize=9,
         color=plots.color("chance"),
     )
