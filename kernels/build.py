@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -39,7 +40,10 @@ _ISA_FLAGS = {
     "avx2": ("-mavx2",),
     "portable": (),
 }
-_EXTENSIONS = {"avx512_bf16": ("-mavx512bf16",)}  # beyond "avx512", for sources that ask for it
+_EXTENSIONS = {  # beyond "avx512", for sources that ask for it
+    "avx512_bf16": ("-mavx512bf16",),
+    "avx512_vnni": ("-mavx512vnni",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +70,20 @@ def cpu_isa() -> str:
 
 def has_extension(extension: str) -> bool:
     """Whether this CPU has one of `_EXTENSIONS` beyond AVX-512."""
-    checks = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported}
+    checks = {
+        "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
+        "avx512_vnni": torch.cpu._is_vnni_supported,
+    }
     return cpu_isa() == "avx512" and checks[extension]()
 
 
 @functools.cache
-def load(source: str, *, extension: str = "") -> Route:
+def load(source: str, *, extension: str = "", without: str = "torch") -> Route:
     """The library of one source file, built if the cache does not have it.
 
-    A source that needs an `extension` of AVX-512 has no path on other CPUs. A machine without a
-    compiler gets the torch path; that is logged once.
+    A source whose AVX-512 needs an `extension` takes the path `without` on CPUs that lack it: none
+    by default, or `avx2` if it has paths for every other CPU. A machine without a compiler gets the
+    torch path; that is logged once.
 
     Raises:
         ValueError: `MADL_KERNELS` names no path, or one that this CPU cannot run.
@@ -85,15 +93,18 @@ def load(source: str, *, extension: str = "") -> Route:
     if forced == "torch":
         return Route(path="torch", reason="MADL_KERNELS=torch", library=None)
     isa = cpu_isa() if forced == "auto" else forced
-    if extension and (isa != "avx512" or not has_extension(extension)):
-        reason = f"{source} needs {extension}, which the path {isa} here does not have"
-        return Route(path="torch", reason=reason, library=None)
     why = f"the best that this CPU has ({platform.machine()})"
     if forced != "auto":
         why = f"MADL_KERNELS={forced}"
+    if extension and isa == "avx512" and without != "torch" and not has_extension(extension):
+        isa, why = without, f"{why}; {source} would need {extension} for more"
+    wanted = (extension,) if extension and isa == "avx512" else ()
+    if extension and without == "torch" and not (wanted and has_extension(extension)):
+        reason = f"{source} needs {extension}, which the path {isa} here does not have"
+        return Route(path="torch", reason=reason, library=None)
     try:
         library, compiler = _build_and_load(
-            source, _ISA_FLAGS[isa] + _EXTENSIONS.get(extension, ())
+            source, _ISA_FLAGS[isa] + tuple(flag for name in wanted for flag in _EXTENSIONS[name])
         )
     except (OSError, RuntimeError) as error:
         log.warning("no fast path for %s, torch computes instead: %s", source, error)
@@ -132,7 +143,7 @@ def _compilers() -> Iterator[str]:
 def _build(compiler: str, source: Path, flags: Sequence[str]) -> Path:
     """The path of the library in the cache, compiled if it is not there."""
     version = _run([compiler, "--version"])
-    text = "\0".join([version, *flags, source.read_text()])
+    text = "\0".join([version, *flags, *_texts(source)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     library = cache_dir() / f"{source.stem}-{key}.so"
     if not library.is_file():
@@ -142,6 +153,21 @@ def _build(compiler: str, source: Path, flags: Sequence[str]) -> Path:
             _run([compiler, *flags, str(source), "-o", str(built)])
             os.replace(built, library)
     return library
+
+
+def _texts(source: Path) -> list[str]:
+    """The source and every header of ours that it includes, each once."""
+    found: dict[Path, str] = {}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = path.read_text()
+            waiting += [
+                path.parent / name
+                for name in re.findall(r'^#include "(.+)"', found[path], flags=re.MULTILINE)
+            ]
+    return list(found.values())
 
 
 def _run(command: Sequence[str]) -> str:
