@@ -121,9 +121,7 @@ def _check_linear(
     num_in, num_panels = x.shape[-1], num_groups(num_out, PANEL)
     what = f"for {num_in} inputs and {num_out} outputs in groups of {group}"
     _check_shape(f"panels {what}", panels, (num_panels, num_groups(num_in, QUAD), PANEL, QUAD))
-    _check_shape(
-        f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL)
-    )
+    _check_shape(f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL))
     others = [panels, scales]
     if bias is not None:
         _check_dtype("bias", bias, torch.float32)

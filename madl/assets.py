@@ -155,7 +155,7 @@ ASSETS = {
             sha256="e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649",
             size_mb=3,
             trees={
-                folder: Tree(path=f"nvidia/cu13/include/cccl/{folder}", sha256=sha256)
+                f"cccl/{folder}": Tree(path=f"nvidia/cu13/include/cccl/{folder}", sha256=sha256)
                 for folder, sha256 in (
                     ("cuda", "94450fd7cd60780d71a7537c80b43566d879072c429065255a0b363680c44c43"),
                     ("nv", "d8ade2848104b1af85075a5c4c53cb51be689f68a1fb02100837387e741a882e"),
@@ -172,6 +172,16 @@ def cache_dir() -> Path:
     if own := os.environ.get("MADL_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "madl"
+
+
+def cute_include() -> tuple[Path, ...]:
+    """The include folders that a program using CuTe is compiled with, on any machine.
+
+    Raises:
+        MadlError: as `fetch`.
+    """
+    folders = [fetch(name) for name in ASSETS if name.endswith("-headers")]
+    return (*folders, *(folder / "cccl" for folder in folders if (folder / "cccl").is_dir()))
 
 
 def fetch(name: str) -> Path:
