@@ -170,7 +170,7 @@ def program(source: str, *, include: Sequence[Path] = ()) -> Path:
     problems: list[str] = []
     for compiler in _compilers():
         try:
-            return _build(compiler, SOURCES / source, ["-std=c++17", "-O0", "-w", *folders], ".bin")
+            return _build(compiler, SOURCES / source, ["-std=c++17", "-O1", "-w", *folders], ".bin")
         except RuntimeError as error:
             problems.append(f"{compiler}: {error}")
     raise RuntimeError("; ".join(problems) or NO_COMPILER)
