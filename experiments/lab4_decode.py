@@ -267,7 +267,7 @@ def draw_wrong(ax: Any, rows: Sequence[Row]) -> None:
     ax.plot(
         [row["mantissa"] for row in rows],
         [places[int(row["scale"] or 0)] for row in rows],
-        **plots.line("second", linestyle="", markersize=4, marker="|"),
+        **plots.line("second", linestyle="", markersize=9, markeredgewidth=1.6, marker="|"),
     )
     ax.set_yticks(list(places.values()), [str(scale) for scale in places])
     ax.set_xticks([-128, -64, 0, 64, 127])

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
 log = logging.getLogger(__name__)
 
@@ -166,13 +167,16 @@ def program(source: str, *, include: Sequence[Path] = ()) -> Path:
     Raises:
         RuntimeError: no C++ compiler, or none that compiles it; its message says why.
     """
-    folders = [flag for folder in include for flag in ("-isystem", str(folder))]
+    flags = ["-std=c++17", "-O1", "-w"]
+    flags += [flag for folder in include for flag in ("-isystem", str(folder))]
     problems: list[str] = []
-    for compiler in _compilers():
-        try:
-            return _build(compiler, SOURCES / source, ["-std=c++17", "-O1", "-w", *folders], ".bin")
-        except RuntimeError as error:
-            problems.append(f"{compiler}: {error}")
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache_dir() / f".{source}.lock"):  # it takes seconds: whoever is second waits
+        for compiler in _compilers():
+            try:
+                return _build(compiler, SOURCES / source, flags, ".bin")
+            except RuntimeError as error:
+                problems.append(f"{compiler}: {error}")
     raise RuntimeError("; ".join(problems) or NO_COMPILER)
 
 

@@ -121,7 +121,9 @@ def _check_linear(
     num_in, num_panels = x.shape[-1], num_groups(num_out, PANEL)
     what = f"for {num_in} inputs and {num_out} outputs in groups of {group}"
     _check_shape(f"panels {what}", panels, (num_panels, num_groups(num_in, QUAD), PANEL, QUAD))
-    _check_shape(f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL))
+    _check_shape(
+        f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL)
+    )
     others = [panels, scales]
     if bias is not None:
         _check_dtype("bias", bias, torch.float32)
@@ -182,7 +184,7 @@ def dequantize_into(y: Tensor, mantissas: Tensor, scales: Tensor, group: int) ->
     """Dequantize dense tensors into dense memory that is there already, unchecked."""
     library = route().library
     if library is None:
-        y.copy_(_values_in_torch(mantissas, scales, group))
+        y.copy_(values(mantissas, scales, group))
         return
     _function(library, "madl_mxint8_dequantize", 3, 3)(
         *(mantissas.data_ptr(), scales.data_ptr(), y.data_ptr()),
@@ -190,7 +192,7 @@ def dequantize_into(y: Tensor, mantissas: Tensor, scales: Tensor, group: int) ->
     )
 
 
-def _values_in_torch(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
+def values(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
     """The definition, in float32: see `mxint8_decode.h`."""
     e = scales.int()
     finite = torch.where(e > 6, (e - 6) << 23, 1 << ((e & 7) + 16)).view(torch.float32)
@@ -231,7 +233,12 @@ def restore(
     """What `arrange` was given: mantissas and scales of the weight."""
     codes = (panels.transpose(1, 2).flatten(0, 1).flatten(1) ^ 128).view(torch.int8)
     scales = panel_scales.transpose(1, 2).flatten(0, 1)
-    return codes[:out_features, :in_features].contiguous(), scales[:out_features].contiguous()
+    # copies, as a view would keep the padding's memory and could not be saved
+    dense = torch.contiguous_format
+    return (
+        codes[:out_features, :in_features].clone(memory_format=dense),
+        scales[:out_features].clone(memory_format=dense),
+    )
 
 
 def _linear(
