@@ -1,7 +1,9 @@
 """From a plan to records: what there is to do, in which order, done once, resumed for free."""
 
 import functools
+import itertools
 import logging
+import os
 import re
 import sys
 import time
@@ -9,10 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from madl.errors import MadlError
-from madl.logbook import executors
+from madl.logbook import executors, shards
 from madl.logbook.experiment import Case, Params, Project
 from madl.logbook.profiles import PROFILES, Profile
 from madl.logbook.results import Record, Records, Run, Source, Store, encode, select
@@ -20,6 +22,8 @@ from madl.machine import device as machine
 from madl.machine.memory import keep_freed_pages
 
 log = logging.getLogger(__name__)
+
+SHARD_POLL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,16 @@ class StoredPlan:
         """Whether all that the experiment needs is complete, so that its cases are known."""
         return all(self.is_complete(needed) for needed in self.project.load(name).needs)
 
+    def can_become_ready(self, name: str) -> bool:
+        """Whether nothing that it needs, at any distance, has failed."""
+        for needed in self.project.load(name).needs:
+            if not self.can_become_ready(needed):
+                return False
+            found = [self.store.get(c) for c in self.cases(needed)] if self.is_ready(needed) else []
+            if any(record and record.status == "failed" for record in found):
+                return False
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -59,6 +73,7 @@ class Options:
     jobs: int = 1
     force: bool = False
     shard: tuple[int, int] = (1, 1)
+    scheduler: str | None = None  # of a Dask cluster, which then executes all cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +121,8 @@ def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
     mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
     if not options.force:
         mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
+    if options.scheduler is not None:
+        return mine  # what can run is for the workers to say
     unavailable = plan.project.load(name).unavailable
     return [case for case in mine if unavailable(case.params) is None]
 
@@ -117,10 +134,15 @@ def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
         known = store.get(case)
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue
-        run = Run(**machine.provenance(plan.project.root, name, device), contention=None)
-        store.put(
-            Record(case=case, status="skipped", values={}, seconds=0.0, run=run, error=reason)
-        )
+        store.put(_without_values(plan.project.root, device, case, "skipped", reason))
+
+
+def _without_values(
+    root: Path, device: str, case: Case, status: Literal["failed", "skipped"], why: str
+) -> Record:
+    """The record of a case that was not executed, or whose end nobody saw."""
+    run = Run(**machine.provenance(root, case.experiment, device), contention=None)
+    return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
 
 
 def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
@@ -156,29 +178,43 @@ def run(
     for name in names:
         if plan.is_ready(name):
             todo(plan, name, options)  # reads every record: a bad one stops us here
-    for name in names:
-        if not plan.is_ready(name):
-            log.warning("%s waits: what it needs is not complete", name)
-            continue
-        yield from _run_one(plan, store, name, options)
+    folder = store.root / "shards"
+    with shards.at_work(folder, options.shard):
+        for name in names:
+            _wait_for_other_shards(plan, name, folder, options.shard)
+            if not plan.is_ready(name):
+                log.warning("%s waits: what it needs is not complete", name)
+                continue
+            yield from _run_one(plan, store, name, options)
+
+
+def _wait_for_other_shards(plan: StoredPlan, name: str, folder: Path, shard: shards.Shard) -> None:
+    """Until what the experiment needs is complete, or nobody is at work who could complete it."""
+    if shard == shards.WHOLE:
+        return
+    said = False
+    while not plan.is_ready(name) and plan.can_become_ready(name) and shards.others(folder, shard):
+        if not said:
+            log.info("%s needs results of the other shards; waiting for them", name)
+            said = True
+        time.sleep(SHARD_POLL_S)
 
 
 def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Iterator[Progress]:
-    skip(plan, store, name, options.device)
+    if options.scheduler is None:
+        skip(plan, store, name, options.device)
     cases = todo(plan, name, options)
     if not cases:
         return
-    jobs = 1 if plan.project.load(name).timed else min(options.jobs, len(plan.cases(name)))
-    # Threads follow from the plan, not from what is left: a resumed run sums in the same order.
-    threads = max(machine.num_cores() // jobs, 1)
     log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
-    job = functools.partial(execute, plan.project.root, store.root, options.device, jobs)
-    if jobs == 1:
-        start_process(threads)
-        records = executors.inline(cases, job)
-    else:
-        start = functools.partial(start_process, threads, _worker_log_level())
-        records = executors.processes(cases, job, jobs=jobs, start=start)
+    alone = plan.project.load(name).runs_alone
+    # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+    together = sum(not alone(case.params) for case in plan.cases(name))
+    jobs = max(min(options.jobs, together), 1)
+    records = itertools.chain(
+        _executed(plan, store, [c for c in cases if not alone(c.params)], options, jobs=jobs),
+        _executed(plan, store, [c for c in cases if alone(c.params)], options, jobs=1, alone=True),
+    )
     started = time.perf_counter()
     varying = _varying(plan.cases(name))
     for done, record in enumerate(records, 1):
@@ -187,6 +223,41 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
         params = record.case.params
         label = " ".join(f"{key}={params[key]}" for key in varying if key in params)
         yield Progress(label=label, done=done, total=len(cases), record=record, left_s=left_s)
+
+
+def _executed(
+    plan: StoredPlan,
+    store: Store,
+    cases: Sequence[Case],
+    options: Options,
+    *,
+    jobs: int,
+    alone: bool = False,
+) -> Iterator[Record]:
+    """Execute cases here, in processes of their own, or on a cluster."""
+    if not cases:
+        return
+    root, device = plan.project.root, options.device
+    if options.scheduler is not None:
+        remote = functools.partial(
+            execute_on_worker, root, store.root, device, alone, _code_at_start()
+        )
+        yield from executors.cluster(
+            cases,
+            remote,
+            scheduler=options.scheduler,
+            alone=alone,
+            lost=lambda case, why: _without_values(root, device, case, "failed", why),
+        )
+        return
+    threads = max(machine.num_cores() // jobs, 1)
+    job = functools.partial(execute, root, store.root, device, jobs)
+    if jobs == 1:
+        start_process(threads)
+        yield from executors.inline(cases, job)
+        return
+    start = functools.partial(start_process, threads, _worker_log_level())
+    yield from executors.processes(cases, job, jobs=jobs, start=start)
 
 
 def _varying(cases: Sequence[Case]) -> list[str]:
@@ -223,6 +294,9 @@ class _Context:
     def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
         return self.store.artifact(name, build)
 
+    def folder(self, name: str) -> Path:
+        return self.store.folder(name)
+
 
 def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
@@ -257,3 +331,38 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         why = f"its values cannot be stored ({problem})"
         return replace(record, status="failed", values={}, error=why)
     return record
+
+
+def execute_on_worker(
+    root: Path, store_root: Path, device: str, alone: bool, code: str, jobs: int, case: Case
+) -> Record:
+    """Run one case on a worker of a cluster, a process that was there before this run.
+
+    It computes with as many threads as `OMP_NUM_THREADS` allows, which Dask sets to one; a timed
+    case, beside which nothing runs, with all its cores.
+
+    Raises:
+        MadlError: the project is not there, or its code is not what this process has imported.
+    """
+    if not root.is_dir():
+        raise MadlError(
+            f"the worker on {machine.host_label()} has no folder {root}; "
+            "the workers need the project at the same path, on a shared file system"
+        )
+    if _code_at_start() != code:
+        raise MadlError(
+            f"the worker on {machine.host_label()} runs other code than this project's; "
+            "start the workers again, in the project's folder"
+        )
+    why = Project(root).load(case.experiment).unavailable(case.params)
+    if why is not None:
+        return _without_values(root, device, case, "skipped", why)
+    threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
+    start_process(threads)
+    return execute(root, store_root, machine.resolve(device)[0], jobs, case)
+
+
+@functools.cache
+def _code_at_start() -> str:
+    """Digest of the library as this process found it; a long-lived one keeps what it imported."""
+    return machine.code_digest(Path(__file__).parents[2], "")
