@@ -184,7 +184,7 @@ def dequantize_into(y: Tensor, mantissas: Tensor, scales: Tensor, group: int) ->
     """Dequantize dense tensors into dense memory that is there already, unchecked."""
     library = route().library
     if library is None:
-        y.copy_(_values_in_torch(mantissas, scales, group))
+        y.copy_(values(mantissas, scales, group))
         return
     _function(library, "madl_mxint8_dequantize", 3, 3)(
         *(mantissas.data_ptr(), scales.data_ptr(), y.data_ptr()),
@@ -192,7 +192,7 @@ def dequantize_into(y: Tensor, mantissas: Tensor, scales: Tensor, group: int) ->
     )
 
 
-def _values_in_torch(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
+def values(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
     """The definition, in float32: see `mxint8_decode.h`."""
     e = scales.int()
     finite = torch.where(e > 6, (e - 6) << 23, 1 << ((e & 7) + 16)).view(torch.float32)
@@ -233,7 +233,12 @@ def restore(
     """What `arrange` was given: mantissas and scales of the weight."""
     codes = (panels.transpose(1, 2).flatten(0, 1).flatten(1) ^ 128).view(torch.int8)
     scales = panel_scales.transpose(1, 2).flatten(0, 1)
-    return codes[:out_features, :in_features].contiguous(), scales[:out_features].contiguous()
+    # copies, as a view would keep the padding's memory and could not be saved
+    dense = torch.contiguous_format
+    return (
+        codes[:out_features, :in_features].clone(memory_format=dense),
+        scales[:out_features].clone(memory_format=dense),
+    )
 
 
 def _linear(
