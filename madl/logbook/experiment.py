@@ -133,6 +133,7 @@ class Experiment:
     """Everything one page needs. `claims` and `figures` are functions of the records.
 
     `outputs` are texts that a case captured, an error message for example, shown as they were.
+    `unavailable` says why a case cannot run on this machine (no GPU, no such program), or None.
     """
 
     title: str
@@ -143,8 +144,12 @@ class Experiment:
     tables: "Mapping[str, Callable[[Records], Sequence[Row]]]" = field(default_factory=dict)
     outputs: "Mapping[str, Callable[[Records], str]]" = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    timed: bool = False  # its cases measure time, so they run alone
+    timed: bool | Callable[[Params], bool] = False  # which cases measure time, and so run alone
+    unavailable: Callable[[Params], str | None] = lambda params: None
     version: int = 1
+
+    def runs_alone(self, params: Params) -> bool:
+        return self.timed(params) if callable(self.timed) else self.timed
 
     def cases(self, name: str, plan: Plan) -> list[Case]:
         """The cases of this plan, without repeats, in the order they are to run."""

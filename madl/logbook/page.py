@@ -13,7 +13,7 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook import plots
 from madl.logbook.experiment import Claim, Drawing, Panel, Project, Row, Verdict
-from madl.logbook.stats import Evidence
+from madl.logbook.stats import CONTENDED, Evidence
 from madl.logbook.views import NOT_RUN, Page
 
 
@@ -108,6 +108,8 @@ class PageCalls:
     def _pending(self) -> str:
         command = f"python cli.py run {self.page.name} --profile {self.page.view.plan.profile.name}"
         progress = self.page.view.progress
+        if self.page.view.is_complete:
+            return f'!!! info "Not run here"\n\n    {self.page.view.why_skipped}.\n'
         return f'!!! warning "Pending"\n\n    {progress}. To complete it: `{command}`\n'
 
     def evidence(self) -> str:
@@ -117,12 +119,13 @@ class PageCalls:
         return "\n".join(lines) + "\n" if self.page.view.claims else ""
 
     def param(self, name: str) -> Any:
-        """The value of a parameter that all cases which have it share."""
-        own = self.page.view.own
-        if not own:
+        """The values of a parameter in the cases that have it, run or not."""
+        planned = [case.params for case in self.page.view.cases]
+        if not planned:
             return NOT_RUN
-        self._known("parameter", name, sorted({key for r in own for key in r.case.params}))
-        return ", ".join(_number(value) for value in own.each(name))
+        self._known("parameter", name, sorted({key for params in planned for key in params}))
+        values = {params[name] for params in planned if name in params}
+        return ", ".join(_number(value) for value in sorted(values, key=_order))
 
     def provenance(self) -> str:
         """Machine, profile, cases, duration and the command that does it again."""
@@ -132,7 +135,7 @@ class PageCalls:
         if records:
             run = records[-1].run
             seconds = sum(record.seconds for record in records)
-            crowded = sum((record.run.contention or 0) > 0.2 for record in records)
+            crowded = sum((record.run.contention or 0) > CONTENDED for record in records)
             rows += [
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
@@ -140,6 +143,10 @@ class PageCalls:
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
                 {"": "Crowded", " ": f"{crowded} cases ran beside other busy processes"},
                 {"": "Records", " ": f"`.madl/records/{self.page.name}/`, one JSON file a case"},
+            ]
+            rows += [
+                {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
+                for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
             ]
             if view.published:
                 rows.append({"": "Origin", " ": "published evidence, not run on this machine"})
@@ -183,6 +190,11 @@ def _panels(panels: Sequence[Panel]) -> str:
         if panel.folded
     )
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _order(value: Any) -> tuple[str, Any]:
+    """Numbers by size, beside values of other types."""
+    return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 
 
 def _number(value: Any) -> str:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,15 @@ def resolve(request: str) -> tuple[str, str]:
         return "cuda", "asked for"
     why = "no CUDA GPU is visible to torch here" if request == "cuda" else "unknown device"
     raise MadlError(f"cannot use device {request!r}: {why}; use --device cpu or auto")
+
+
+def no_device(params: Mapping[str, object]) -> str | None:
+    """Why a case whose parameters ask for a `device` cannot run here; None where it can."""
+    try:
+        resolve(str(params.get("device", "cpu")))
+    except MadlError:
+        return f"no {str(params['device']).upper()} device here"
+    return None
 
 
 def wait_passively() -> None:
@@ -155,7 +165,7 @@ class ContentionMeter:
 
     @classmethod
     def start(cls) -> "ContentionMeter":
-        return cls(started=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
+        return cls(started=time.perf_counter(), busy=_busy_seconds(), own=_own_seconds())
 
     def share(self, *, jobs: int = 1) -> float | None:
         """Other processes' share of the cores since the start, 0…1."""
@@ -163,9 +173,15 @@ class ContentionMeter:
         elapsed = time.perf_counter() - self.started
         if self.busy is None or now is None or elapsed <= 0:
             return None
-        own = (time.process_time() - self.own) * jobs  # workers of one run are alike
+        own = (_own_seconds() - self.own) * jobs  # workers of one run are alike
         cores = os.cpu_count() or 1
         return round(min(max((now - self.busy - own) / (elapsed * cores), 0.0), 1.0), 3)
+
+
+def _own_seconds() -> float:
+    """Processor time of this process and of the children it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _busy_seconds() -> float | None:
