@@ -20,8 +20,14 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "mxint8_quantize.h"
 
@@ -29,8 +35,8 @@ namespace {
 
 constexpr int kPanel = 32;
 constexpr int64_t kQuadBytes = 4 * kPanel;
-constexpr int64_t kBlockBytes = 1 << 19;  // of quantized inputs that stay in the cache
-constexpr int64_t kThreadFrom = 1 << 20;  // multiplications below which waking a thread costs more
+constexpr int64_t kBlockBytes = 1 << 21;  // of quantized inputs at a time
+constexpr int64_t kLooks = 20000;         // before a waiting thread lets others run: some 20 us
 
 // A group's inputs: their scale as a float and -128 times their sum, where its integer sums start.
 struct Group {
@@ -248,14 +254,80 @@ Tile tile_of(int64_t rows) {
   return kTiles[rows - 1];
 }
 
-// One panel of outputs for all rows of a block of inputs.
-void panel_of_block(const Input& x, int64_t rows, const uint8_t* w, const uint8_t* scales,
-                    const float* bias, float* y, int64_t columns, int64_t width) {
-  for (int64_t m = 0; m < rows; m += kRows) {
-    const int64_t left = std::min<int64_t>(kRows, rows - m);
-    const Tile work = x.quads_per_group == 8 ? tile_of<8>(left) : tile_of<0>(left);
-    work(x, m, w, scales, bias, y, columns, width);
+// Everything that the threads of one product share. They take work from two counters: waking a
+// thread takes tens of microseconds where waiting is passive, and whoever is awake goes on alone.
+struct Product {
+  Input x;
+  const float* source;
+  int64_t rows, size, group;
+  const uint8_t *w, *scales;
+  const float* bias;
+  float* y;
+  int64_t columns;
+  std::atomic<int64_t> next_rows{0}, rows_done{0}, next_panel{0}, left{0};
+};
+
+constexpr int64_t kRowsAtATime = 8;
+
+void quantize_rows(Product& p) {
+  const Input& x = p.x;
+  for (int64_t m; (m = p.next_rows.fetch_add(kRowsAtATime)) < p.rows;) {
+    const int64_t last = std::min(m + kRowsAtATime, p.rows);
+    for (int64_t r = m; r < last; ++r)
+      quantize_row(p.source + r * p.size, const_cast<int8_t*>(x.codes) + r * x.stride,
+                   const_cast<Group*>(x.groups) + r * x.num_groups, p.size, p.group);
+    p.rows_done.fetch_add(last - m);
   }
+}
+
+void multiply_panels(Product& p) {
+  const Input& x = p.x;
+  const int64_t panels = (p.columns + kPanel - 1) / kPanel;
+  for (int64_t n; (n = p.next_panel.fetch_add(1)) < panels;) {
+    const uint8_t* w = p.w + n * x.quads * kQuadBytes;
+    const uint8_t* scales = p.scales + n * x.num_groups * kPanel;
+    const int64_t first = n * kPanel, width = std::min<int64_t>(kPanel, p.columns - first);
+    for (int64_t m = 0; m < p.rows; m += kRows) {
+      const int64_t left = std::min<int64_t>(kRows, p.rows - m);
+      const Tile work = x.quads_per_group == 8 ? tile_of<8>(left) : tile_of<0>(left);
+      work(x, m, w, scales, p.bias ? p.bias + first : nullptr, p.y + first, p.columns, width);
+    }
+  }
+}
+
+// Looks again and again for a while, then lets others run in between (or, at the end, gives up).
+template <class Done>
+void wait_until(const Done& done, bool give_up) {
+  for (int64_t looks = 0; !done(); ++looks) {
+    if (looks < kLooks) continue;
+    if (give_up) return;
+    std::this_thread::yield();
+  }
+}
+
+void run(Product& p, int threads) {
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads) if (threads > 1)
+#endif
+  {
+    quantize_rows(p);
+    wait_until([&] { return p.rows_done.load() == p.rows; }, false);
+    multiply_panels(p);
+    p.left.fetch_add(1);
+#ifdef _OPENMP
+    // the thread that sleeps at the end of the region has to be woken: better to see the others go
+    if (omp_get_thread_num() == 0)
+      wait_until([&] { return p.left.load() == omp_get_num_threads(); }, true);
+#endif
+  }
+  (void)threads;
+}
+
+// Whether one thread would take longer than some 50 microseconds, at a pace it reaches.
+bool is_worth_a_thread(int64_t rows, int64_t columns, int64_t size) {
+  constexpr double kMultiplicationsPerS = 150e9, kBytesPerS = 40e9, kWakingS = 50e-6;
+  const double work = double(columns) * double(size);
+  return work * (double(rows) / kMultiplicationsPerS + 1 / kBytesPerS) > kWakingS;
 }
 
 // Memory that a thread keeps from call to call: fresh pages would cost as much as a small product.
@@ -276,30 +348,22 @@ extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8
                                    const float* bias, float* y, int64_t M, int64_t N, int64_t K,
                                    int64_t group, int32_t threads) {
   const int64_t quads = (K + 3) / 4, num_groups = (K + group - 1) / group;
-  const int64_t panels = (N + kPanel - 1) / kPanel;
   const int64_t stride = (4 * quads + 63) / 64 * 64 + 64;  // rows of 4096 bytes would share a set
   const int64_t block = std::clamp<int64_t>(kBlockBytes / stride, 1, std::max<int64_t>(M, 1));
   int8_t* codes = scratch<int8_t, 0>(block * stride);
   Group* groups = scratch<Group, 1>(block * num_groups);
-  const Input input{codes, groups, stride, num_groups, quads, group / 4};
-  if (M * N * K < kThreadFrom) threads = 1;
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads) if (threads > 1)
-#endif
   for (int64_t from = 0; from < M; from += block) {
-    const int64_t rows = std::min(block, M - from);
-#ifdef _OPENMP
-#pragma omp for schedule(static)
-#endif
-    for (int64_t m = 0; m < rows; ++m)
-      quantize_row(x + (from + m) * K, codes + m * stride, groups + m * num_groups, K, group);
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic)
-#endif
-    for (int64_t p = 0; p < panels; ++p)
-      panel_of_block(input, rows, w + p * quads * kQuadBytes, scales + p * num_groups * kPanel,
-                     bias ? bias + p * kPanel : nullptr, y + from * N + p * kPanel, N,
-                     std::min<int64_t>(kPanel, N - p * kPanel));
+    Product product;
+    product.x = {codes, groups, stride, num_groups, quads, group / 4};
+    product.source = x + from * K;
+    product.rows = std::min(block, M - from);
+    product.size = K;
+    product.group = group;
+    product.w = w;
+    product.scales = scales;
+    product.bias = bias;
+    product.y = y + from * N;
+    product.columns = N;
+    run(product, is_worth_a_thread(product.rows, N, K) ? threads : 1);
   }
-  (void)threads;
 }
