@@ -104,7 +104,7 @@ def _dequantize(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
 
         triton_mxint8.dequantize(mantissas, scales, y, group)
     elif way.cubin is None:
-        y.copy_(mxint8._values_in_torch(mantissas, scales, group))
+        y.copy_(mxint8.values(mantissas, scales, group))
     else:
         columns = mantissas.shape[-1]
         name, grid, further = flat_plan(
