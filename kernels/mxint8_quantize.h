@@ -1,0 +1,56 @@
+// A group of float32 values to MXINT8: the scale's byte, then the mantissas.
+//
+// The definition is madl.formats.blocked.MXInt, and this equals it bit for bit: the scale is the
+// power of two of the largest magnitude, a mantissa is rounded to nearest, ties to even, and
+// saturates at 127 (-128 is never made). A NaN makes its group NaN, which is scale 255.
+//
+// How: adding 1.5 * 2^23 steps leaves the rounded mantissa in the low bits of the sum.
+// Not handled: flushing subnormals, which turns a group below 2^-126 into zeros.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "mxint8_decode.h"
+
+namespace madl {
+
+constexpr uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+constexpr uint8_t kNanScale = 255, kLargestScale = 254;
+
+// The loops over a group of kSize values (0: `size`, known only at run time). Without the pragma,
+// GCC unrolls a short loop before it vectorises, and then does not.
+
+template <int kSize>
+inline uint8_t mxint8_scale_of(const float* __restrict x, int64_t size) {
+  uint32_t largest = 0;  // as bits: integers order like magnitudes, and NaN lies above infinity
+#pragma GCC unroll 1
+  for (int64_t i = 0; i < (kSize ? kSize : size); ++i)
+    largest = std::max(largest, float_to_bits(x[i]) & kMagnitude);
+  if (largest > kInfinity) return kNanScale;
+  return uint8_t(std::min<uint32_t>(largest >> 23, kLargestScale));
+}
+
+// Mantissas under that scale, as int8 in `codes`; returns their sum.
+template <int kSize>
+inline int32_t mxint8_round(const float* __restrict x, int64_t size, uint8_t scale,
+                            int8_t* __restrict codes) {
+  constexpr float kMagic = 1.5f * 8388608.0f / 64.0f, kTop = 127.0f / 64.0f;
+  const uint32_t field = 254u - std::min<uint32_t>(scale, kLargestScale);
+  const float inverse = bits_to_float(std::max(field << 23, 1u << 22));  // 2^(127 - scale)
+  const int32_t is_number = scale == kNanScale ? 0 : -1;
+  int32_t sum = 0;
+#pragma GCC unroll 1
+  for (int64_t i = 0; i < (kSize ? kSize : size); ++i) {
+    float value = x[i] * inverse;
+    value = value > kTop ? kTop : value;
+    value = value < -kTop ? -kTop : value;
+    const int32_t code =
+        int32_t(float_to_bits(value + kMagic) - float_to_bits(kMagic)) & is_number;
+    codes[i] = int8_t(code);
+    sum += code;
+  }
+  return sum;
+}
+
+}  // namespace madl
