@@ -16,7 +16,7 @@ Not handled: gradients; train with `quantize_`, then pack what came out.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ _PACKED = "madl.mxint8"  # key of the file's metadata: layer → block
 class MXInt8Linear(nn.Module):
     """A Linear with a packed MXINT8 weight and MXINT8 inputs; for inference.
 
-    Invariants: one copy of the weight, in the order in which the CPU's kernel reads it. Files hold
-    `mantissas` (int8, out × in) and `scales` (uint8, out × groups), which any other program reads.
+    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. Files
+    hold `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
     """
 
     def __init__(
@@ -66,14 +66,24 @@ class MXInt8Linear(nn.Module):
         return packed.to(linear.weight.device).train(linear.training)
 
     def _hold(self, mantissas: Tensor, scales: Tensor) -> None:
-        panels, panel_scales = mxint8.arrange(mantissas, scales, self.block)
-        self.register_buffer("panels", panels, persistent=False)
-        self.register_buffer("panel_scales", panel_scales, persistent=False)
+        self.is_arranged = mantissas.device.type == "cpu"
+        if self.is_arranged:
+            mantissas, scales = mxint8.arrange(mantissas, scales, self.block)
+        self.register_buffer("packed", mantissas, persistent=False)
+        self.register_buffer("packed_scales", scales, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MXInt8Linear":
+        """Rearrange the weight where it moves to or from a CPU."""
+        if (fn(self.packed_scales[:0]).device.type == "cpu") != self.is_arranged:
+            self._hold(*(fn(code) for code in self.codes()))
+        return super()._apply(fn, recurse)
 
     def codes(self) -> tuple[Tensor, Tensor]:
         """Mantissas and scales of the weight, row by row."""
+        if not self.is_arranged:
+            return self.packed, self.packed_scales
         return mxint8.restore(
-            *(self.panels, self.panel_scales),
+            *(self.packed, self.packed_scales),
             out_features=self.out_features,
             in_features=self.in_features,
         )
@@ -86,7 +96,7 @@ class MXInt8Linear(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if input.device.type == "cpu":
             return mxint8.linear(
-                *(input, self.panels, self.panel_scales, self.bias),
+                *(input, self.packed, self.packed_scales, self.bias),
                 *(self.out_features, self.block),
             )
         x = MXInt(block=self.block).quantize(input)
@@ -116,7 +126,7 @@ class MXInt8Linear(nn.Module):
         if [tuple(code.shape) for code in codes] != expected:
             errors.append(f"{prefix}mantissas and scales must have the shapes {expected}")
             return
-        device = self.panels.device
+        device = self.packed.device
         self._hold(*(code.to(device) for code in codes))
 
     def extra_repr(self) -> str:
