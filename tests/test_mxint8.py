@@ -110,8 +110,11 @@ def test_threads_share_the_work_without_changing_it():
             torch.set_num_threads(threads)
             mantissas, scales = mxint8.quantize(x, 32)
             found.append(
-                (mantissas, mxint8.dequantize(mantissas, scales, 32),
-                 mxint8.linear(x, *weight, None, 700, 32))
+                (
+                    mantissas,
+                    mxint8.dequantize(mantissas, scales, 32),
+                    mxint8.linear(x, *weight, None, 700, 32),
+                )
             )
     finally:
         torch.set_num_threads(before)
@@ -123,7 +126,7 @@ def test_threads_share_the_work_without_changing_it():
 
 
 def exact_linear(x, weight, bias, group):
-    """Integers within a group, then the groups in their order in float32, as the kernel promises."""
+    """Integers within a group, then the groups in order in float32, as the kernel promises."""
     (x_codes, x_scales), (w_codes, w_scales) = (
         [t.numpy().astype(np.int64) for t in mxint8.quantize(part, group)] for part in (x, weight)
     )
@@ -255,8 +258,10 @@ def test_compiled_and_exported_models_go_through_the_operators():
 
 
 def test_bad_input_is_named():
-    x, codes, weight = torch.zeros(2, 64), mxint8.quantize(torch.zeros(2, 64), 32), packed(
-        torch.zeros(40, 64)
+    x, codes, weight = (
+        torch.zeros(2, 64),
+        mxint8.quantize(torch.zeros(2, 64), 32),
+        packed(torch.zeros(40, 64)),
     )
     for match, call in {
         r"a group is 4, 8, 12 … 512 values, got 6": lambda: mxint8.quantize(x, 6),

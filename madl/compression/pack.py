@@ -198,8 +198,8 @@ def load_(model: nn.Module, path: Path | str) -> None:
     try:
         safetensors.torch.load_model(model, str(path))
     except RuntimeError as error:
-        first = " ".join(str(error).split())[:200]
-        raise MadlError(f"{path} does not fit the model ({first}); give it the same model") from error
+        why = " ".join(str(error).split())[:200]
+        raise MadlError(f"{path} does not fit the model ({why}); give it the same model") from error
 
 
 def _blocks_in(path: Path | str) -> dict[str, int]:
