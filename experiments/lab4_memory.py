@@ -270,7 +270,8 @@ def small_models_save_less(records: Records) -> Claim:
     share = small.num_packed / small.num_parameters
     text = (
         f"In the default model, only {share:.1%} of the parameters are Linear weights, so its "
-        f"parameters shrink by {small.saved:.1%}, where DeBERTa-xlarge's shrink by {large.saved:.1%}"
+        f"parameters shrink by {small.saved:.1%}, where DeBERTa-xlarge's shrink by "
+        f"{large.saved:.1%}"
     )
     return stats.counted(large.saved, small.saved, small.num_parameters).degrades(text)
 

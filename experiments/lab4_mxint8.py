@@ -179,8 +179,8 @@ def one_row_is_faster(records: Records) -> Claim:
     record = layer_record(records, "coursework", 1)
     fp32 = speedup(record, FP32)
     text = (
-        f"With one row of inputs, a {_size(record)} Linear in MXINT8 is {times(fp32)} as fast as in "
-        f"FP32"
+        f"With one row of inputs, a {_size(record)} Linear in MXINT8 is {times(fp32)} as fast as "
+        f"in FP32"
     )
     return fp32.improves(text)
 

@@ -42,6 +42,9 @@ class MXInt8Linear(nn.Module):
     hold `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
     """
 
+    packed: Tensor
+    packed_scales: Tensor
+
     def __init__(
         self, in_features: int, out_features: int, *, bias: bool = True, block: int = mxint8.GROUP
     ) -> None:
@@ -111,20 +114,27 @@ class MXInt8Linear(nn.Module):
         destination[f"{prefix}mantissas"], destination[f"{prefix}scales"] = self.codes()
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
         names = (f"{prefix}mantissas", f"{prefix}scales")
-        state_dict = dict(state_dict)
-        _local, strict, missing, unexpected, errors = arguments
-        codes = [state_dict.pop(name) for name in names if name in state_dict]
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-        unexpected[:] = [name for name in unexpected if name not in names]
-        if len(codes) < len(names):
-            missing += [name for name in names if strict]
+        others = {name: value for name, value in state_dict.items() if name not in names}
+        super()._load_from_state_dict(
+            *(others, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        )
+        if missing := [name for name in names if name not in state_dict]:
+            missing_keys += missing
             return
+        codes = [state_dict[name] for name in names]
         expected = [tuple(held.shape) for held in self.codes()]
         if [tuple(code.shape) for code in codes] != expected:
-            errors.append(f"{prefix}mantissas and scales must have the shapes {expected}")
+            error_msgs.append(f"{prefix}mantissas and scales must have the shapes {expected}")
             return
         device = self.packed.device
         self._hold(*(code.to(device) for code in codes))
