@@ -18,15 +18,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
 log = logging.getLogger(__name__)
 
-_SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent
+NO_COMPILER = "no C++ compiler (g++ or clang++) on the PATH"
 _FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-Wall"),
     # exact, and yet vectorised: nothing here looks at errno or at floating-point exceptions
@@ -127,10 +129,10 @@ def _build_and_load(source: str, isa_flags: tuple[str, ...]) -> tuple[ctypes.CDL
         for threads in (("-fopenmp",), ()):  # a compiler without OpenMP still gives one fast thread
             flags = (*_FLAGS, *isa_flags, *threads)
             try:
-                return ctypes.CDLL(str(_build(compiler, _SOURCES / source, flags))), compiler
+                return ctypes.CDLL(str(_build(compiler, SOURCES / source, flags))), compiler
             except (OSError, RuntimeError) as error:
                 problems.append(f"{compiler}: {error}")
-    raise RuntimeError("; ".join(problems) or "no C++ compiler (g++ or clang++) on the PATH")
+    raise RuntimeError("; ".join(problems) or NO_COMPILER)
 
 
 def _compilers() -> Iterator[str]:
@@ -140,22 +142,45 @@ def _compilers() -> Iterator[str]:
             yield path
 
 
-def _build(compiler: str, source: Path, flags: Sequence[str]) -> Path:
+def _build(compiler: str, source: Path, flags: Sequence[str], suffix: str = ".so") -> Path:
     """The path of the library in the cache, compiled if it is not there."""
-    version = _run([compiler, "--version"])
-    text = "\0".join([version, *flags, *_texts(source)])
+    version = run([compiler, "--version"])
+    text = "\0".join([version, *flags, *texts(source)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    library = cache_dir() / f"{source.stem}-{key}.so"
+    library = cache_dir() / f"{source.stem}-{key}{suffix}"
     if not library.is_file():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent, prefix=".building-") as work:
-            built = Path(work) / library.name
-            _run([compiler, *flags, str(source), "-o", str(built)])
-            os.replace(built, library)
+        publish(library, lambda new: run([compiler, *flags, str(source), "-o", str(new)]))
     return library
 
 
-def _texts(source: Path) -> list[str]:
+def publish(path: Path, make: Callable[[Path], object]) -> None:
+    """Put into the cache what `make` writes, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as work:
+        make(Path(work) / path.name)
+        os.replace(Path(work) / path.name, path)
+
+
+def program(source: str, *, include: Sequence[Path] = ()) -> Path:
+    """A program of ours in the cache, compiled if it is not there.
+
+    Raises:
+        RuntimeError: no C++ compiler, or none that compiles it; its message says why.
+    """
+    flags = ["-std=c++17", "-O1", "-w"]
+    flags += [flag for folder in include for flag in ("-isystem", str(folder))]
+    problems: list[str] = []
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache_dir() / f".{source}.lock"):  # it takes seconds: whoever is second waits
+        for compiler in _compilers():
+            try:
+                return _build(compiler, SOURCES / source, flags, ".bin")
+            except RuntimeError as error:
+                problems.append(f"{compiler}: {error}")
+    raise RuntimeError("; ".join(problems) or NO_COMPILER)
+
+
+def texts(source: Path) -> list[str]:
     """The source and every header of ours that it includes, each once."""
     found: dict[Path, str] = {}
     waiting = [source]
@@ -170,7 +195,7 @@ def _texts(source: Path) -> list[str]:
     return list(found.values())
 
 
-def _run(command: Sequence[str]) -> str:
+def run(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()

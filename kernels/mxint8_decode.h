@@ -22,17 +22,25 @@ namespace madl {
 
 static_assert(sizeof(unsigned int) == 4 && sizeof(unsigned short) == 2, "32 and 16 bits");
 
-// Bits by memcpy: a pointer cast breaks strict aliasing.
+// Bits by memcpy, which NVRTC lacks: a pointer cast breaks strict aliasing.
 MADL_HOST_DEVICE float bits_to_float(unsigned int bits) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(bits);
+#else
   float value;
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
+#endif
 }
 
 MADL_HOST_DEVICE unsigned int float_to_bits(float value) {
+#if defined(__CUDA_ARCH__)
+  return __float_as_uint(value);
+#else
   unsigned int bits;
   __builtin_memcpy(&bits, &value, sizeof bits);
   return bits;
+#endif
 }
 
 // What one step of the mantissa is worth, 2^(scale - 133): once per group.

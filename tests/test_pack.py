@@ -158,6 +158,21 @@ def test_moving_rearranges_the_weight(monkeypatch):
     assert layer.to(torch.float64).packed.dtype is torch.uint8
 
 
+@pytest.mark.cuda
+def test_on_a_gpu_the_weight_stays_packed_and_the_input_is_taken_as_it_is():
+    linear, x = small()[0], torch.randn(7, 40)
+    layer = MXInt8Linear.from_linear(linear.cuda())
+    assert layer.packed.shape == (50, 40)
+    expected = nn.functional.linear(x, layer.dequantized().float().cpu(), linear.bias.cpu())
+    torch.testing.assert_close(layer(x.cuda()).cpu(), expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(layer.cpu().packed, MXInt8Linear.from_linear(linear.cpu()).packed)
+
+
+def test_off_the_cpu_the_input_is_taken_as_it_is():
+    layer = MXInt8Linear.from_linear(small()[0]).to("meta")
+    assert layer(torch.randn(7, 40, device="meta")).shape == (7, 50)
+
+
 def test_bfloat16_layers_are_packed_too():
     linear = nn.Linear(64, 32).bfloat16()
     packed = MXInt8Linear.from_linear(linear)

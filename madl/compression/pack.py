@@ -1,14 +1,14 @@
 """MXINT8 for real: Linear layers whose weight is stored packed and multiplied as integers.
 
 `quantize_` simulates a format on float32 weights; `pack_` takes the same rules and stores 8.25 bits
-a weight instead. Both compute the same function, up to the order of summation:
+a weight instead. On a CPU both compute the same function, up to the order of summation:
 
     pack_(model, [MXINT8])                      # any model, Hugging Face's too
     save(model, "model.safetensors")            # int8 mantissas, uint8 scales, the rest as it is
     load_(new_model, "model.safetensors")
 
-On a CPU the input is quantized too and the products are integers (`kernels/mxint8.py`). Elsewhere
-the weight is dequantized for each product, and the input is rounded as the rule says.
+On a CPU the input is quantized too and the products are integers (`kernels/mxint8.py`). On a CUDA
+GPU only the weight is MXINT8, and the input is taken as it is (`kernels/mxint8_cuda.py`).
 
 Source: OCP Microscaling Formats (MX) v1.0.
 Shapes: x (…, in_features), weight (out_features, in_features), bias (out_features).
@@ -22,11 +22,10 @@ from typing import Any
 
 import safetensors.torch
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from kernels import mxint8
+from kernels import mxint8, mxint8_cuda
 from madl.compression.quantize import Rule, replace_linears_, set_module_
 from madl.errors import MadlError
 from madl.formats.blocked import MXInt
@@ -36,7 +35,7 @@ _PACKED = "madl.mxint8"  # key of the file's metadata: layer → block
 
 
 class MXInt8Linear(nn.Module):
-    """A Linear with a packed MXINT8 weight and MXINT8 inputs; for inference.
+    """A Linear with a packed MXINT8 weight and, on a CPU, MXINT8 inputs; for inference.
 
     Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. Files
     hold `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
@@ -102,10 +101,7 @@ class MXInt8Linear(nn.Module):
                 *(input, self.packed, self.packed_scales, self.bias),
                 *(self.out_features, self.block),
             )
-        x = MXInt(block=self.block).quantize(input)
-        mantissas, scales = self.codes()
-        weight = mxint8.values(mantissas, scales, self.block).to(x.dtype)
-        return F.linear(x, weight, None if self.bias is None else self.bias.to(x.dtype))
+        return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
