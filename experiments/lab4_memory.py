@@ -362,15 +362,16 @@ def draw_parts(ax: Any, rows: Sequence[Row]) -> None:
         ax.barh(names, shares, left=left, color=plots.color(role), height=0.6, label=part)
         left = [a + b for a, b in zip(left, shares)]
     for i, row in enumerate(rows):
-        ax.annotate(
-            f"{row['sum']:,.0f} MB", (left[i], i), (4, 0), textcoords="offset points", va="center"
-        )
+        end, label = left[i], f"{row['sum']:,.0f} MB"
         if row["seen"] is not None:
             at = row["seen"] / whole[row["model"]]  # type: ignore[operator]
             ax.plot([at, at], [i - 0.4, i + 0.4], color=plots.color("fp32"), linewidth=2)
+            end, label = max(end, at), f"{label} of {row['seen']:,.0f}"
+        ax.annotate(label, (end, i), (4, 0), textcoords="offset points", va="center")
     ax.plot([], [], color=plots.color("fp32"), linewidth=2, label="reported")
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.22)
+    ax.set_xlim(0, 1.5)
+    ax.set_xticks([0, 0.5, 1])
     ax.grid(axis="y", visible=False)
     ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
     ax.set_xlabel("share of the FP32 sum (%)")
@@ -404,7 +405,9 @@ def savings(records: Records) -> Sequence[Row]:
         {
             "counted": what,
             "saved": f"{share:.1%}",
-            "change": "" if last is None else f"{100 * (share - last):+.1f} points",
+            "change": ""
+            if last is None
+            else f"{100 * (share - last):+.1f} points".replace("-", "−"),
             "left over": f"{(1 - share) * REPORTED['FP32']:,.1f} MB",
         }
         for (what, share), last in zip(steps, previous)
