@@ -121,9 +121,7 @@ def _check_linear(
     num_in, num_panels = x.shape[-1], num_groups(num_out, PANEL)
     what = f"for {num_in} inputs and {num_out} outputs in groups of {group}"
     _check_shape(f"panels {what}", panels, (num_panels, num_groups(num_in, QUAD), PANEL, QUAD))
-    _check_shape(
-        f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL)
-    )
+    _check_shape(f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL))
     others = [panels, scales]
     if bias is not None:
         _check_dtype("bias", bias, torch.float32)
@@ -220,7 +218,7 @@ def arrange(mantissas: Tensor, scales: Tensor, group: int) -> tuple[Tensor, Tens
     _check_codes(mantissas, scales, group)
     if mantissas.dim() != 2:
         raise ValueError(f"MXINT8: a weight is a matrix, got shape {tuple(mantissas.shape)}")
-    (num_out, num_in), rows = mantissas.shape, -mantissas.shape[0] % PANEL
+    num_in, rows = mantissas.shape[1], -mantissas.shape[0] % PANEL
     codes = F.pad(mantissas, (0, -num_in % QUAD, 0, rows)).view(torch.uint8) ^ 128
     panels = codes.view(-1, PANEL, codes.shape[1] // QUAD, QUAD).transpose(1, 2)
     padded = F.pad(scales, (0, 0, 0, rows)).view(-1, PANEL, scales.shape[1])

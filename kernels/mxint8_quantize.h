@@ -8,6 +8,10 @@
 // Not handled: flushing subnormals, which turns a group below 2^-126 into zeros.
 #pragma once
 
+#ifdef __AVX512BW__
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 
@@ -52,5 +56,40 @@ inline int32_t mxint8_round(const float* __restrict x, int64_t size, uint8_t sca
   }
   return sum;
 }
+
+#ifdef __AVX512BW__
+// The usual group in two registers: half the time of what the compiler makes of the loops.
+
+template <>
+inline uint8_t mxint8_scale_of<32>(const float* __restrict x, int64_t) {
+  const __m512i magnitude = _mm512_set1_epi32(int32_t(kMagnitude));
+  const __m512i low = _mm512_and_si512(_mm512_loadu_si512(x), magnitude);
+  const __m512i high = _mm512_and_si512(_mm512_loadu_si512(x + 16), magnitude);
+  const uint32_t largest = _mm512_reduce_max_epu32(_mm512_max_epu32(low, high));
+  if (largest > kInfinity) return kNanScale;
+  return uint8_t(std::min<uint32_t>(largest >> 23, kLargestScale));
+}
+
+template <>
+inline int32_t mxint8_round<32>(const float* __restrict x, int64_t, uint8_t scale,
+                                int8_t* __restrict codes) {
+  const __m512 magic = _mm512_set1_ps(1.5f * 8388608.0f / 64.0f);
+  const __m512 top = _mm512_set1_ps(127.0f / 64.0f), bottom = _mm512_set1_ps(-127.0f / 64.0f);
+  const uint32_t field = 254u - std::min<uint32_t>(scale, kLargestScale);
+  const __m512 inverse = _mm512_set1_ps(bits_to_float(std::max(field << 23, 1u << 22)));
+  const __mmask16 is_number = scale == kNanScale ? 0 : 0xffff;
+  __m512i sum = _mm512_setzero_si512();
+  for (int half = 0; half < 2; ++half) {
+    const __m512 value = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * half), inverse);
+    const __m512 inside = _mm512_max_ps(_mm512_min_ps(value, top), bottom);
+    const __m512i shifted = _mm512_castps_si512(_mm512_add_ps(inside, magic));
+    const __m512i code =
+        _mm512_maskz_sub_epi32(is_number, shifted, _mm512_castps_si512(magic));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16 * half), _mm512_cvtepi32_epi8(code));
+    sum = _mm512_add_epi32(sum, code);
+  }
+  return _mm512_reduce_add_epi32(sum);
+}
+#endif
 
 }  // namespace madl

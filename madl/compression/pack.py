@@ -1,14 +1,14 @@
 """MXINT8 for real: Linear layers whose weight is stored packed and multiplied as integers.
 
 `quantize_` simulates a format on float32 weights; `pack_` takes the same rules and stores 8.25 bits
-a weight instead. Both compute the same function, up to the order of summation:
+a weight instead. On a CPU both compute the same function, up to the order of summation:
 
     pack_(model, [MXINT8])                      # any model, Hugging Face's too
     save(model, "model.safetensors")            # int8 mantissas, uint8 scales, the rest as it is
     load_(new_model, "model.safetensors")
 
-On a CPU the input is quantized too and the products are integers (`kernels/mxint8.py`). Elsewhere
-the weight is dequantized for each product, and the input is rounded as the rule says.
+On a CPU the input is quantized too and the products are integers (`kernels/mxint8.py`). On a CUDA
+GPU only the weight is MXINT8, and the input is taken as it is (`kernels/mxint8_cuda.py`).
 
 Source: OCP Microscaling Formats (MX) v1.0.
 Shapes: x (…, in_features), weight (out_features, in_features), bias (out_features).
@@ -16,17 +16,16 @@ Not handled: gradients; train with `quantize_`, then pack what came out.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from kernels import mxint8
+from kernels import mxint8, mxint8_cuda
 from madl.compression.quantize import Rule, replace_linears_, set_module_
 from madl.errors import MadlError
 from madl.formats.blocked import MXInt
@@ -36,11 +35,14 @@ _PACKED = "madl.mxint8"  # key of the file's metadata: layer → block
 
 
 class MXInt8Linear(nn.Module):
-    """A Linear with a packed MXINT8 weight and MXINT8 inputs; for inference.
+    """A Linear with a packed MXINT8 weight and, on a CPU, MXINT8 inputs; for inference.
 
-    Invariants: one copy of the weight, in the order in which the CPU's kernel reads it. Files hold
-    `mantissas` (int8, out × in) and `scales` (uint8, out × groups), which any other program reads.
+    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. Files
+    hold `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
     """
+
+    packed: Tensor
+    packed_scales: Tensor
 
     def __init__(
         self, in_features: int, out_features: int, *, bias: bool = True, block: int = mxint8.GROUP
@@ -66,14 +68,24 @@ class MXInt8Linear(nn.Module):
         return packed.to(linear.weight.device).train(linear.training)
 
     def _hold(self, mantissas: Tensor, scales: Tensor) -> None:
-        panels, panel_scales = mxint8.arrange(mantissas, scales, self.block)
-        self.register_buffer("panels", panels, persistent=False)
-        self.register_buffer("panel_scales", panel_scales, persistent=False)
+        self.is_arranged = mantissas.device.type == "cpu"
+        if self.is_arranged:
+            mantissas, scales = mxint8.arrange(mantissas, scales, self.block)
+        self.register_buffer("packed", mantissas, persistent=False)
+        self.register_buffer("packed_scales", scales, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MXInt8Linear":
+        """Rearrange the weight where it moves to or from a CPU."""
+        if (fn(self.packed_scales[:0]).device.type == "cpu") != self.is_arranged:
+            self._hold(*(fn(code) for code in self.codes()))
+        return super()._apply(fn, recurse)
 
     def codes(self) -> tuple[Tensor, Tensor]:
         """Mantissas and scales of the weight, row by row."""
+        if not self.is_arranged:
+            return self.packed, self.packed_scales
         return mxint8.restore(
-            *(self.panels, self.panel_scales),
+            *(self.packed, self.packed_scales),
             out_features=self.out_features,
             in_features=self.in_features,
         )
@@ -86,13 +98,10 @@ class MXInt8Linear(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if input.device.type == "cpu":
             return mxint8.linear(
-                *(input, self.panels, self.panel_scales, self.bias),
+                *(input, self.packed, self.packed_scales, self.bias),
                 *(self.out_features, self.block),
             )
-        x = MXInt(block=self.block).quantize(input)
-        mantissas, scales = self.codes()
-        weight = mxint8.values(mantissas, scales, self.block).to(x.dtype)
-        return F.linear(x, weight, None if self.bias is None else self.bias.to(x.dtype))
+        return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -101,22 +110,29 @@ class MXInt8Linear(nn.Module):
         destination[f"{prefix}mantissas"], destination[f"{prefix}scales"] = self.codes()
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
         names = (f"{prefix}mantissas", f"{prefix}scales")
-        state_dict = dict(state_dict)
-        _local, strict, missing, unexpected, errors = arguments
-        codes = [state_dict.pop(name) for name in names if name in state_dict]
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-        unexpected[:] = [name for name in unexpected if name not in names]
-        if len(codes) < len(names):
-            missing += [name for name in names if strict]
+        others = {name: value for name, value in state_dict.items() if name not in names}
+        super()._load_from_state_dict(
+            *(others, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        )
+        if missing := [name for name in names if name not in state_dict]:
+            missing_keys += missing
             return
+        codes = [state_dict[name] for name in names]
         expected = [tuple(held.shape) for held in self.codes()]
         if [tuple(code.shape) for code in codes] != expected:
-            errors.append(f"{prefix}mantissas and scales must have the shapes {expected}")
+            error_msgs.append(f"{prefix}mantissas and scales must have the shapes {expected}")
             return
-        device = self.panels.device
+        device = self.packed.device
         self._hold(*(code.to(device) for code in codes))
 
     def extra_repr(self) -> str:
@@ -188,8 +204,8 @@ def load_(model: nn.Module, path: Path | str) -> None:
     try:
         safetensors.torch.load_model(model, str(path))
     except RuntimeError as error:
-        first = " ".join(str(error).split())[:200]
-        raise MadlError(f"{path} does not fit the model ({first}); give it the same model") from error
+        why = " ".join(str(error).split())[:200]
+        raise MadlError(f"{path} does not fit the model ({why}); give it the same model") from error
 
 
 def _blocks_in(path: Path | str) -> dict[str, int]:
