@@ -166,6 +166,7 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     for row in rows:
         changed = f", {row['changed']} from older code" if row["changed"] else ""
         counts = f"{row['ok']} of {row['cases']} done, {row['failed']} failed, {row['left']} left"
+        counts += f", {row['skipped']} not for this machine" if row["skipped"] else ""
         click.echo(f"{row['name']:<22} {counts}{changed}")
         for error in row["errors"]:
             click.echo(f"{'':<22} {error}")
@@ -195,7 +196,7 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
 
     plan, _ = _plan(**given)
     for name in runner.with_needs(plan.project, stems):
-        records = plan.records(name) if plan.is_ready(name) else results.Records()
+        records = plan.finished(name) if plan.is_ready(name) else results.Records()
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
             click.echo(f"{results.publish(records, path)} records of {name} in {path}")

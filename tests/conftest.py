@@ -42,6 +42,10 @@ def run(params, ctx):
     return {"square": params["x"] ** 2}
 
 
+def unavailable(params):
+    return os.environ.get("TOY_MISSING") if params["x"] == 1 else None
+
+
 def rows(records):
     return [{"x": x, "square": records.one(x=x).values["square"]} for x in (0, 1)]
 
@@ -60,6 +64,7 @@ experiment = Experiment(
     run=run,
     claims={"grows": grows},
     figures={"squares": Figure(caption="They grow.", rows=rows, draw=draw, alt=lambda rows: "up")},
+    unavailable=unavailable,
 )
 '''
 

@@ -171,6 +171,29 @@ def test_other_machines_stand_beside_this_one(plan):
     assert '??? info "far away: profile quick, 2026-01-02, 4 of 4 cases"' in text
 
 
+def test_what_this_machine_cannot_run_is_borrowed_and_named(plan):
+    fill(plan, host="far away")
+    results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
+    store = fill(plan, host="here")
+    case = plan.cases("toy")[1]
+    store.put(a_record(1, case=case, status="skipped", values={}, error="no such tool"))
+    state = report.write(plan, store)
+    assert state.rows[0]["status"] == "answered"
+    assert "One squared is 1" in page(plan)
+    assert "| Elsewhere | far away, 2026-01-02: what this machine cannot run |" in page(plan)
+    assert "3 of 4 cases, 1 not for this machine" in page(plan)
+
+
+def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
+    store = fill(plan)
+    case = plan.cases("toy")[1]
+    store.put(a_record(1, case=case, status="skipped", values={}, error="no such tool"))
+    state = report.write(plan, store)
+    assert state.rows[0]["status"] == "partly"
+    assert '!!! info "Not run here"\n\n    no such tool.' in page(plan)
+    assert "grows: not run here, no such tool" in page(plan)
+
+
 def test_pages_of_experiments_that_are_gone_are_removed(plan):
     store = fill(plan)
     report.write(plan, store)

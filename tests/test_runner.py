@@ -54,6 +54,24 @@ def test_a_failed_case_is_a_record_and_is_tried_again(plan, tmp_path, monkeypatc
     assert plan.is_complete("toy")
 
 
+def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
+    plan, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TOY_MISSING", "no such tool")
+    store = Store(plan.project.state)
+    run_all(plan)
+    assert executed(tmp_path) == [0, 2, 3]
+    assert store.get(plan.cases("toy")[1]).error == "no such tool"
+    assert plan.is_complete("toy")
+    assert runner.state_of(plan, store, "toy")["skipped"] == 1
+    stored = {path: path.read_bytes() for path in store.root.rglob("*.json")}
+    assert run_all(plan) == []
+    assert {path: path.read_bytes() for path in store.root.rglob("*.json")} == stored
+    monkeypatch.delenv("TOY_MISSING")
+    assert [event.record.case.params["x"] for event in run_all(plan)] == [1]
+    assert len(plan.records("toy")) == 4
+
+
 def test_a_value_that_is_not_a_number_fails_its_case_only(plan, monkeypatch):
     monkeypatch.setenv("TOY_NAN", "1")
     events = run_all(plan)

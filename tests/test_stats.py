@@ -190,6 +190,17 @@ def test_the_same_timings_are_undecided():
     assert stats.ratio(samples, samples).improves("").verdict == "undecided"
 
 
+def test_times_taken_beside_other_work_decide_nothing():
+    slow, fast = [2.0] * 20, [1.0] * 20
+    assert stats.ratio(slow, fast, contention=0.1).improves("").verdict == "supported"
+    for contended in (
+        stats.ratio(slow, fast, contention=0.5).improves(""),
+        stats.ratio(slow, slow, contention=0.5).within(0.05, ""),
+    ):
+        assert contended.verdict == "undecided"
+        assert "50%" in contended.evidence.needed
+
+
 def test_the_paired_mean_is_scipys_paired_t_test():
     rng = np.random.default_rng(0)
     a = rng.normal(0, 1, 300)

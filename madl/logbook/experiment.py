@@ -133,6 +133,7 @@ class Experiment:
     """Everything one page needs. `claims` and `figures` are functions of the records.
 
     `outputs` are texts that a case captured, an error message for example, shown as they were.
+    `unavailable` says why a case cannot run on this machine (no GPU, no such program), or None.
     """
 
     title: str
@@ -144,6 +145,7 @@ class Experiment:
     outputs: "Mapping[str, Callable[[Records], str]]" = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     timed: bool = False  # its cases measure time, so they run alone
+    unavailable: Callable[[Params], str | None] = lambda params: None
     version: int = 1
 
     def cases(self, name: str, plan: Plan) -> list[Case]:

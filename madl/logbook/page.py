@@ -13,7 +13,7 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook import plots
 from madl.logbook.experiment import Claim, Drawing, Panel, Project, Row, Verdict
-from madl.logbook.stats import Evidence
+from madl.logbook.stats import CONTENDED, Evidence
 from madl.logbook.views import NOT_RUN, Page
 
 
@@ -108,6 +108,8 @@ class PageCalls:
     def _pending(self) -> str:
         command = f"python cli.py run {self.page.name} --profile {self.page.view.plan.profile.name}"
         progress = self.page.view.progress
+        if self.page.view.is_complete:
+            return f'!!! info "Not run here"\n\n    {self.page.view.why_skipped}.\n'
         return f'!!! warning "Pending"\n\n    {progress}. To complete it: `{command}`\n'
 
     def evidence(self) -> str:
@@ -132,7 +134,7 @@ class PageCalls:
         if records:
             run = records[-1].run
             seconds = sum(record.seconds for record in records)
-            crowded = sum((record.run.contention or 0) > 0.2 for record in records)
+            crowded = sum((record.run.contention or 0) > CONTENDED for record in records)
             rows += [
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
@@ -140,6 +142,10 @@ class PageCalls:
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
                 {"": "Crowded", " ": f"{crowded} cases ran beside other busy processes"},
                 {"": "Records", " ": f"`.madl/records/{self.page.name}/`, one JSON file a case"},
+            ]
+            rows += [
+                {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
+                for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
             ]
             if view.published:
                 rows.append({"": "Origin", " ": "published evidence, not run on this machine"})

@@ -37,8 +37,14 @@ class StoredPlan:
     def records(self, name: str) -> Records:
         return select(self.store, self.cases(name))
 
+    def finished(self, name: str) -> Records:
+        """Results, and the cases that this machine cannot run."""
+        found = (self.store.get(case) for case in self.cases(name))
+        return Records(record for record in found if record and record.status != "failed")
+
     def is_complete(self, name: str) -> bool:
-        return self.is_ready(name) and len(self.records(name)) == len(self.cases(name))
+        """Whether every case has its result, or cannot have one on this machine."""
+        return self.is_ready(name) and len(self.finished(name)) == len(self.cases(name))
 
     def is_ready(self, name: str) -> bool:
         """Whether all that the experiment needs is complete, so that its cases are known."""
@@ -95,12 +101,26 @@ def with_needs(project: Project, names: Sequence[str]) -> list[str]:
 
 
 def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
-    """Cases of this shard without a good record: failed ones are tried again."""
+    """Cases of this shard that can run here and have no good record: failed ones are retried."""
     index, count = options.shard
     mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
-    if options.force:
-        return mine
-    return [case for case in mine if (r := plan.store.get(case)) is None or r.status != "ok"]
+    if not options.force:
+        mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
+    unavailable = plan.project.load(name).unavailable
+    return [case for case in mine if unavailable(case.params) is None]
+
+
+def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
+    """Store why cases cannot run on this machine, where the store does not say so yet."""
+    for case in plan.cases(name):
+        reason = plan.project.load(name).unavailable(case.params)
+        known = store.get(case)
+        if reason is None or (known and (known.status == "ok" or known.error == reason)):
+            continue
+        run = Run(**machine.provenance(plan.project.root, name, device), contention=None)
+        store.put(
+            Record(case=case, status="skipped", values={}, seconds=0.0, run=run, error=reason)
+        )
 
 
 def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
@@ -109,6 +129,7 @@ def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
     records = [store.get(case) for case in plan.cases(name)] if ready else []
     ok = [r for r in records if r and r.status == "ok"]
     failed = [r for r in records if r and r.status == "failed"]
+    skipped = [r for r in records if r and r.status == "skipped"]
     code = machine.code_digest(plan.project.root, name)
     return {
         "name": name,
@@ -116,9 +137,10 @@ def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
         "cases": len(records),
         "ok": len(ok),
         "failed": len(failed),
-        "left": len(records) - len(ok),
+        "skipped": len(skipped),
+        "left": len(records) - len(ok) - len(skipped),
         "changed": sum(record.run.code != code for record in ok),
-        "errors": sorted({record.error or "" for record in failed}),
+        "errors": sorted({record.error or "" for record in [*failed, *skipped]}),
     }
 
 
@@ -142,6 +164,7 @@ def run(
 
 
 def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Iterator[Progress]:
+    skip(plan, store, name, options.device)
     cases = todo(plan, name, options)
     if not cases:
         return
@@ -204,6 +227,7 @@ class _Context:
 def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
     experiment = Project(root).load(case.experiment)
+    device = str(case.params.get("device", device))  # asked for by the case, or where it happens
     known = machine.provenance(root, case.experiment, device)
     meter = machine.ContentionMeter.start()
     started = time.perf_counter()

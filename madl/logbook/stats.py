@@ -111,6 +111,7 @@ class Comparison:
 
     evidence: Evidence
     decided: bool  # the test rejects "no difference" at ALPHA
+    contended: bool = False  # timed beside other work, so nothing may be read from it
 
     def improves(self, text: str) -> Claim:
         """The claim that B is more accurate (or faster) than A."""
@@ -130,11 +131,15 @@ class Comparison:
         """The claim that B and A differ by less than `margin`."""
         low, high = self.evidence.interval
         verdict: Verdict = "undecided"
-        if -margin < low and high < margin:
+        if self.contended:
+            pass
+        elif -margin < low and high < margin:
             verdict = "supported"
         elif low >= margin or high <= -margin:
             verdict = "refuted"
         needed = "more samples, so that the interval fits inside the margin or leaves it"
+        if self.contended:
+            needed = self.evidence.needed
         evidence = replace(
             self.evidence,
             test=f"interval inside ±{self.evidence.unit.scale * margin:g} {self.evidence.unit}",
@@ -369,11 +374,23 @@ def ratio_interval(
     return Interval(float(low), float(high))
 
 
-def ratio(baseline_s: Sequence[float], candidate_s: Sequence[float]) -> Comparison:
-    """The speed-up of candidate over baseline; `effect` is the ratio of medians minus one."""
+CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
+
+
+def ratio(
+    baseline_s: Sequence[float], candidate_s: Sequence[float], *, contention: float | None = None
+) -> Comparison:
+    """The speed-up of candidate over baseline; `effect` is the ratio of medians minus one.
+
+    `contention` is the record's (0…1): times taken beside other busy processes decide nothing.
+    """
+    contended = (contention or 0.0) > CONTENDED
     interval = ratio_interval(baseline_s, candidate_s)
     effect = float(np.median(baseline_s) / np.median(candidate_s)) - 1
-    decided = not interval.low <= 1 <= interval.high
+    decided = not contended and not interval.low <= 1 <= interval.high
+    needed = "more interleaved samples on a quiet machine would decide"
+    if contended:
+        needed = f"a quiet machine: others used {contention:.0%} of this one meanwhile"
     evidence = Evidence(
         effect=effect,
         interval=Interval(interval.low - 1, interval.high - 1),
@@ -381,7 +398,7 @@ def ratio(baseline_s: Sequence[float], candidate_s: Sequence[float]) -> Comparis
         seeds=1,
         test="bootstrap of the ratio of medians",
         p=None,
-        needed="" if decided else "more interleaved samples on a quiet machine would decide",
+        needed="" if decided else needed,
         unit=Unit.PERCENT,
     )
-    return Comparison(evidence=evidence, decided=decided)
+    return Comparison(evidence=evidence, decided=decided, contended=contended)

@@ -25,6 +25,7 @@ class View:
     name: str
     plan: StoredPlan
     published: bool
+    elsewhere: Sequence[Published] = ()  # other machines' evidence, for what this one cannot run
 
     @property
     def experiment(self) -> Experiment:
@@ -41,18 +42,45 @@ class View:
     @functools.cached_property
     def records(self) -> Records:
         """What claims and figures see: the experiment's records after those it needs."""
-        upstream = [r for needed in self.experiment.needs for r in self.plan.records(needed)]
-        return Records([*upstream, *self.own])
+        found = [r for needed in self.experiment.needs for r in self._with_borrowed(needed)]
+        return Records([*found, *self._with_borrowed(self.name)]) if self.own else Records(found)
+
+    def _with_borrowed(self, name: str) -> list[Record]:
+        """An experiment's results; what this machine cannot run as another one has it."""
+        found: list[Record] = []
+        for record in self.plan.finished(name):
+            others = (source.get(record.case) for source in self.elsewhere)
+            borrowed = (other for other in others if other and other.status == "ok")
+            chosen = record if record.status == "ok" else next(borrowed, None)
+            found += [chosen] if chosen else []
+        return found
+
+    @functools.cached_property
+    def borrowed(self) -> list[Record]:
+        """What other machines ran of this experiment because this one cannot."""
+        keys = {record.case.key for record in self.skipped}
+        return [record for record in self.records if record.case.key in keys]
+
+    @functools.cached_property
+    def skipped(self) -> list[Record]:
+        """The cases that this machine cannot run, each with the reason."""
+        finished = self.plan.finished(self.name) if self.cases else Records()
+        return [record for record in finished if record.status == "skipped"]
 
     @property
     def is_complete(self) -> bool:
-        return bool(self.cases) and len(self.own) == len(self.cases)
+        return bool(self.own) and len(self.own) + len(self.skipped) == len(self.cases)
+
+    @property
+    def why_skipped(self) -> str:
+        return "; ".join(dict.fromkeys(record.error or "" for record in self.skipped))
 
     @property
     def progress(self) -> str:
         if not self.cases:
             return "waiting for " + ", ".join(self.experiment.needs)
-        return f"{len(self.own)} of {len(self.cases)} cases"
+        skipped = f", {len(self.skipped)} not for this machine" if self.skipped else ""
+        return f"{len(self.own)} of {len(self.cases)} cases{skipped}"
 
     @functools.cached_property
     def claims(self) -> dict[str, Claim]:
@@ -63,6 +91,8 @@ class View:
             return self.experiment.claims[name](self.records)
         except Pending:
             what = name.replace("_", " ")
+            if self.is_complete:
+                return Claim(text=f"{what}: {NOT_RUN}, {self.why_skipped}", verdict="pending")
             return Claim(text=f"Pending ({self.progress}): {what}", verdict="pending")
 
     @functools.cached_property
@@ -132,7 +162,8 @@ def pages(plan: StoredPlan) -> list[Page]:
 
 
 def _page(plan: StoredPlan, name: str) -> Page:
-    here = View(name=name, plan=plan, published=False)
+    evidence = tuple(_published_machines(plan.project).values())
+    here = View(name=name, plan=plan, published=False, elsewhere=evidence)
     elsewhere = _published_views(plan, name)
     if not here.own and elsewhere:
         here, *elsewhere = elsewhere
@@ -154,6 +185,7 @@ def _published_views(plan: StoredPlan, name: str) -> list[View]:
                 name=name,
                 plan=StoredPlan(plan.project, source, profile, plan.workload),
                 published=True,
+                elsewhere=tuple(sources.values()),
             )
             for profile in preference
         ]

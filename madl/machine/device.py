@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,15 @@ def resolve(request: str) -> tuple[str, str]:
         return "cuda", "asked for"
     why = "no CUDA GPU is visible to torch here" if request == "cuda" else "unknown device"
     raise MadlError(f"cannot use device {request!r}: {why}; use --device cpu or auto")
+
+
+def no_device(params: Mapping[str, object]) -> str | None:
+    """Why a case whose parameters ask for a `device` cannot run here; None where it can."""
+    try:
+        resolve(str(params.get("device", "cpu")))
+    except MadlError:
+        return f"no {str(params['device']).upper()} device here"
+    return None
 
 
 def wait_passively() -> None:
@@ -173,12 +183,6 @@ class ContentionMeter:
         return round(min(max(taken, waited, 0.0), 1.0), 3)
 
 
-def _own_seconds() -> float:
-    """Processor time of this process and of its children that have ended."""
-    spent = os.times()
-    return time.process_time() + spent.children_user + spent.children_system
-
-
 def _waited_seconds() -> float:
     """Time that this process's threads were ready to run and had no core; 0 where unknown."""
     waited_ns = 0
@@ -186,6 +190,12 @@ def _waited_seconds() -> float:
         with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
             waited_ns += int(path.read_text().split()[1])
     return waited_ns / 1e9
+
+
+def _own_seconds() -> float:
+    """Processor time of this process and of the children it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _busy_seconds() -> float | None:
