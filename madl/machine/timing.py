@@ -197,6 +197,11 @@ def observe(fn: Call, inputs: Sequence[Any], *, module: "nn.Module | None" = Non
     )
 
 
+def with_subject(measurement: Measurement, subject: Subject) -> Measurement:
+    """The measurement with what was timed, where that could only be observed afterwards."""
+    return replace(measurement, subject=subject)
+
+
 def _records_gradient(result: object) -> bool:
     """Whether a tensor, or any in a tuple or in a model's output, would be gone back through."""
     if isinstance(result, Mapping):
@@ -248,7 +253,7 @@ def _wall(fn: Call, calls: int) -> float:
 
 
 def _cuda_stopwatch(flush: bool) -> Stopwatch:
-    """Events on the current stream; a first call compiles on the CPU, so the wall clock times it."""
+    """Events on the current stream; the wall clock for a first call, which works on the CPU too."""
     import torch
 
     start: Any = torch.cuda.Event(enable_timing=True)
@@ -288,8 +293,3 @@ def _compilations() -> int:
     """Graphs that torch.compile has made in this process; 0 where nothing was compiled."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
-
-
-def with_subject(measurement: Measurement, subject: Subject) -> Measurement:
-    """The measurement with what was timed, where that could only be observed afterwards."""
-    return replace(measurement, subject=subject)
