@@ -10,7 +10,7 @@ from typing import Any
 
 from madl.logbook import plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Record, Records
+from madl.logbook.results import Pending, Record, Records
 from madl.training import baseline
 
 CHECKS_PER_EPOCH = 2
@@ -21,8 +21,10 @@ def params(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         yield {
             **baseline.recipe_params(plan, seed),
-            "more_epochs": choose(smoke=2, quick=4, full=10),
-            "more_examples": choose(smoke=32, quick=512, full=2048),
+            "choosing_examples": choose(smoke=None, quick=400, full=None),
+            "test_examples": choose(smoke=64, quick=1000, full=None),
+            "more_epochs": choose(smoke=2, quick=3, full=10),
+            "more_examples": choose(smoke=32, quick=384, full=2048),
             "more_learning_rate": 5e-5,
             "more_batch_size": 32,
         }
@@ -34,6 +36,7 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     model = baseline.fine_tuned(params, ctx)
     splits = baseline.load_splits(params)
     examples = splits.train.first(int(params["more_examples"]))
+    choosing = splits.validation.first(params["choosing_examples"])
     batch_size = int(params["more_batch_size"])
     steps_per_epoch = -(-len(examples) // batch_size)
     every = max(steps_per_epoch // CHECKS_PER_EPOCH, 1)
@@ -41,7 +44,7 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
 
     def check(step: int) -> None:
         if step % every == 0:
-            judged = train.evaluate(model, splits.validation, device=ctx.device)
+            judged = train.evaluate(model, choosing, device=ctx.device)
             checks.append({"step": step, "loss": judged.loss, "accuracy": judged.accuracy})
 
     before = baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
@@ -64,7 +67,15 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
 
 
 def _all(records: Records) -> Records:
-    return Records(r for r in records if "checks" in r.values)
+    """Every seed.
+
+    Raises:
+        Pending: there is none yet.
+    """
+    found = Records(r for r in records if "checks" in r.values)
+    if not found:
+        raise Pending("no seed is trained on")
+    return found
 
 
 def _first(records: Records) -> Record:
@@ -114,18 +125,24 @@ def validation_says_stop(records: Records) -> Claim:
 
 
 def loss_rows(records: Records) -> Sequence[Row]:
-    values = _first(records).values
-    checks = {int(check["step"]): check for check in values["checks"]}
-    per_epoch = values["steps_per_epoch"]
-    return [
-        {
-            "epoch": step / per_epoch,
-            "training loss": values["losses"][step - 1] if step else None,
-            "validation loss": checks[step]["loss"] if step in checks else None,
-            "validation accuracy": checks[step]["accuracy"] if step in checks else None,
-        }
-        for step in range(len(values["losses"]) + 1)
-    ]
+    """Means over the seeds; validation with the range that they span."""
+    found = [record.values for record in _all(records)]
+    per_epoch = found[0]["steps_per_epoch"]
+    steps = zip(*(values["losses"] for values in found))
+    rows: dict[int, dict[str, Any]] = {
+        step: {"epoch": step / per_epoch, "training loss": _mean(losses)}
+        for step, losses in enumerate(steps, 1)
+    }
+    rows = {0: {"epoch": 0.0, "training loss": None}, **rows}
+    checks = {check["step"]: [check["loss"]] for check in found[0]["checks"]}
+    for check in (check for values in found[1:] for check in values["checks"]):
+        checks[check["step"]].append(check["loss"])
+    for step, row in rows.items():
+        losses = checks.get(step)
+        row["validation loss"] = _mean(losses) if losses else None
+        row["validation loss low"] = min(losses) if losses else None
+        row["validation loss high"] = max(losses) if losses else None
+    return list(rows.values())
 
 
 def draw_loss(ax: Any, rows: Sequence[Row]) -> None:
@@ -136,11 +153,7 @@ def draw_loss(ax: Any, rows: Sequence[Row]) -> None:
         **plots.line("first", marker="", linewidth=0.9, label="training loss, each step"),
     )
     checks = [row for row in rows if row["validation loss"] is not None]
-    ax.plot(
-        [row["epoch"] for row in checks],
-        [row["validation loss"] for row in checks],
-        **plots.line("second", linestyle="-", label="validation loss"),
-    )
+    plots.curve(ax, checks, "epoch", "validation loss", "second", label="validation loss")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("epochs of further training")
     ax.set_ylabel("cross-entropy")
@@ -157,19 +170,17 @@ def loss_alt(rows: Sequence[Row]) -> str:
 
 
 def accuracy_rows(records: Records) -> Sequence[Row]:
-    found = _first(records)
-    n = len(found.values["before"]["losses"])
+    """Means over the seeds."""
+    found = [record.values for record in _all(records)]
+    ends = {0: "before", len(found[0]["checks"]) - 1: "after"}
     return [
         {
-            "epoch": check["step"] / found.values["steps_per_epoch"],
-            "validation accuracy": check["accuracy"],
-            "test accuracy": found.values[when]["accuracy"] if when else None,
-            "test examples": n if when else None,
+            "epoch": check["step"] / found[0]["steps_per_epoch"],
+            "validation accuracy": _mean([v["checks"][i]["accuracy"] for v in found]),
+            "test accuracy": _mean([v[ends[i]]["accuracy"] for v in found]) if i in ends else None,
+            "test examples": len(found[0]["before"]["losses"]) if i in ends else None,
         }
-        for check, when in zip(
-            found.values["checks"],
-            ["before", *[None] * (len(found.values["checks"]) - 2), "after"],
-        )
+        for i, check in enumerate(found[0]["checks"])
     ]
 
 

@@ -144,9 +144,12 @@ class Experiment:
     tables: "Mapping[str, Callable[[Records], Sequence[Row]]]" = field(default_factory=dict)
     outputs: "Mapping[str, Callable[[Records], str]]" = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    timed: bool = False  # its cases measure time, so they run alone
+    timed: bool | Callable[[Params], bool] = False  # which cases measure time, and so run alone
     unavailable: Callable[[Params], str | None] = lambda params: None
     version: int = 1
+
+    def runs_alone(self, params: Params) -> bool:
+        return self.timed(params) if callable(self.timed) else self.timed
 
     def cases(self, name: str, plan: Plan) -> list[Case]:
         """The cases of this plan, without repeats, in the order they are to run."""

@@ -119,12 +119,13 @@ class PageCalls:
         return "\n".join(lines) + "\n" if self.page.view.claims else ""
 
     def param(self, name: str) -> Any:
-        """The value of a parameter that all cases which have it share."""
-        own = self.page.view.own
-        if not own:
+        """The values of a parameter in the cases that have it, run or not."""
+        planned = [case.params for case in self.page.view.cases]
+        if not planned:
             return NOT_RUN
-        self._known("parameter", name, sorted({key for r in own for key in r.case.params}))
-        return ", ".join(_number(value) for value in own.each(name))
+        self._known("parameter", name, sorted({key for params in planned for key in params}))
+        values = {params[name] for params in planned if name in params}
+        return ", ".join(_number(value) for value in sorted(values, key=_order))
 
     def provenance(self) -> str:
         """Machine, profile, cases, duration and the command that does it again."""
@@ -189,6 +190,11 @@ def _panels(panels: Sequence[Panel]) -> str:
         if panel.folded
     )
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _order(value: Any) -> tuple[str, Any]:
+    """Numbers by size, beside values of other types."""
+    return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 
 
 def _number(value: Any) -> str:

@@ -1,6 +1,7 @@
 """From a plan to records: what there is to do, in which order, done once, resumed for free."""
 
 import functools
+import itertools
 import logging
 import re
 import sys
@@ -168,17 +169,15 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
     cases = todo(plan, name, options)
     if not cases:
         return
-    jobs = 1 if plan.project.load(name).timed else min(options.jobs, len(plan.cases(name)))
-    # Threads follow from the plan, not from what is left: a resumed run sums in the same order.
-    threads = max(machine.num_cores() // jobs, 1)
     log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
-    job = functools.partial(execute, plan.project.root, store.root, options.device, jobs)
-    if jobs == 1:
-        start_process(threads)
-        records = executors.inline(cases, job)
-    else:
-        start = functools.partial(start_process, threads, _worker_log_level())
-        records = executors.processes(cases, job, jobs=jobs, start=start)
+    alone = plan.project.load(name).runs_alone
+    # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+    together = sum(not alone(case.params) for case in plan.cases(name))
+    jobs = max(min(options.jobs, together), 1)
+    records = itertools.chain(
+        _executed(plan, store, [c for c in cases if not alone(c.params)], options.device, jobs),
+        _executed(plan, store, [c for c in cases if alone(c.params)], options.device, 1),
+    )
     started = time.perf_counter()
     varying = _varying(plan.cases(name))
     for done, record in enumerate(records, 1):
@@ -187,6 +186,22 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
         params = record.case.params
         label = " ".join(f"{key}={params[key]}" for key in varying if key in params)
         yield Progress(label=label, done=done, total=len(cases), record=record, left_s=left_s)
+
+
+def _executed(
+    plan: StoredPlan, store: Store, cases: Sequence[Case], device: str, jobs: int
+) -> Iterator[Record]:
+    """Execute cases here, or in processes of their own."""
+    if not cases:
+        return
+    threads = max(machine.num_cores() // jobs, 1)
+    job = functools.partial(execute, plan.project.root, store.root, device, jobs)
+    if jobs == 1:
+        start_process(threads)
+        yield from executors.inline(cases, job)
+        return
+    start = functools.partial(start_process, threads, _worker_log_level())
+    yield from executors.processes(cases, job, jobs=jobs, start=start)
 
 
 def _varying(cases: Sequence[Case]) -> list[str]:

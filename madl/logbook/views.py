@@ -14,6 +14,7 @@ from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Pending, Published, Record, Records, read_published
 from madl.logbook.runner import StoredPlan
 
+_OF_AN_EMPTY_SEQUENCE = (LookupError, ValueError, ArithmeticError, StopIteration)
 Status = Literal["answered", "partly", "open"]
 NOT_RUN = "not run here"
 
@@ -89,7 +90,7 @@ class View:
     def _claim(self, name: str) -> Claim:
         try:
             return self.experiment.claims[name](self.records)
-        except Pending:
+        except self._missing:
             what = name.replace("_", " ")
             if self.is_complete:
                 return Claim(text=f"{what}: {NOT_RUN}, {self.why_skipped}", verdict="pending")
@@ -111,8 +112,14 @@ class View:
     def _made(self, make: Any) -> Any:
         try:
             return make(self.records) or None
-        except (Pending, IndexError):
+        except self._missing:
             return None
+
+    @property
+    def _missing(self) -> tuple[type[Exception], ...]:
+        """What records that are not there can raise; once all are there, that is a bug."""
+        all_here = bool(self.cases) and len(self.own) == len(self.cases)
+        return (Pending,) if all_here else (Pending, *_OF_AN_EMPTY_SEQUENCE)
 
     @property
     def origin(self) -> tuple[str, str]:

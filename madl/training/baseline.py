@@ -142,10 +142,14 @@ def training_recipe(
 
 
 def judge(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
-    """Test accuracy with per-example correctness, and validation accuracy, to choose by."""
+    """Test accuracy with per-example correctness, and validation accuracy, to choose by.
+
+    `choosing_examples`, where it is among the parameters, says how many of the split choose.
+    """
     from madl.training.train import evaluate
 
-    validation = evaluate(model, load_splits(params).validation, device=device)
+    choosing = load_splits(params).validation.first(_optional(params.get("choosing_examples")))
+    validation = evaluate(model, choosing, device=device)
     return {
         **judge_on_test(model, params, device),
         "validation_accuracy": validation.accuracy,

@@ -189,8 +189,8 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def first(self, num_examples: int) -> "Encoded":
-        """At most that many examples."""
+    def first(self, num_examples: int | None) -> "Encoded":
+        """At most that many examples; all of them for None."""
         return replace(
             self, token_ids=self.token_ids[:num_examples], labels=self.labels[:num_examples]
         )
