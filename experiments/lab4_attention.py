@@ -5,6 +5,7 @@ timed in turn with the others, so that their ratio holds; memory is taken apart 
 limit that the written-out form runs into.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ def params(plan: Plan) -> Iterable[Params]:
         "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 16384), full=POWERS),
     }
     middle = {
-        "cpu": choose(smoke=64, quick=1024, full=1024),
+        "cpu": choose(smoke=64, quick=512, full=1024),
         "cuda": choose(smoke=64, quick=4096, full=4096),
     }
     longest = {
@@ -54,7 +55,7 @@ def params(plan: Plan) -> Iterable[Params]:
         base = {"kind": "memory", "device": device, **shapes[device], "limit_gb": limits[device]}
         yield {
             **base,
-            "shortest": choose(smoke=16, quick=256, full=256),
+            "shortest": choose(smoke=16, quick=512, full=256),
             "longest": longest[device],
         }
         yield {
@@ -214,6 +215,10 @@ def machine_name(records: Records, device: str) -> str:
     return f"{found[0].run.device}, {found[0].run.started[:10]}" if found else DEVICES[device]
 
 
+def article(name: str) -> str:
+    return f"the {name}" if name in DEVICES.values() else name
+
+
 def ceilings(records: Records, device: str) -> Mapping[str, float]:
     """What this device reached at most: products a second by dtype, bytes a second of a copy."""
     for record in records:
@@ -244,8 +249,9 @@ def _fused_is_faster(device: str) -> Any:
         slow, fast = both_times(record)
         fused = FORMS[fused_of(record.values["measurements"])]
         text = (
-            f"{machine_name(records, device)}, FP32, {record.case.params['length']:,} positions: "
-            f"fused attention ({fused}) takes {fast:.3g} ms, naive {slow:.3g} ms"
+            f"On {article(machine_name(records, device))}, FP32, "
+            f"{record.case.params['length']:,} positions: fused attention ({fused}) takes "
+            f"{fast:.3g} ms, naive {slow:.3g} ms"
         )
         return speedup(record).improves(text)
 
@@ -306,8 +312,8 @@ def all_are_correct(records: Records) -> Claim:
     tolerance = correct[0].values["tolerance"]
     wrong = [e for e in found if e["error"] > tolerance[e["dtype"]]]
     text = (
-        f"On random inputs, {len(found) - len(wrong)} of {len(found)} combinations of form, dtype, "
-        f"mask and pass agree with float64 to their dtype's rounding"
+        f"On random inputs, {len(found) - len(wrong)} of {len(found)} combinations of form, "
+        f"dtype, mask and pass agree with float64 to their dtype's rounding"
     )
     return stats.none_of(len(wrong), len(found), text)
 
@@ -320,8 +326,8 @@ def ones_prove_nothing(records: Records) -> Claim:
     ones = max(e["all ones"] for e in found.values())
     drawn = min(e["random"] for e in found.values())
     text = (
-        f"With a wrong scale, all-ones inputs give an error of {ones:.0e} and random inputs at least "
-        f"{drawn:.0%} of the largest output"
+        f"With a wrong scale, all-ones inputs give an error of {ones:.0e} and random inputs at "
+        f"least {drawn:.0%} of the largest output"
     )
     return stats.counted(ones, drawn, len(found), unit=stats.Unit.PERCENT).improves(text)
 
@@ -342,6 +348,19 @@ def fp16_is_slow(records: Records) -> Claim:
         f"{wide:.3g} ms in FP32"
     )
     return compared.degrades(text)
+
+
+def bf16_reverses(records: Records) -> Claim:
+    """Where the product has fast instructions, a fused form has to have them too."""
+    found = [r for r in timings(records, "cpu", dtype="bfloat16") if is_course(r)]
+    if not found:
+        raise Pending("the notebook's shape")
+    slow, fast = both_times(found[0])
+    text = (
+        f"At the notebook's shape in BF16 on this CPU, fused attention takes {fast:.3g} ms, more "
+        f"than the naive form's {slow:.3g} ms"
+    )
+    return speedup(found[0]).degrades(text)
 
 
 def causal_saves(records: Records) -> Claim:
@@ -530,8 +549,15 @@ def cells_table(records: Records) -> Sequence[Row]:
         found = records.where(kind="time", device=device)
         if not found:
             rows.append({"device": DEVICES[device], **dict.fromkeys(COLUMNS)})
-        rows += [_cell_row(records, record) for record in found if not is_course(record)]
+        usual = sorted((r for r in found if not is_course(r)), key=_order)
+        rows += [_cell_row(records, record) for record in usual]
     return rows
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    params = record.case.params
+    plain = params["mask"] == "none" and not params["backward"]
+    return not plain or params["dtype"] != "float32", params["backward"], params["length"]
 
 
 COLUMNS = ("problem", *FORMS.values())
@@ -549,18 +575,19 @@ def _cell_row(records: Records, record: Record) -> Row:
 
 
 def _cell(record: Record, form: str) -> str:
-    if form not in record.values["measurements"]:
-        missing = record.values["missing"][form]
-        return (
-            "not for this device or problem"
-            if "available" in missing or "viable" in missing
-            else missing
-        )
+    measurements = record.values["measurements"]
+    if form not in measurements:
+        missing = record.values["missing"].get(form, "")
+        return "–" if NO_KERNEL.search(missing) else missing
     ms = f"{1e3 * median(samples(record, form)):.3g} ms"
-    if form == "naive" or "naive" not in record.values["measurements"]:
+    if form == "naive" or "naive" not in measurements:
         return ms
     low, high = stats.ratio_interval(samples(record, "naive"), samples(record, form))
-    return f"{ms} ({low:.2f} to {high:.2f} ×)"
+    crowded = ", contended" if contention(record) > stats.CONTENDED else ""
+    return f"{ms} ({low:.2f} to {high:.2f} ×{crowded})"
+
+
+NO_KERNEL = re.compile("[Nn]o (viable|available)|not (support|compiled)")
 
 
 def dtype_table(records: Records) -> Sequence[Row]:
@@ -605,7 +632,7 @@ def errors_table(records: Records) -> Sequence[Row]:
                     e for e in record.values["errors"] if e["form"] == form and e["dtype"] == dtype
                 ]
                 found = [e["error"] for e in mine if "error" in e]
-                row[name] = f"{max(found):.1e}" if found else "not for this device"
+                row[name] = f"{max(found):.1e}" if found else "–"
             rows.append(row)
         chosen = record.values["chosen"]
         rows.append(
@@ -670,6 +697,7 @@ experiment = Experiment(
         "all_are_correct": all_are_correct,
         "ones_prove_nothing": ones_prove_nothing,
         "fp16_is_slow": fp16_is_slow,
+        "bf16_reverses": bf16_reverses,
     },
     figures={
         "time": Figure(

@@ -10,7 +10,7 @@ Invariants: where no mask leaves a row empty, all forms compute the same functio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,7 +152,7 @@ def call(form: str, problem: Problem, device: str) -> Callable[[], Tensor]:
 
 
 @contextlib.contextmanager
-def only(form: str) -> Iterator[None]:
+def only(form: str) -> Generator[None]:
     """Let `scaled_dot_product_attention` use this backend and no other."""
     if form == NAIVE:
         yield
@@ -176,7 +176,7 @@ def chosen_backend(problem: Problem, device: str) -> str:
     q, k, v = inputs(problem, device)
     causal = problem.mask == "causal"
     mask = None if causal else seen(problem, device)
-    choose: Any = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage]
+    choose: Any = torch._fused_sdp_choice  # pyright: ignore
     number = int(choose(q, k, v, mask, 0.0, causal))
     return next((name for name, b in BACKENDS.items() if int(b.value) == number), "another")  # type: ignore
 
@@ -219,7 +219,7 @@ def scale_errors(length: int, head_dim: int) -> dict[str, dict[str, float]]:
 def errors(argument: Any) -> dict[str, Any]:
     """Every form, dtype, mask and pass against float64, before anything is timed."""
     device, length, head_dim = argument["device"], argument["length"], argument["head_dim"]
-    shape = {"batch": 2, "heads": 2, "length": length, "head_dim": head_dim}
+    shape: dict[str, Any] = {"batch": 2, "heads": 2, "length": length, "head_dim": head_dim}
     rows: list[dict[str, Any]] = []
     for dtype, mask, backward in itertools.product(TOLERANCE, MASKS, (False, True)):
         problem = Problem(**shape, dtype=dtype, mask=mask, backward=backward)
@@ -241,7 +241,7 @@ def errors(argument: Any) -> dict[str, Any]:
 
 
 def contrast(argument: Any) -> dict[str, Any]:
-    """Two pairs in turn: the written-out form in two dtypes, the fused one with and without mask."""
+    """Two pairs in turn: the naive form in two dtypes, the fused one with and without a mask."""
     device = argument["device"]
     shape = {name: argument[name] for name in ("batch", "heads", "length", "head_dim")}
     half = "float16"

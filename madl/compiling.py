@@ -190,8 +190,10 @@ def kernels(fn: Callable[[], object], device: str) -> dict[str, int]:
 
 
 def _cuda_kernels(events: Any) -> list[str]:
-    on_device = [e.name for e in events if str(e.device_type).endswith("CUDA")]
-    return [n for n in on_device if not n.startswith(("Memcpy", "Memset", "gpu_user_annotation"))]
+    """Kernels alone: no copies, and no ranges that torch.compile names on the device's timeline."""
+    on_device = [e for e in events if str(e.device_type).endswith("CUDA")]
+    names = [e.name for e in on_device if not getattr(e, "is_user_annotation", False)]
+    return [n for n in names if not n.startswith(("Memcpy", "Memset", "Torch-Compiled", "## "))]
 
 
 def _computing(events: Any) -> list[str]:
@@ -232,6 +234,8 @@ def _set_up(argument: Json) -> None:
     keep_freed_pages()
     torch.set_num_threads(int(argument["threads"]))
     torch.manual_seed(0)
+    if argument.get("device") == "cuda":
+        torch.backends.cudnn.allow_tf32 = False  # its default rounds FP32 convolutions to 10 bits
 
 
 def _model(argument: Json) -> tuple[nn.Module, list[Tensor]]:

@@ -97,7 +97,7 @@ def _compiled_apart(record: Json) -> Outcome:
     if count is None:
         return False, "not stated"
     if count:
-        return False, f"{count} compilations while sampling"
+        return False, f"graphs compiled while sampling: {count}"
     if record.get("first_call_s") is None:
         return False, "the first call is among the samples"
     return True, "the first call is kept apart"
