@@ -172,7 +172,7 @@ FREE = {
 # Operators that are one piece of work, whatever they prepare inside.
 WHOLE = {
     *("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "native_layer_norm"),
-    *("native_batch_norm", "scaled_dot_product_attention"),
+    *("native_batch_norm", "scaled_dot_product_attention", "add", "sub", "mul", "div"),
 }
 
 

@@ -48,11 +48,7 @@ def test_operators_that_compute_are_counted_once():
     layer, x = nn.Linear(8, 4), torch.randn(3, 8)
     with torch.no_grad():
         found = compiling.kernels(lambda: torch.relu(layer(x)).transpose(0, 1) + 1, "cpu")
-    assert found == {"linear": 1, "clamp_min": 1, "add": 1} or found == {
-        "linear": 1,
-        "relu": 1,
-        "add": 1,
-    }
+    assert found == {"linear": 1, "clamp_min": 1, "add": 1}  # the transpose moves nothing
 
 
 def test_resnet_counts_as_many_convolutions_as_it_has():

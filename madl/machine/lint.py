@@ -16,7 +16,7 @@ import numpy as np
 Json = Mapping[str, Any]
 
 CONTENDED = 0.2  # share of the machine that others may use before ratios mean nothing
-OUTLIER = 3.0  # a first sample this many times the others' median is a first call
+OUTLIER = 3.0  # a first sample this many times the others' median, and above all, is a first call
 MIN_SAMPLES = 5
 STEADY_CLOCKS = ("perf_counter", "cuda events")  # the wall clock can be set while it is read
 NO_EFFECT = 0.02  # two variants closer than this are not told apart by their spread
@@ -83,8 +83,9 @@ def _steady_clock(record: Json) -> Outcome:
 
 def _warmed_up(record: Json) -> Outcome:
     samples = _samples(record)
-    if len(samples) > 1 and samples[0] > OUTLIER * float(np.median(samples[1:])):
-        times = samples[0] / float(np.median(samples[1:]))
+    others = samples[1:] or [float("inf")]
+    if samples[0] > max(OUTLIER * float(np.median(others)), 1.5 * max(others)):
+        times = samples[0] / float(np.median(others))
         return False, f"the first sample takes {times:.0f} times the others"
     warmup = record.get("warmup_s")
     if warmup is None:
