@@ -75,10 +75,15 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
         ),
         "executor": click.option(
             "--executor",
-            type=click.Choice(["processes", "inline"]),
+            type=click.Choice(["processes", "inline", "dask"]),
             default="processes",
             show_default=True,
             help="Where cases run.",
+        ),
+        "scheduler": click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Dask's: tcp://host:port, or its scheduler file.",
         ),
         "shard": click.option(
             "--shard", default="1/1", show_default=True, help="i/n: this machine's share."
@@ -96,7 +101,7 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
 
 
 PLAN = ("profile", "workload", "model", "dataset")
-RUN = ("stems", *PLAN, "device", "jobs", "executor", "shard", "force")
+RUN = ("stems", *PLAN, "device", "jobs", "executor", "scheduler", "shard", "force")
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -253,6 +258,7 @@ def _run(
     device: str,
     jobs: int | None,
     executor: str,
+    scheduler: str | None,
     shard: str,
     force: bool,
     **given: Any,
@@ -266,12 +272,16 @@ def _run(
     for stem in stems:
         plan.project.load(stem)
     machine.wait_passively()
-    chosen, why = machine.resolve(device)
-    log.info("device %s (%s)", chosen, why)
-    workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
-    options = runner.Options(
-        device=chosen, jobs=1 if chosen == "cuda" else workers, force=force, shard=share
-    )
+    if (executor == "dask") != (scheduler is not None):
+        raise MadlError("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
+    if scheduler is not None:  # each worker has its own devices
+        options = runner.Options(device=device, force=force, shard=share, scheduler=scheduler)
+    else:
+        chosen, why = machine.resolve(device)
+        log.info("device %s (%s)", chosen, why)
+        workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
+        jobs = 1 if chosen == "cuda" else workers
+        options = runner.Options(device=chosen, jobs=jobs, force=force, shard=share)
     failed = done = 0
     for progress in _shown(runner.run(plan, store, stems, options)):
         done += 1

@@ -71,6 +71,8 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["run", "--shard", "3/2"], "--shard is i/n with 1 <= i <= n"),
         (["run", "--device", "tpu"], "cannot use device 'tpu'"),
         (["run", "--model", "./nowhere"], "no folder ./nowhere"),
+        (["run", "--executor", "dask"], "--executor dask and --scheduler ADDRESS go together"),
+        (["run", "--scheduler", "tcp://127.0.0.1:9"], "--executor dask and --scheduler ADDRESS"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
     ],
 )

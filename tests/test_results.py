@@ -125,3 +125,10 @@ def test_published_evidence_merges_by_machine_and_case(tmp_path):
     merged = results.read_published(path)
     assert len(merged) == 3
     assert [r.seconds for r in merged if r.run.host == "here" and r.case.params["x"] == 1] == [9.0]
+
+
+def test_a_folder_keeps_what_a_killed_case_wrote(tmp_path):
+    folder = Store(tmp_path).folder("study")
+    (folder / "journal").write_text("half")
+    assert (Store(tmp_path).folder("study") / "journal").read_text() == "half"
+    assert Store(tmp_path).folder("other") != folder

@@ -1,19 +1,31 @@
-"""Where cases are executed: in this process, or in several; both yield records as they finish."""
+"""Where cases are executed: in this process, in several, or on a cluster.
 
+Each executor yields the records as they finish, for the caller to store.
+"""
+
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook.experiment import Case
 from madl.logbook.results import Record
 
+log = logging.getLogger(__name__)
+
 Execute = Callable[[Case], Record]
+CONNECT_S = 15
+POLL_S = 2.0  # how soon a worker that has just joined gets a case
 
 
 def inline(cases: Sequence[Case], execute: Execute) -> Iterator[Record]:
@@ -63,3 +75,132 @@ def _end_with_parent() -> None:
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
     os._exit(1)
+
+
+def cluster(
+    cases: Sequence[Case],
+    execute: Callable[[int, Case], Record],
+    *,
+    scheduler: str,
+    alone: bool,
+    lost: Callable[[Case, str], Record],
+) -> Iterator[Record]:
+    """On the workers of a Dask scheduler, given by address or by its scheduler file.
+
+    A worker has one case at a time, so one that dies takes one case with it: the scheduler gives
+    that case to another worker, and after some deaths (its `allowed-failures`) it becomes the
+    record that `lost` makes. `execute` gets the number of workers on a machine and the case; it
+    must pickle. `alone` keeps the other workers idle meanwhile.
+
+    Raises:
+        MadlError: no Dask here, no scheduler there or no longer, or workers that cannot run this.
+    """
+    client = _connect(scheduler)
+    left, running = deque(cases), dict[Any, Case]()
+    try:
+        while left or running:
+            machines = _workers_by_machine(client)
+            while left and len(running) < max(1 if alone else machines.total(), 1):
+                case = left.popleft()
+                beside = 1 if alone else max(machines.values(), default=1)
+                name = f"{case.experiment}-{case.key}-{uuid.uuid4().hex}"
+                future = client.submit(_on_worker, execute, beside, case, key=name, pure=False)
+                running[future] = case
+            for future in _finished(running, has_workers=bool(machines)):
+                yield _record(future, running.pop(future), lost)
+    except OSError as error:  # what a connection that breaks raises
+        raise _no_longer_there(scheduler) from error
+    finally:
+        if running:
+            _abandon(client, running)
+        client.close()
+
+
+def _connect(scheduler: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MadlError(
+            "--executor dask needs Dask, which is not installed; run `pip install -e .[cluster]`"
+        ) from error
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is raised
+    file = scheduler if Path(scheduler).is_file() else None
+    try:
+        return Client(None if file else scheduler, scheduler_file=file, timeout=CONNECT_S)
+    except (OSError, ValueError, KeyError) as error:
+        raise MadlError(
+            f"no Dask scheduler answers at {scheduler!r} ({str(error).splitlines()[0][:120]}); "
+            "start one with `dask scheduler`, and give the address that it prints"
+        ) from error
+
+
+def _no_longer_there(scheduler: str) -> MadlError:
+    return MadlError(
+        f"the Dask scheduler at {scheduler!r} is no longer there; finished cases are kept, "
+        "start it again and run the same command again"
+    )
+
+
+def _workers_by_machine(client: Any) -> Counter[str]:
+    """How many workers each machine has now: they come and go."""
+    workers: Mapping[str, Mapping[str, str]] = client.scheduler_info(n_workers=-1)["workers"]
+    return Counter(worker["host"] for worker in workers.values())
+
+
+def _finished(running: Mapping[Any, Case], *, has_workers: bool) -> Sequence[Any]:
+    from distributed import CancelledError, wait
+
+    try:
+        waited: Any = wait(list(running), timeout=POLL_S, return_when="FIRST_COMPLETED")
+        return list(waited.done)
+    except CancelledError as error:  # what became of all cases when the scheduler has gone
+        raise OSError("the scheduler has forgotten its cases") from error
+    except TimeoutError:
+        if not has_workers:
+            log.info("the scheduler has no workers yet; waiting for one")
+        return []
+
+
+def _record(future: Any, case: Case, lost: Callable[[Case, str], Record]) -> Record:
+    from distributed import KilledWorker
+
+    if future.status == "finished":
+        return future.result()
+    if future.status != "error":  # cancelled, or lost with the scheduler
+        raise OSError(f"the case is {future.status}")
+    problem = future.exception()
+    if isinstance(problem, KilledWorker):
+        return lost(case, "every worker that ran it died (killed, or out of memory)")
+    if isinstance(problem, MadlError):
+        raise problem
+    raise MadlError(
+        f"the workers cannot run this project ({type(problem).__name__}: {problem}); start them "
+        "with its Python, as docs/usage.md shows"
+    ) from problem
+
+
+def _abandon(client: Any, running: Mapping[Any, Case]) -> None:
+    """Stop the cases in hand. Dask cannot interrupt one, but a nanny can restart its worker."""
+    try:
+        keys = {future.key for future in running}
+        busy = [worker for worker, has in client.processing().items() if keys & {*has}]
+        client.cancel(list(running), force=True)
+        nannies = client.scheduler_info(n_workers=-1)["workers"]
+        busy = [worker for worker in busy if nannies.get(worker, {}).get("nanny")]
+        if busy:
+            client.restart_workers(busy, timeout=CONNECT_S, raise_for_error=False)
+    except (OSError, RuntimeError) as error:  # it is gone already
+        log.debug("could not stop the workers: %s", error)
+
+
+def _on_worker(execute: Callable[[int, Case], Record], beside: int, case: Case) -> Record:
+    from distributed import get_worker
+
+    threads = get_worker().state.nthreads
+    if threads != 1:
+        raise MadlError(
+            f"a worker has {threads} threads, and cases in one process share their seed; "
+            "start workers with --nthreads 1, and more of them with --nworkers"
+        )
+    return execute(beside, case)

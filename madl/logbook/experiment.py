@@ -127,6 +127,10 @@ class Context(Protocol):
         """The folder `build` filled once under that name; atomic, shared by all cases."""
         ...
 
+    def folder(self, name: str) -> Path:
+        """A folder under that name that outlives a killed case: a search's study, for example."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:

@@ -195,6 +195,15 @@ class Store:
                     os.replace(Path(work) / "artifact", folder)
         return folder
 
+    def folder(self, name: str) -> Path:
+        """A folder that outlives a killed case, for work that the next try goes on with.
+
+        Whoever writes there sees to it that what a killed writer left can be read.
+        """
+        folder = self.root / "folders" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
 
 def read_published(path: Path) -> Records:
     """Committed evidence: one record a line."""

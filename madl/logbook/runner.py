@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+import os
 import re
 import sys
 import time
@@ -10,10 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from madl.errors import MadlError
-from madl.logbook import executors
+from madl.logbook import executors, shards
 from madl.logbook.experiment import Case, Params, Project
 from madl.logbook.profiles import PROFILES, Profile
 from madl.logbook.results import Record, Records, Run, Source, Store, encode, select
@@ -21,6 +22,8 @@ from madl.machine import device as machine
 from madl.machine.memory import keep_freed_pages
 
 log = logging.getLogger(__name__)
+
+SHARD_POLL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,16 @@ class StoredPlan:
         """Whether all that the experiment needs is complete, so that its cases are known."""
         return all(self.is_complete(needed) for needed in self.project.load(name).needs)
 
+    def can_become_ready(self, name: str) -> bool:
+        """Whether nothing that it needs, at any distance, has failed."""
+        for needed in self.project.load(name).needs:
+            if not self.can_become_ready(needed):
+                return False
+            found = [self.store.get(c) for c in self.cases(needed)] if self.is_ready(needed) else []
+            if any(record and record.status == "failed" for record in found):
+                return False
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -60,6 +73,7 @@ class Options:
     jobs: int = 1
     force: bool = False
     shard: tuple[int, int] = (1, 1)
+    scheduler: str | None = None  # of a Dask cluster, which then executes all cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +121,8 @@ def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
     mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
     if not options.force:
         mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
+    if options.scheduler is not None:
+        return mine  # what can run is for the workers to say
     unavailable = plan.project.load(name).unavailable
     return [case for case in mine if unavailable(case.params) is None]
 
@@ -118,10 +134,15 @@ def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
         known = store.get(case)
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue
-        run = Run(**machine.provenance(plan.project.root, name, device), contention=None)
-        store.put(
-            Record(case=case, status="skipped", values={}, seconds=0.0, run=run, error=reason)
-        )
+        store.put(_without_values(plan.project.root, device, case, "skipped", reason))
+
+
+def _without_values(
+    root: Path, device: str, case: Case, status: Literal["failed", "skipped"], why: str
+) -> Record:
+    """The record of a case that was not executed, or whose end nobody saw."""
+    run = Run(**machine.provenance(root, case.experiment, device), contention=None)
+    return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
 
 
 def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
@@ -157,15 +178,31 @@ def run(
     for name in names:
         if plan.is_ready(name):
             todo(plan, name, options)  # reads every record: a bad one stops us here
-    for name in names:
-        if not plan.is_ready(name):
-            log.warning("%s waits: what it needs is not complete", name)
-            continue
-        yield from _run_one(plan, store, name, options)
+    folder = store.root / "shards"
+    with shards.at_work(folder, options.shard):
+        for name in names:
+            _wait_for_other_shards(plan, name, folder, options.shard)
+            if not plan.is_ready(name):
+                log.warning("%s waits: what it needs is not complete", name)
+                continue
+            yield from _run_one(plan, store, name, options)
+
+
+def _wait_for_other_shards(plan: StoredPlan, name: str, folder: Path, shard: shards.Shard) -> None:
+    """Until what the experiment needs is complete, or nobody is at work who could complete it."""
+    if shard == shards.WHOLE:
+        return
+    said = False
+    while not plan.is_ready(name) and plan.can_become_ready(name) and shards.others(folder, shard):
+        if not said:
+            log.info("%s needs results of the other shards; waiting for them", name)
+            said = True
+        time.sleep(SHARD_POLL_S)
 
 
 def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Iterator[Progress]:
-    skip(plan, store, name, options.device)
+    if options.scheduler is None:
+        skip(plan, store, name, options.device)
     cases = todo(plan, name, options)
     if not cases:
         return
@@ -175,8 +212,8 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
     together = sum(not alone(case.params) for case in plan.cases(name))
     jobs = max(min(options.jobs, together), 1)
     records = itertools.chain(
-        _executed(plan, store, [c for c in cases if not alone(c.params)], options.device, jobs),
-        _executed(plan, store, [c for c in cases if alone(c.params)], options.device, 1),
+        _executed(plan, store, [c for c in cases if not alone(c.params)], options, jobs=jobs),
+        _executed(plan, store, [c for c in cases if alone(c.params)], options, jobs=1, alone=True),
     )
     started = time.perf_counter()
     varying = _varying(plan.cases(name))
@@ -189,13 +226,32 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
 
 
 def _executed(
-    plan: StoredPlan, store: Store, cases: Sequence[Case], device: str, jobs: int
+    plan: StoredPlan,
+    store: Store,
+    cases: Sequence[Case],
+    options: Options,
+    *,
+    jobs: int,
+    alone: bool = False,
 ) -> Iterator[Record]:
-    """Execute cases here, or in processes of their own."""
+    """Execute cases here, in processes of their own, or on a cluster."""
     if not cases:
         return
+    root, device = plan.project.root, options.device
+    if options.scheduler is not None:
+        remote = functools.partial(
+            execute_on_worker, root, store.root, device, alone, _code_at_start()
+        )
+        yield from executors.cluster(
+            cases,
+            remote,
+            scheduler=options.scheduler,
+            alone=alone,
+            lost=lambda case, why: _without_values(root, device, case, "failed", why),
+        )
+        return
     threads = max(machine.num_cores() // jobs, 1)
-    job = functools.partial(execute, plan.project.root, store.root, device, jobs)
+    job = functools.partial(execute, root, store.root, device, jobs)
     if jobs == 1:
         start_process(threads)
         yield from executors.inline(cases, job)
@@ -238,6 +294,9 @@ class _Context:
     def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
         return self.store.artifact(name, build)
 
+    def folder(self, name: str) -> Path:
+        return self.store.folder(name)
+
 
 def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
@@ -272,3 +331,38 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         why = f"its values cannot be stored ({problem})"
         return replace(record, status="failed", values={}, error=why)
     return record
+
+
+def execute_on_worker(
+    root: Path, store_root: Path, device: str, alone: bool, code: str, jobs: int, case: Case
+) -> Record:
+    """Run one case on a worker of a cluster, a process that was there before this run.
+
+    It computes with as many threads as `OMP_NUM_THREADS` allows, which Dask sets to one; a timed
+    case, beside which nothing runs, with all its cores.
+
+    Raises:
+        MadlError: the project is not there, or its code is not what this process has imported.
+    """
+    if not root.is_dir():
+        raise MadlError(
+            f"the worker on {machine.host_label()} has no folder {root}; "
+            "the workers need the project at the same path, on a shared file system"
+        )
+    if _code_at_start() != code:
+        raise MadlError(
+            f"the worker on {machine.host_label()} runs other code than this project's; "
+            "start the workers again, in the project's folder"
+        )
+    why = Project(root).load(case.experiment).unavailable(case.params)
+    if why is not None:
+        return _without_values(root, device, case, "skipped", why)
+    threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
+    start_process(threads)
+    return execute(root, store_root, machine.resolve(device)[0], jobs, case)
+
+
+@functools.cache
+def _code_at_start() -> str:
+    """Digest of the library as this process found it; a long-lived one keeps what it imported."""
+    return machine.code_digest(Path(__file__).parents[2], "")

@@ -1,0 +1,70 @@
+"""Several runs on one shared folder: each has its own share of the cases, and knows who is at work.
+
+A share is a residue class of the cases' keys, so two shares of one division never have a case in
+common. A lock file for each running share says that it is at work, for as long as its process
+lives: the others wait for the results they need from it, and a run that would repeat its cases is
+refused.
+
+Not handled: file systems without file locks, where every other share looks idle.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from madl.errors import MadlError
+
+Shard = tuple[int, int]
+WHOLE: Shard = (1, 1)
+
+
+@contextmanager
+def at_work(folder: Path, shard: Shard) -> Generator[None]:
+    """Hold this share's lock.
+
+    Raises:
+        MadlError: the same share is being run already, or shares of another division are.
+    """
+    if shard == WHOLE:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    index, count = shard
+    lock = FileLock(_lock_file(folder, shard))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise MadlError(
+            f"shard {index}/{count} is being run on this folder already; give each run its own"
+        ) from error
+    try:
+        for i, n in others(folder, shard):
+            if n != count:
+                raise MadlError(
+                    f"shard {i}/{n} is being run on this folder, and {index}/{count} would repeat "
+                    f"its cases; divide by the same number everywhere"
+                )
+        yield
+    finally:
+        lock.release()
+
+
+def others(folder: Path, shard: Shard) -> list[Shard]:
+    """The other shares that are being run on this folder now."""
+    found = [tuple(map(int, path.stem.split("-of-"))) for path in folder.glob("*-of-*.lock")]
+    shards = sorted((i, n) for i, n in found if (i, n) != shard)
+    return [other for other in shards if _is_held(_lock_file(folder, other))]
+
+
+def _lock_file(folder: Path, shard: Shard) -> Path:
+    return folder / f"{shard[0]}-of-{shard[1]}.lock"
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True

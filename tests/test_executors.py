@@ -1,0 +1,347 @@
+"""Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook import executors, runner, shards
+from madl.logbook.results import Store
+from madl.logbook.runner import Options
+
+pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
+
+from tests.test_runner import executed, stored, wait_for
+
+ROOT = Path(__file__).parents[1]
+
+
+class Cluster:
+    """A Dask scheduler and workers as a user starts them, each a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "scheduler.json"
+        self.folder = folder
+        self.started: list[subprocess.Popen] = []
+        self.scheduler = self._start(
+            *("scheduler", "--port", "0", "--no-dashboard"),
+            *("--host", "127.0.0.1", "--scheduler-file", str(self.file)),
+        )
+        wait_for(lambda: self.file.exists() and self.file.read_text().endswith("}"))
+        self.address = json.loads(self.file.read_text())["address"]
+
+    def _start(self, *arguments: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def add_worker(self, *arguments: str) -> subprocess.Popen:
+        options = ("--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", *arguments)
+        return self._start("worker", "--scheduler-file", str(self.file), *options)
+
+    def close(self) -> None:
+        for process in reversed(self.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def cluster(plan, tmp_path):
+    """Depends on the toy, whose environment the workers get."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    made = Cluster(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cli():
+    """Start the command line; what is still running at the end of the test is killed."""
+    started: list[subprocess.Popen] = []
+
+    def start(*arguments: str) -> subprocess.Popen:
+        run = subprocess.Popen(
+            [sys.executable, str(ROOT / "cli.py"), *arguments], stderr=subprocess.PIPE, text=True
+        )
+        started.append(run)
+        return run
+
+    yield start
+    for run in started:
+        run.kill()
+        run.communicate()
+
+
+def on(cluster: Cluster) -> tuple[str, ...]:
+    return ("run", "--executor", "dask", "--scheduler", cluster.address)
+
+
+def test_the_cluster_gives_what_inline_gives(plan, cluster):
+    cluster.add_worker("--nworkers", "2")
+    store = Store(plan.project.state)
+    options = Options(device="auto", scheduler=str(cluster.file))
+    events = list(runner.run(plan, store, [], options))
+    assert {e.record.case.params["x"]: e.record.values["square"] for e in events} == {
+        0: 0,
+        1: 1,
+        2: 4,
+        3: 9,
+    }
+    for event in events:
+        assert event.record.run.threads == 1
+        assert store.get(event.record.case) == event.record
+    assert plan.is_complete("toy")
+
+
+def test_a_failed_case_on_the_cluster_is_a_record(plan, cluster, monkeypatch):
+    monkeypatch.setenv("TOY_FAIL", "2")
+    cluster.add_worker()
+    store = Store(plan.project.state)
+    events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
+    failed = [e.record for e in events if e.record.status == "failed"]
+    assert [r.error for r in failed] == ["the toy was told to fail"]
+    assert len(events) == 4
+
+
+def test_what_can_run_is_for_the_workers_to_say(plan, cluster, monkeypatch):
+    """The machine that asks has no GPU, say, and those that compute have one."""
+    cluster.add_worker()  # with the environment as it is here
+    monkeypatch.setenv("TOY_MISSING", "nothing of that kind here")
+    list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
+    assert len(plan.records("toy")) == 4
+
+
+def test_a_case_that_no_worker_can_run_is_skipped(plan, cluster, monkeypatch):
+    monkeypatch.setenv("TOY_MISSING", "no such program")
+    cluster.add_worker()
+    monkeypatch.delenv("TOY_MISSING")
+    events = list(
+        runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address))
+    )
+    skipped = [e.record for e in events if e.record.status == "skipped"]
+    assert [r.error for r in skipped] == ["no such program"]
+    assert plan.is_complete("toy")
+
+
+def worker_of(tmp_path, x: int) -> int:
+    """The process that runs case x, which the toy wrote beside its log."""
+    return int((tmp_path / "log").with_suffix(f".{x}.pid").read_text())
+
+
+@pytest.fixture
+def slow_once(toy, monkeypatch, tmp_path):
+    """Case 2 takes a minute the first time it is tried and writes down who runs it."""
+    source = (toy.experiments / "toy.py").read_text()
+    source = source.replace(
+        "    if params",
+        "    pid = log.with_suffix(f\".{params['x']}.pid\")\n"
+        "    first = not pid.exists()\n"
+        "    pid.write_text(str(os.getpid()))\n"
+        "    if params['x'] == 2 and first:\n"
+        "        time.sleep(60)\n"
+        "    if params",
+        1,
+    )
+    (toy.experiments / "toy.py").write_text(source)
+
+
+def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
+    slow_once, plan, cluster, cli, tmp_path
+):
+    cluster.add_worker("--nworkers", "2")
+    run = cli(*on(cluster))
+    wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == 3)
+    before = {path: path.stat().st_mtime_ns for path in stored(plan)}
+    os.kill(worker_of(tmp_path, 2), signal.SIGKILL)
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 0, stderr
+    assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in before.items())
+    assert plan.is_complete("toy")
+
+
+def test_a_case_that_kills_every_worker_becomes_one_clear_failure(plan, cluster, toy):
+    source = (toy.experiments / "toy.py").read_text()
+    deadly = "    if params['x'] == 1:\n        os.kill(os.getpid(), 9)\n    if params"
+    (toy.experiments / "toy.py").write_text(source.replace("    if params", deadly, 1))
+    cluster.add_worker()
+    store = Store(plan.project.state)
+    events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
+    assert {e.record.case.params["x"]: e.record.status for e in events} == {
+        0: "ok",
+        1: "failed",
+        2: "ok",
+        3: "ok",
+    }
+    (lost,) = [e.record for e in events if e.record.status == "failed"]
+    assert lost.error == "every worker that ran it died (killed, or out of memory)"
+
+
+def test_ctrl_c_stops_the_workers_cases_too(slow_once, plan, cluster, cli, tmp_path):
+    cluster.add_worker()
+    run = cli(*on(cluster))
+    wait_for(lambda: 2 in executed(tmp_path))
+    run.send_signal(signal.SIGINT)
+    _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "Traceback" not in stderr
+    assert stderr.strip().endswith("stopped; run the same command again to go on")
+    again = cli(*on(cluster))
+    again.communicate(timeout=50)  # less than the minute that the stopped case would have taken
+    assert again.returncode == 0
+    assert executed(tmp_path) == [0, 1, 2, 2, 3]
+
+
+def test_a_run_waits_for_its_first_worker(plan, cluster, cli):
+    run = cli(*on(cluster))
+    time.sleep(3)
+    cluster.add_worker()
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 0, stderr
+    assert "the scheduler has no workers yet; waiting for one" in stderr
+    assert plan.is_complete("toy")
+
+
+def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, tmp_path):
+    cluster.add_worker()
+    run = cli(*on(cluster))
+    wait_for(lambda: 2 in executed(tmp_path))
+    cluster.scheduler.kill()
+    _, stderr = run.communicate(timeout=120)
+    assert run.returncode == 1
+    assert "is no longer there; finished cases are kept" in stderr
+    assert "Traceback" not in stderr
+    assert len(stored(plan)) == 2
+
+
+def test_a_worker_of_several_threads_is_refused(plan, cluster):
+    cluster.add_worker("--nthreads", "2")
+    with pytest.raises(MadlError, match="a worker has 2 threads.*--nthreads 1"):
+        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
+
+
+def test_a_worker_with_other_code_is_refused(plan, cluster, monkeypatch):
+    monkeypatch.setattr(runner, "_code_at_start", lambda: "other")
+    cluster.add_worker()
+    with pytest.raises(MadlError, match="runs other code than this project's; start the workers"):
+        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "127.0.0.1:x", "a://b:1"])
+def test_no_scheduler_is_one_clear_line(address, monkeypatch):
+    monkeypatch.setattr(executors, "CONNECT_S", 1)
+    with pytest.raises(MadlError, match="no Dask scheduler answers at"):
+        list(executors.cluster([], lambda n, case: None, scheduler=address, alone=False, lost=None))
+
+
+def test_dask_that_is_not_installed_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MadlError, match="needs Dask, which is not installed; run `pip install"):
+        list(executors.cluster([], lambda n, case: None, scheduler="x", alone=False, lost=None))
+
+
+# ---- shards -------------------------------------------------------------------------------------
+
+
+def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, tmp_path, toy):
+    source = (toy.experiments / "toy.py").read_text()
+    built = (
+        "lambda path: (path.mkdir(), log.with_suffix('.built').open('a').write('x'), time.sleep(1))"
+    )
+    (toy.experiments / "toy.py").write_text(source.replace("lambda path: path.mkdir()", built))
+    runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
+    for run in runs:
+        _, stderr = run.communicate(timeout=60)
+        assert run.returncode == 0, stderr
+    assert sorted(executed(tmp_path)) == [0, 1, 2, 3]
+    assert (tmp_path / "log.built").read_text() == "x"
+    assert plan.is_complete("toy")
+
+
+@pytest.fixture
+def later(plan) -> None:
+    """An experiment that needs the toy."""
+    text = (plan.project.experiments / "toy.py").read_text()
+    text = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    (plan.project.experiments / "later.py").write_text(text)
+    (plan.project.templates / "later.md.j2").write_text("")
+
+
+def test_a_shard_waits_for_what_the_other_is_computing(later, plan, cli, monkeypatch):
+    runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
+    errors = [run.communicate(timeout=60)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], errors
+    assert plan.is_complete("later")
+
+
+def test_a_shard_does_not_wait_for_one_that_is_not_there(later, plan, caplog):
+    store = Store(plan.project.state)
+    list(runner.run(plan, store, [], Options(shard=(1, 2))))
+    assert "later waits: what it needs is not complete" in caplog.text
+
+
+def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypatch, caplog):
+    store = Store(plan.project.state)
+    monkeypatch.setattr(shards, "others", lambda folder, shard: [(2, 2)])
+    monkeypatch.setattr(shards, "at_work", lambda folder, shard: contextlib.nullcontext())
+    monkeypatch.setenv("TOY_FAIL", "0")
+    for index in (1, 2):
+        list(runner.run(plan, store, ["toy"], Options(shard=(index, 2))))
+    assert not plan.can_become_ready("later")
+    list(runner.run(plan, store, ["later"], Options(shard=(1, 2))))
+    assert "later waits" in caplog.text
+
+
+def test_a_shard_that_is_being_run_is_refused(tmp_path):
+    with (
+        shards.at_work(tmp_path, (1, 2)),
+        pytest.raises(MadlError, match="shard 1/2 is being run on this folder already"),
+        shards.at_work(tmp_path, (1, 2)),
+    ):
+        pass
+
+
+def test_a_division_by_another_number_is_refused(tmp_path):
+    with (
+        shards.at_work(tmp_path, (1, 2)),
+        pytest.raises(MadlError, match="shard 1/2 is being run.*divide by the same number"),
+        shards.at_work(tmp_path, (1, 3)),
+    ):
+        pass
+
+
+def test_a_shard_is_no_longer_at_work_when_it_has_ended(tmp_path):
+    with shards.at_work(tmp_path, (1, 2)):
+        assert shards.others(tmp_path, (2, 2)) == [(1, 2)]
+        assert shards.others(tmp_path, (1, 2)) == []
+    assert shards.others(tmp_path, (2, 2)) == []
+
+
+def test_results_of_two_machines_merge_by_copying(plan, tmp_path):
+    """Each machine has its own folder and runs its share; then one gets the other's files."""
+    here, there = Store(plan.project.state), Store(tmp_path / "there")
+    for store, index in ((here, 1), (there, 2)):
+        there_plan = runner.StoredPlan(plan.project, store, plan.profile, plan.workload)
+        list(runner.run(there_plan, store, [], Options(shard=(index, 2))))
+    assert not plan.is_complete("toy")
+    shutil.copytree(there.root / "records", here.root / "records", dirs_exist_ok=True)
+    assert plan.is_complete("toy")
+    assert list(runner.run(plan, here, [], Options())) == []
+    assert sorted(executed(tmp_path)) == [0, 1, 2, 3]

@@ -1,0 +1,352 @@
+"""Searches: what is drawn, what survives a kill, what two workers share, what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook.results import Store
+from madl.training import search as searching
+from madl.training.search import Trial, search
+
+ROOT = Path(__file__).parents[1]
+SPACE = {
+    "depth": [1, 2, 3],
+    "kind": ["linear", "identity"],
+    "bias": [True, False],
+    "width": [1, 2, 4, 8],
+}
+
+
+def objective(point):
+    value = 0.1 * point["depth"] + 0.01 * point["width"] + 0.3 * (point["kind"] == "identity")
+    return value, {"bits": 8 * point["width"]}
+
+
+def run(folder, sampler="random", *, seed=3, trials=20, space=SPACE, objective=objective):
+    return search(folder, space, objective, sampler=sampler, seed=seed, trials=trials)
+
+
+def points(trials: list[Trial]) -> list[dict]:
+    return [trial.point for trial in trials]
+
+
+# ---- what is drawn ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", searching.SAMPLERS)
+def test_trials_hold_the_point_its_value_and_notes_in_order(tmp_path, sampler):
+    found = run(tmp_path, sampler)
+    assert [trial.index for trial in found] == list(range(20))
+    for trial in found:
+        assert set(trial.point) == set(SPACE)
+        assert all(trial.point[name] in values for name, values in SPACE.items())
+        assert (trial.value, trial.notes) == objective(trial.point)
+        assert json.loads(json.dumps(trial.to_json())) == trial.to_json()
+
+
+@pytest.mark.parametrize("sampler", searching.SAMPLERS)
+def test_a_seed_decides_the_trials_and_another_gives_others(tmp_path, sampler):
+    first, again, other = (
+        run(tmp_path / name, sampler, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert first == again
+    assert points(first) != points(other)
+
+
+def test_a_longer_study_begins_with_the_shorter_one(tmp_path):
+    for sampler in searching.SAMPLERS:
+        short = run(tmp_path / sampler, sampler, trials=7)
+        longer = run(tmp_path / sampler, sampler, trials=15)
+        assert longer[:7] == short
+        assert longer == run(tmp_path / f"{sampler} at once", sampler, trials=15)
+        assert run(tmp_path / sampler, sampler, trials=7) == short
+
+
+def test_a_grid_visits_every_point_once_and_ends_there(tmp_path):
+    found = run(tmp_path, "grid", trials=100)
+    assert len(found) == searching.num_points(SPACE) == 48
+    assert len({json.dumps(point) for point in points(found)}) == 48
+
+
+def test_grid_points_count_with_the_last_parameter_fastest():
+    space = {"a": [1, 2], "b": ["x", "y", "z"]}
+    listed = [tuple(searching.grid_point(space, i).values()) for i in range(6)]
+    assert listed == [(1, "x"), (1, "y"), (1, "z"), (2, "x"), (2, "y"), (2, "z")]
+
+
+def test_tpe_starts_with_the_random_sampler_s_own_points(tmp_path):
+    tpe, drawn = run(tmp_path / "tpe", "tpe"), run(tmp_path / "random", "random")
+    startup = searching.STARTUP_TRIALS
+    assert points(tpe)[:startup] == points(drawn)[:startup]
+    assert points(tpe)[startup:] != points(drawn)[startup:]
+    assert [trial.at_random for trial in tpe] == [True] * startup + [False] * (20 - startup)
+    assert all(trial.at_random for trial in drawn)
+
+
+def test_tpe_finds_what_is_good_more_often_than_chance(tmp_path):
+    def means(sampler):
+        later = [
+            trial.value
+            for seed in range(5)
+            for trial in run(tmp_path / f"{sampler}{seed}", sampler, seed=seed, trials=30)[10:]
+        ]
+        return sum(later) / len(later)
+
+    assert means("tpe") > means("random") + 0.1
+
+
+def test_the_settings_shown_are_the_settings_used():
+    shown = searching.settings("tpe")
+    used = searching._sampler(SPACE, "tpe", 0, 0)
+    assert shown["startup_trials"] == used._n_startup_trials
+    assert shown["candidates"] == used._n_ei_candidates
+    assert shown["multivariate"] == used._multivariate
+    assert shown["constant_liar"] == used._constant_liar
+
+
+# ---- kills and company --------------------------------------------------------------------------
+
+WORKER = """
+    import os, sys, time
+    from pathlib import Path
+    from tests.test_search import SPACE, objective
+    from madl.training.search import search
+
+    folder, sampler, slow, trials = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    log = folder.parent / "log"
+
+    def told(point):
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\\n")
+        count = len(log.read_text().split())
+        time.sleep(60 if count == slow else 0.02)
+        return objective(point)
+
+    search(folder, SPACE, told, sampler=sampler, seed=3, trials=int(trials))
+"""
+
+
+@pytest.fixture
+def worker(tmp_path, python_file):
+    """Start a process that searches; `slow` names the evaluation at which it hangs."""
+    script = python_file("worker.py", WORKER)
+    started: list[subprocess.Popen] = []
+
+    def start(sampler="random", slow=0, trials=20) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, script, tmp_path / "study", sampler, str(slow), str(trials)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def evaluations(tmp_path) -> list[str]:
+    log = tmp_path / "log"
+    return log.read_text().split() if log.exists() else []
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("sampler", searching.SAMPLERS)
+def test_a_killed_study_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, worker, sampler):
+    killed = worker(sampler, slow=14)
+    wait_for(lambda: len(evaluations(tmp_path)) == 14)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    started = time.monotonic()
+    assert worker(sampler).wait() == 0
+    assert time.monotonic() - started < 20  # nobody waits for a dead worker's lock
+    assert len(evaluations(tmp_path)) == 21  # thirteen were kept, one was tried again
+    assert run(tmp_path / "study", sampler) == run(tmp_path / "undisturbed", sampler)
+
+
+def test_two_workers_share_a_study(tmp_path, worker):
+    both = [worker(trials=40), worker(trials=40)]
+    assert [process.wait() for process in both] == [0, 0]
+    done = evaluations(tmp_path)
+    assert len(done) == 40  # no trial was run twice
+    assert set(done) == {str(process.pid) for process in both}
+    assert points(run(tmp_path / "study", trials=40)) == points(run(tmp_path / "one", trials=40))
+
+
+def test_a_dead_worker_s_trial_is_taken_over_by_the_living(tmp_path, worker):
+    doomed = worker(slow=1, trials=8)
+    wait_for(lambda: len(evaluations(tmp_path)) == 1)
+    other = worker(trials=8)
+    wait_for(lambda: len(evaluations(tmp_path)) == 8)
+    time.sleep(0.5)
+    assert other.poll() is None  # waits for the trial that is still in hand
+    doomed.send_signal(signal.SIGKILL)
+    assert other.wait(timeout=20) == 0
+    assert len(run(tmp_path / "study", trials=8)) == 8
+    assert len(evaluations(tmp_path)) == 9
+
+
+def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
+    def fails_at_depth_3(point):
+        if point["depth"] == 3:
+            raise MadlError("too deep")
+        return objective(point)
+
+    with pytest.raises(MadlError, match="too deep"):
+        run(tmp_path / "a", objective=fails_at_depth_3)
+    assert run(tmp_path / "a") == run(tmp_path / "b")
+
+
+def test_half_a_line_of_a_killed_writer_is_dropped(tmp_path):
+    run(tmp_path / "a", trials=5)
+    journal = tmp_path / "a" / "study.journal"
+    with journal.open("ab") as file:
+        file.write(b'{"op_code":4,"work')
+    assert run(tmp_path / "a") == run(tmp_path / "b")
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["rubbish", "[1]", '{"worker_id":"a"}', "{", "\x00\x00"])
+@pytest.mark.parametrize("place", [0, 9, -1])
+def test_a_corrupt_study_is_refused_and_kept(tmp_path, line, place):
+    run(tmp_path, trials=5)
+    journal = tmp_path / "study.journal"
+    lines = journal.read_text().splitlines()
+    lines[place] = line
+    journal.write_text("\n".join(lines) + "\n")
+    before = journal.read_bytes()
+    with pytest.raises(MadlError, match=r"study\.journal:\d+ is not a line of a study"):
+        run(tmp_path)
+    assert journal.read_bytes() == before
+
+
+def test_a_study_that_misses_lines_is_refused(tmp_path):
+    run(tmp_path, trials=5)
+    journal = tmp_path / "study.journal"
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join(lines[3:]) + "\n")
+    with pytest.raises(MadlError, match="begins with its creation"):
+        run(tmp_path)
+    journal.write_text("\n".join([*lines[:4], *lines[6:]]) + "\n")
+    with pytest.raises(MadlError, match="has lost lines"):
+        run(tmp_path)
+
+
+def test_an_operation_of_a_later_optuna_is_named(tmp_path):
+    run(tmp_path, trials=5)
+    with (tmp_path / "study.journal").open("a") as file:
+        file.write('{"op_code":99,"worker_id":"a"}\n')
+    with pytest.raises(MadlError, match="operation 99, which Optuna"):
+        run(tmp_path)
+
+
+def test_a_study_of_another_version_is_refused(tmp_path, monkeypatch):
+    run(tmp_path, trials=5)
+    monkeypatch.setattr(optuna, "__version__", "6.0.0")
+    with pytest.raises(MadlError, match=r"made with optuna 5.* has optuna 6\.0\.0"):
+        run(tmp_path)
+
+
+def test_a_study_of_another_search_is_refused(tmp_path):
+    run(tmp_path, trials=5)
+    with pytest.raises(MadlError, match="made with seed 3, this search has seed 4"):
+        run(tmp_path, seed=4)
+    with pytest.raises(MadlError, match="made with space"):
+        run(tmp_path, space={**SPACE, "depth": [1, 2]})
+    with pytest.raises(MadlError, match="made with sampler"):
+        run(tmp_path, "tpe")
+
+
+def test_a_study_that_optuna_alone_made_is_refused(tmp_path):
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "study.journal")))
+    optuna.create_study(storage=storage, study_name="search", direction="maximize").optimize(
+        lambda trial: trial.suggest_float("x", 0, 1), n_trials=2
+    )
+    with pytest.raises(MadlError, match="another program"):
+        run(tmp_path)
+
+
+def test_a_grid_beyond_the_limit_is_refused_before_it_is_made(tmp_path):
+    space = {f"layer{i}": [2, 4, 8] for i in range(40)}
+    with pytest.raises(MadlError, match="12,157,665,459,056,928,801 points, the limit is"):
+        run(tmp_path, "grid", space=space)
+    assert len(run(tmp_path, "random", space=space, objective=lambda p: (1.0, {}), trials=2)) == 2
+
+
+@pytest.mark.parametrize("values", [[], [4], [4, 4], [4, 8, 4]])
+def test_a_parameter_without_a_choice_is_refused(tmp_path, values):
+    with pytest.raises(MadlError, match="search parameter heads has the values"):
+        run(tmp_path, space={**SPACE, "heads": values})
+
+
+def test_an_empty_space_and_an_unknown_sampler_are_refused(tmp_path):
+    with pytest.raises(MadlError, match="no parameters"):
+        run(tmp_path, space={})
+    with pytest.raises(MadlError, match="unknown sampler 'annealing'; known: random, grid, tpe"):
+        run(tmp_path, "annealing")
+
+
+def test_an_objective_that_is_not_a_number_or_not_json_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must be a finite number"):
+        run(tmp_path, objective=lambda point: (float("nan"), {}))
+    with pytest.raises(ValueError, match="JSON only"):
+        run(tmp_path, objective=lambda point: (1.0, {"model": object()}))
+
+
+# ---- what a parameter changes -------------------------------------------------------------------
+
+
+def test_effects_find_the_parameter_that_changes_nothing():
+    def build(point):
+        return {"parameters": point["depth"] * 10, "output": point["depth"] + point["bias"]}
+
+    found = {e.name: e.changes for e in searching.effects(SPACE, build)}
+    assert found == {
+        "depth": ("parameters", "output"),
+        "kind": (),
+        "bias": ("output",),
+        "width": (),
+    }
+    with pytest.raises(MadlError, match="search parameter kind changes nothing"):
+        searching.refuse_idle(searching.effects(SPACE, build))
+    searching.refuse_idle(searching.effects({"depth": [1, 2]}, lambda p: {"n": p["depth"]}))
+
+
+class _Ctx:
+    def __init__(self, root: Path) -> None:
+        self.artifact = Store(root).artifact
+
+
+def test_an_evaluation_is_made_once(tmp_path):
+    calls: list[int] = []
+
+    def evaluate():
+        calls.append(1)
+        return {"value": 0.5}
+
+    ctx = _Ctx(tmp_path)
+    for _ in range(3):
+        assert searching.remembered(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
+    searching.remembered(ctx, {"width": 8, "seed": 0}, evaluate)
+    assert len(calls) == 2
