@@ -544,6 +544,7 @@ def roof_alt(rows: Sequence[Row]) -> str:
 
 def cells_table(records: Records) -> Sequence[Row]:
     """Every timed problem, a column a form; what did not run says why."""
+    by_length(records, "cpu")  # pending without it
     rows: list[Row] = []
     for device in DEVICES:
         found = records.where(kind="time", device=device)
@@ -592,6 +593,7 @@ NO_KERNEL = re.compile("[Nn]o (viable|available)|not (support|compiled)")
 
 def dtype_table(records: Records) -> Sequence[Row]:
     """The notebook's shape: the speed-up that a report gives depends on the dtype it used."""
+    by_length(records, "cpu")  # pending without it
     rows: list[Row] = []
     for device in DEVICES:
         found = [r for r in records.where(kind="time", device=device) if is_course(r)]

@@ -10,7 +10,7 @@ Invariants: where no mask leaves a row empty, all forms compute the same functio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,6 @@ BACKENDS = {
 FORMS = (NAIVE, *BACKENDS)
 MASKS = ("none", "causal", "padding")
 OUT_OF_MEMORY = "out of memory"
-MIN_SAMPLES = 10
 PADDED = 0.25  # share of the positions at the end that the padding mask hides
 
 # Largest error against float64, as a share of the largest output: sums of T rounded products.
@@ -252,30 +251,36 @@ def contrast(argument: Any) -> dict[str, Any]:
         "fused all": (fused, Problem(**shape, dtype=argument["fused_dtype"])),
         "fused causal": (fused, Problem(**shape, dtype=argument["fused_dtype"], mask="causal")),
     }
-    calls = {name: pinned(f, call(f, problem, device)) for name, (f, problem) in problems.items()}
-    subjects = {name: observed(calls[name], problem) for name, (_, problem) in problems.items()}
-    measured = timing.compare(
-        calls, device=device, budget_s=argument["budget_s"], subjects=subjects
-    )
-    return {"measurements": {n: m.to_json() for n, m in measured.items()}, "missing": {}}
+    return {**_compared(problems, device, argument["budget_s"]), "missing": {}}
 
 
 def timed(problem: Problem, device: str, *, budget_s: float, limit_bytes: int) -> dict[str, Any]:
     """Every form in turn; one that does not exist here or runs out of memory says so."""
-    calls: dict[str, Callable[[], Tensor]] = {}
     missing: dict[str, str] = {}
     for form in FORMS:
-        work = pinned(form, call(form, problem, device))
-        reason = _fails(work, device, limit_bytes)
-        if reason is None:
-            calls[form] = work
-        else:
+        reason = _fails(pinned(form, call(form, problem, device)), device, limit_bytes)
+        if reason is not None:
             missing[form] = reason
-    subjects = {name: observed(work, problem) for name, work in calls.items()}
+    problems = {form: (form, problem) for form in FORMS if form not in missing}
+    return {**_compared(problems, device, budget_s), "missing": missing}
+
+
+def _compared(
+    problems: Mapping[str, tuple[str, Problem]], device: str, budget_s: float
+) -> dict[str, Any]:
+    """Measurements of these forms and problems, on tensors in several places of the memory."""
+    places: list[Tensor] = []
+
+    def work() -> dict[str, Callable[[], Tensor]]:
+        places.append(torch.empty(4096 * len(places) + 64))  # moves what is allocated after it
+        return {name: pinned(form, call(form, p, device)) for name, (form, p) in problems.items()}
+
+    calls = work()
+    subjects = {name: observed(calls[name], problem) for name, (_, problem) in problems.items()}
     measured = timing.compare(
-        calls, device=device, budget_s=budget_s, subjects=subjects, min_samples=MIN_SAMPLES
+        calls, device=device, budget_s=budget_s, subjects=subjects, renew=work
     )
-    return {"measurements": {n: m.to_json() for n, m in measured.items()}, "missing": missing}
+    return {"measurements": {name: m.to_json() for name, m in measured.items()}}
 
 
 def observed(work: Callable[[], Tensor], problem: Problem) -> timing.Subject:

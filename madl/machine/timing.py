@@ -13,6 +13,7 @@ what it held before; contention is a share, 0…1.
 Not handled: clocks and contention of a GPU where `nvidia-smi` is not to be found; they are None.
 """
 
+import math
 import random
 import sys
 import time
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Call = Callable[[], object]
+BATCHES = 5  # in which work is set up anew; as many as the verdict's interval takes apart
 WARMUP_CALLS = 2  # after the first call, none of them a sample
 DISTURBED = 1.5  # a sample this many times the median was interrupted by something
 FLUSH_BYTES = 256 << 20  # larger than the L2 cache of any GPU so far
@@ -89,13 +91,16 @@ def compare(
     flush: bool = False,
     memory: bool = False,
     subjects: Mapping[str, Subject] | None = None,
+    renew: Callable[[], Mapping[str, Call]] | None = None,
 ) -> dict[str, Measurement]:
     """Time variants interleaved: at least `min_samples` rounds, more while the budget lasts.
 
     The functions take no argument and their results are dropped: check them before timing them.
     A call shorter than `min_sample_s` is repeated within a sample: the clock's own cost vanishes.
     `flush` empties a GPU's L2 cache before every sample; `memory` takes the peak of one call, which
-    on a CPU runs under the profiler and so costs some time, outside the samples.
+    on a CPU runs under the profiler and so costs some time, outside the samples. `renew` gives the
+    same functions on tensors that lie elsewhere: where memory happens to lie makes a few per cent,
+    so an interval that is to hold for the next run as well needs several such places.
     """
     stopwatch = stopwatch_of(device, flush=flush)
     first: dict[str, float] = {}
@@ -109,7 +114,7 @@ def compare(
     on_cuda = device == "cuda"
     peaks = {n: peak_bytes(f, device) if memory or on_cuda else None for n, f in fns.items()}
     load, mhz, compiled = ContentionMeter.start(), clock_mhz(device), _compilations()
-    samples = _rounds(fns, calls, stopwatch, min_samples, budget_s)
+    samples = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew)
     compiled = _compilations() - compiled
     clocks = [reading for reading in (mhz, clock_mhz(device)) if reading is not None]
     crowded = load.share()
@@ -142,13 +147,22 @@ def _rounds(
     stopwatch: "Stopwatch",
     min_samples: int,
     budget_s: float,
+    renew: Callable[[], Mapping[str, Call]] | None,
 ) -> dict[str, list[float]]:
+    """Rounds in batches of equal time; each starts with the same work set up anew, if it can be."""
     samples: dict[str, list[float]] = {name: [] for name in fns}
     order = random.Random(0)
-    end = time.perf_counter() + budget_s * len(fns)
-    while len(next(iter(samples.values()))) < min_samples or time.perf_counter() < end:
-        for name in order.sample(list(fns), len(fns)):
-            samples[name].append(stopwatch.sample(fns[name], calls[name]))
+    batches = BATCHES if renew else 1
+    for batch in range(batches):
+        if renew and batch:
+            fns = renew()
+            for fn in fns.values():
+                stopwatch.sample(fn, 1)
+        target = math.ceil(min_samples * (batch + 1) / batches)
+        end = time.perf_counter() + budget_s * len(fns) / batches
+        while len(next(iter(samples.values()))) < target or time.perf_counter() < end:
+            for name in order.sample(list(fns), len(fns)):
+                samples[name].append(stopwatch.sample(fns[name], calls[name]))
     return samples
 
 
