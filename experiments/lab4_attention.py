@@ -72,7 +72,7 @@ def params(plan: Plan) -> Iterable[Params]:
             yield _timed(base, middle[device], dtype=dtype)
         for mask in ("causal", "padding"):
             yield _timed(base, middle[device], mask=mask)
-        yield _timed(base, middle[device], backward=True)
+        yield _timed(base, 2 * middle[device], backward=True)
         if plan.profile.name != "smoke":
             for dtype in DTYPES:
                 yield _timed({**base, **COURSE}, COURSE["length"], dtype=dtype)
@@ -156,12 +156,12 @@ def is_course(record: Record) -> bool:
     return all(record.case.params[name] == value for name, value in COURSE.items())
 
 
-def middle(records: Records, device: str, **where: Any) -> Record:
-    """The problem at the length where dtypes, masks and passes are compared."""
-    changed = records.where(kind="time", device=device, backward=True)
-    if not changed:
+def longest_of_both(records: Records, device: str) -> Record:
+    """The longest sequence that the naive form still reaches."""
+    both = [r for r in by_length(records, device) if "naive" in r.values["measurements"]]
+    if not both:
         raise Pending(device)
-    return timings(records, device, length=changed[0].case.params["length"], **where)[0]
+    return both[-1]
 
 
 def samples(record: Record, form: str) -> list[float]:
@@ -242,10 +242,7 @@ def roof(limits: Mapping[str, float], intensity: float, dtype: str) -> float:
 def _fused_is_faster(device: str) -> Any:
     def claim(records: Records) -> Claim:
         """At the longest sequence that the naive form still reaches."""
-        both = [r for r in by_length(records, device) if "naive" in r.values["measurements"]]
-        if not both:
-            raise Pending(device)
-        record = both[-1]
+        record = longest_of_both(records, device)
         slow, fast = both_times(record)
         fused = FORMS[fused_of(record.values["measurements"])]
         text = (
@@ -373,7 +370,7 @@ def causal_saves(records: Records) -> Claim:
 
 
 def training_too(records: Records) -> Claim:
-    record = middle(records, "cpu", backward=True)
+    record = timings(records, "cpu", backward=True)[0]
     slow, fast = both_times(record)
     text = (
         f"Forward and backward at {record.case.params['length']:,} positions on the CPU: fused "
@@ -383,7 +380,7 @@ def training_too(records: Records) -> Claim:
 
 
 def closer_to_roof(records: Records) -> Claim:
-    record = middle(records, "cpu")
+    record = longest_of_both(records, "cpu")
     limits = ceilings(records, "cpu")
     fused = fused_of(record.values["measurements"])
     shares = [_share(record, form, limits) for form in ("naive", fused)]
