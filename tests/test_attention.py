@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from madl import attention
 from madl.attention import FORMS, MASKS, TOLERANCE, Problem
@@ -63,7 +64,7 @@ def test_traffic_is_counted_as_by_hand():
 
 def test_the_profiler_counts_the_same_products():
     problem = Problem(**SMALL, dtype="float32")
-    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:
         attention.call("naive", problem, "cpu")()
     assert counter.get_total_flops() == problem.flops
 

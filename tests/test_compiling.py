@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import lab4_attention, lab4_compile
 from madl import compiling
@@ -21,7 +22,7 @@ def test_resnet_has_the_published_number_of_parameters():
 def test_resnet_has_the_published_shapes_and_arithmetic():
     model = ResNet18().eval()
     images = torch.randn(1, 3, 224, 224)
-    with torch.no_grad(), torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
         out = model(images)
         stem = model.stem(images)
         stages = [stem.shape]
