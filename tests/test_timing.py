@@ -170,7 +170,7 @@ def test_the_naive_timing_is_flagged_and_the_right_one_is_not():
         fns = {"eager": lambda: model(x), "compiled": lambda: compiled(x)}
         subjects = {name: timing.observe(fns["eager"], [x], module=model) for name in fns}
         right = timing.compare(fns, budget_s=0.05, subjects=subjects)
-    assert right["compiled"].first_call_s > 10 * right["compiled"].median_s
+    assert right["compiled"].first_call_s > right["compiled"].median_s
     found = set(lint.mistakes(right["compiled"].to_json()))
     about_the_machine = {"quiet machine", lint.EFFECT}
     if "quiet machine" in found:  # a straggler may come first
