@@ -38,7 +38,7 @@ def params(plan: Plan) -> Iterable[Params]:
         "cuda": choose(smoke=1, quick=16, full=16),
     }
     lengths = {
-        "cpu": choose(smoke=(32, 64), quick=(128, 512, 2048, 4096), full=POWERS[:8]),
+        "cpu": choose(smoke=(32, 64), quick=(128, 512, 1024, 4096), full=POWERS[:8]),
         "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 16384), full=POWERS),
     }
     middle = {
@@ -49,7 +49,7 @@ def params(plan: Plan) -> Iterable[Params]:
         "cpu": choose(smoke=128, quick=8192, full=16384),
         "cuda": choose(smoke=256, quick=32768, full=65536),
     }
-    budget_s = choose(smoke=0.01, quick=0.2, full=2.0)
+    budget_s = choose(smoke=0.01, quick=0.1, full=2.0)
     for device in DEVICES:
         yield {"kind": "correct", "device": device, "length": choose(smoke=16, quick=96, full=200)}
         base = {"kind": "memory", "device": device, **shapes[device], "limit_gb": limits[device]}
