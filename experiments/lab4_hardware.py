@@ -1,8 +1,8 @@
 """Question 4.4: the gates of a dot product in each number format, and the accuracy they buy.
 
-Three kinds of case. `gates` synthesises a Verilog unit with yosys; `simulation` runs it in iverilog
-against the formats' own arithmetic; `accuracy` quantizes the fine-tuned model to the unit's operand
-formats. A machine without the program leaves the cases of that kind alone.
+Two kinds of case. `gates` synthesises a Verilog unit with yosys; `simulation` runs it in iverilog
+against the formats' own arithmetic. A machine without the program leaves the cases of that kind
+alone. Accuracies are those that question 3.2 measured for the units' formats.
 """
 
 import logging
@@ -16,7 +16,6 @@ from madl.logbook import plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Record, Records
 from madl.logbook.stats import Unit
-from madl.training import baseline
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +27,21 @@ WINDOWED = {**BF16, "window": 16}  # no bit more than one product has
 NARROW_MXINT = {"unit": "mxint", "width": NARROW, "block": 32}
 MXFP8 = {"unit": "mxfloat", "exponent": 4, "mantissa": 3, "block": 32}
 SIGNED = {"unit": "block_float", "mantissa": 7, "block": 32}  # MXINT8's values, sign and magnitude
+# Formats of question 3.2, and the unit that multiplies two vectors of each.
+JUDGED: Mapping[str, Params] = {
+    "fp32": FP32,
+    "minifloat(16,8,ieee)": BF16,
+    "mxint8": MXINT8,
+    "mxint4": NARROW_MXINT,
+    "fixed(4,2)": {"unit": "fixed", "width": 4},
+    "fixed(8,4)": {"unit": "fixed", "width": 8},
+    "fixed(16,8)": {"unit": "fixed", "width": 16},
+    "minifloat(8,4,nan)": {"unit": "float", "exponent": 4, "mantissa": 3, "specials": "nan"},
+    "mxfp8-e4m3": MXFP8,
+    "mxfp4-e2m1": {"unit": "mxfloat", "exponent": 2, "mantissa": 1, "block": 32},
+    "block-float(7,8,block=16)": {"unit": "block_float", "mantissa": 7, "block": 16},
+    "block-float(3,8,block=16)": {"unit": "block_float", "mantissa": 3, "block": 16},
+}
 FAMILIES = {
     "mxint": ("MXINT", "first", "o"),
     "fixed": ("fixed point", "second", "s"),
@@ -49,10 +63,6 @@ def params(plan: Plan) -> Iterable[Params]:
     for unit in choose(smoke=[MXINT8, BF16], quick=_checked(), full=drawn):
         num_random = choose(smoke=8, quick=50, full=1000)
         yield {"kind": "simulation", "lanes": LANES, "num_random": num_random, "seed": 0, **unit}
-    for seed in range(plan.profile.seeds):
-        base = baseline.recipe_params(plan, seed)
-        for unit in _judged(plan.profile.name):
-            yield {"kind": "accuracy", **base, **unit}
 
 
 def _units(profile: str) -> Iterator[Params]:
@@ -65,7 +75,7 @@ def _units(profile: str) -> Iterator[Params]:
     is_full = profile == "full"
     for width in (3, 4, 5, 6, 7, 8, 10, 12, 16) if is_full else (4, 6, 8, 12):
         yield {"unit": "mxint", "width": width, "block": 32}
-    for width in (3, 4, 6, 8, 10, 12, 16) if is_full else (4, 8, 12):
+    for width in (3, 4, 6, 8, 10, 12, 16) if is_full else (4, 8, 16):
         yield {"unit": "fixed", "width": width}
     for width in (4, 5, 6, 8) if is_full else (4,):
         yield {"unit": "mxint_bf16", "width": width, "block": 32}
@@ -78,11 +88,10 @@ def _units(profile: str) -> Iterator[Params]:
 
 
 def _small_floats() -> Iterator[Params]:
-    yield {"unit": "float", "exponent": 4, "mantissa": 3, "specials": "nan"}
-    yield MXFP8
-    yield {"unit": "mxfloat", "exponent": 2, "mantissa": 1, "block": 32}
+    yield from (JUDGED["minifloat(8,4,nan)"], MXFP8, JUDGED["mxfp4-e2m1"])
     yield SIGNED
-    yield {"unit": "block_float", "mantissa": 3, "block": 16}
+    yield JUDGED["block-float(7,8,block=16)"]
+    yield JUDGED["block-float(3,8,block=16)"]
 
 
 def _checked() -> list[Params]:
@@ -94,18 +103,6 @@ def _checked() -> list[Params]:
         {"unit": "fixed", "width": 8},
         *_small_floats(),
     ]
-
-
-def _judged(profile: str) -> list[Params]:
-    """The units whose formats the model is quantized to."""
-    if profile == "smoke":
-        return [FP32, MXINT8]
-    chosen = [FP32, BF16, MXINT8, MIXED]
-    for width in (3, 4, 5, 6) if profile == "full" else (4, 6):
-        chosen.append({"unit": "mxint", "width": width, "block": 32})
-    for width in (6, 8, 12) if profile == "full" else (8, 12):
-        chosen.append({"unit": "fixed", "width": width})
-    return [*chosen, *_small_floats()]
 
 
 def unavailable(params: Params) -> str | None:
@@ -123,13 +120,11 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
         return synthesis.synthesize(unit, gate_set=str(params["gate_set"])).to_json()
     from madl.hardware import reference
 
-    if params["kind"] == "simulation":
-        num_random, seed = params["num_random"], params["seed"]
-        assert isinstance(num_random, int)
-        assert isinstance(seed, int)
-        verdict = reference.verify(unit, num_random=num_random, seed=seed)
-        return {**verdict, "tool": tools.iverilog_version()}
-    return _judge(unit, params, ctx)
+    num_random, seed = params["num_random"], params["seed"]
+    assert isinstance(num_random, int)
+    assert isinstance(seed, int)
+    verdict = reference.verify(unit, num_random=num_random, seed=seed)
+    return {**verdict, "tool": tools.iverilog_version()}
 
 
 def _first_start(folder: Path) -> None:
@@ -140,46 +135,23 @@ def _first_start(folder: Path) -> None:
     (folder / "version").write_text(said)
 
 
-def _judge(unit: units.Unit, params: Params, ctx: Context) -> Mapping[str, Any]:
-    """Validation accuracy after PTQ: weights and inputs of every Linear in the unit's formats."""
-    import numpy as np
-
-    from madl.compression.quantize import Rule, quantize_
-    from madl.hardware.reference import number_format
-    from madl.training.train import evaluate
-
-    model = baseline.fine_tuned(params, ctx)
-    weight, input = (number_format(side, unit.block) for side in (unit.a, unit.b))
-    if weight is not None:
-        quantize_(model, [Rule(weight=weight, input=input)])
-    found = evaluate(model, baseline.load_splits(params).validation, device=ctx.device)
-    examples = f"validation of {params['dataset']}, {params['validation_examples'] or 'all'}"
-    return {
-        "accuracy": found.accuracy,
-        "outcomes": stats.Outcomes(np.array(found.correct), examples).to_json(),
-    }
-
-
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def _accuracy_records(records: Records, unit: Params) -> Records:
-    """All seeds of the model in a unit's formats.
-
-    The one place that knows where accuracies come from: another experiment's records can be looked
-    up here by format instead.
+def _outcomes(records: Records, unit: Params) -> list[stats.Outcomes]:
+    """Test outcomes of the model with the unit's format on every Linear, one a seed.
 
     Raises:
-        Pending: there is none.
+        Pending: question 3.2 has not judged that format.
     """
-    found = records.where(kind="accuracy", **unit)
+    judged = next((name for name, of in JUDGED.items() if of == unit), None)
+    if judged is None:
+        raise Pending(f"no format of {unit} is judged")
+    found = records.where(part="fp32" if judged == "fp32" else "uniform")
+    found = [r for r in found if r.case.params.get("format", "fp32") == judged]
     if not found:
-        raise Pending(f"accuracy of {unit}")
-    return found
-
-
-def _outcomes(records: Records, unit: Params) -> list[stats.Outcomes]:
-    found = sorted(_accuracy_records(records, unit), key=lambda r: r.case.params["seed"])
+        raise Pending(f"accuracy of {judged}")
+    found.sort(key=lambda record: record.case.params["seed"])
     return [stats.Outcomes.from_json(record.values["outcomes"]) for record in found]
 
 
@@ -356,8 +328,7 @@ def within_bounds(records: Records) -> Claim:
 def front_rows(records: Records) -> Sequence[Row]:
     """Units with an area and an accuracy, smallest first; `on front`: none is better in both."""
     points: list[dict[str, Any]] = []
-    for record in records.where(kind="accuracy", seed=0):
-        unit = _unit_of(record)
+    for unit in JUDGED.values():
         try:
             area, outcomes = transistors(records, **unit), _outcomes(records, unit)
         except Pending:
@@ -366,7 +337,7 @@ def front_rows(records: Records) -> Sequence[Row]:
         accuracy = sum(o.accuracy for o in outcomes) / len(outcomes)
         points.append(
             {
-                "unit": counts.label_of(record),
+                "unit": counts.label_of(gates(records, **unit)),
                 "family": FAMILIES[str(unit["unit"])][0],
                 "transistors": area,
                 "accuracy": accuracy,
@@ -412,7 +383,7 @@ def draw_front(ax: Any, rows: Sequence[Row]) -> None:
     _thousands(ax.xaxis)
     ax.set_ylim(floor - 0.1 * DRAWN, best + 0.25 * DRAWN)
     ax.set_xlabel(f"transistors of {LANES} lanes")
-    plots.percent_axis(ax, "validation accuracy")
+    plots.percent_axis(ax, "test accuracy")
     plots.legend(ax)
 
 
@@ -661,7 +632,7 @@ experiment = Experiment(
     title="Area of dot-product units",
     params=params,
     run=run,
-    needs=("baseline",),
+    needs=("lab3_formats",),
     unavailable=unavailable,
     claims={
         "fair_saving": fair_saving,

@@ -395,7 +395,7 @@ def test_every_case_of_the_page_describes_a_unit(profile):
     plan = SimpleNamespace(profile=PROFILES[profile], workload={"model": "m", "dataset": "d"})
     experiment = Project().load("lab4_hardware")
     cases = experiment.cases("lab4_hardware", plan)
-    assert {c.params["kind"] for c in cases} == {"gates", "simulation", "accuracy"}
+    assert {c.params["kind"] for c in cases} == {"gates", "simulation"}
     for case in cases:
         assert units.from_params({"lanes": 32, **case.params}).lanes == case.params.get("lanes", 32)
 
@@ -406,6 +406,5 @@ def test_a_machine_without_the_programs_leaves_only_their_cases_alone(monkeypatc
     monkeypatch.setattr(tools, "iverilog", lambda: None)
     assert unavailable({"kind": "gates"}) == tools.NO_YOSYS
     assert unavailable({"kind": "simulation"}) == tools.NO_IVERILOG
-    assert unavailable({"kind": "accuracy"}) is None
     monkeypatch.setattr(tools, "yosys", lambda: ["yosys"])
     assert unavailable({"kind": "gates"}) is None
