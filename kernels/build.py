@@ -14,18 +14,21 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
 log = logging.getLogger(__name__)
 
-_SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent
+NO_COMPILER = "no C++ compiler (g++ or clang++) on the PATH"
 _FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-Wall"),
     # exact, and yet vectorised: nothing here looks at errno or at floating-point exceptions
@@ -39,7 +42,10 @@ _ISA_FLAGS = {
     "avx2": ("-mavx2",),
     "portable": (),
 }
-_EXTENSIONS = {"avx512_bf16": ("-mavx512bf16",)}  # beyond "avx512", for sources that ask for it
+_EXTENSIONS = {  # beyond "avx512", for sources that ask for it
+    "avx512_bf16": ("-mavx512bf16",),
+    "avx512_vnni": ("-mavx512vnni",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +72,20 @@ def cpu_isa() -> str:
 
 def has_extension(extension: str) -> bool:
     """Whether this CPU has one of `_EXTENSIONS` beyond AVX-512."""
-    checks = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported}
+    checks = {
+        "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
+        "avx512_vnni": torch.cpu._is_vnni_supported,
+    }
     return cpu_isa() == "avx512" and checks[extension]()
 
 
 @functools.cache
-def load(source: str, *, extension: str = "") -> Route:
+def load(source: str, *, extension: str = "", without: str = "torch") -> Route:
     """The library of one source file, built if the cache does not have it.
 
-    A source that needs an `extension` of AVX-512 has no path on other CPUs. A machine without a
-    compiler gets the torch path; that is logged once.
+    A source whose AVX-512 needs an `extension` takes the path `without` on CPUs that lack it: none
+    by default, or `avx2` if it has paths for every other CPU. A machine without a compiler gets the
+    torch path; that is logged once.
 
     Raises:
         ValueError: `MADL_KERNELS` names no path, or one that this CPU cannot run.
@@ -85,15 +95,18 @@ def load(source: str, *, extension: str = "") -> Route:
     if forced == "torch":
         return Route(path="torch", reason="MADL_KERNELS=torch", library=None)
     isa = cpu_isa() if forced == "auto" else forced
-    if extension and (isa != "avx512" or not has_extension(extension)):
-        reason = f"{source} needs {extension}, which the path {isa} here does not have"
-        return Route(path="torch", reason=reason, library=None)
     why = f"the best that this CPU has ({platform.machine()})"
     if forced != "auto":
         why = f"MADL_KERNELS={forced}"
+    if extension and isa == "avx512" and without != "torch" and not has_extension(extension):
+        isa, why = without, f"{why}; {source} would need {extension} for more"
+    wanted = (extension,) if extension and isa == "avx512" else ()
+    if extension and without == "torch" and not (wanted and has_extension(extension)):
+        reason = f"{source} needs {extension}, which the path {isa} here does not have"
+        return Route(path="torch", reason=reason, library=None)
     try:
         library, compiler = _build_and_load(
-            source, _ISA_FLAGS[isa] + _EXTENSIONS.get(extension, ())
+            source, _ISA_FLAGS[isa] + tuple(flag for name in wanted for flag in _EXTENSIONS[name])
         )
     except (OSError, RuntimeError) as error:
         log.warning("no fast path for %s, torch computes instead: %s", source, error)
@@ -116,10 +129,10 @@ def _build_and_load(source: str, isa_flags: tuple[str, ...]) -> tuple[ctypes.CDL
         for threads in (("-fopenmp",), ()):  # a compiler without OpenMP still gives one fast thread
             flags = (*_FLAGS, *isa_flags, *threads)
             try:
-                return ctypes.CDLL(str(_build(compiler, _SOURCES / source, flags))), compiler
+                return ctypes.CDLL(str(_build(compiler, SOURCES / source, flags))), compiler
             except (OSError, RuntimeError) as error:
                 problems.append(f"{compiler}: {error}")
-    raise RuntimeError("; ".join(problems) or "no C++ compiler (g++ or clang++) on the PATH")
+    raise RuntimeError("; ".join(problems) or NO_COMPILER)
 
 
 def _compilers() -> Iterator[str]:
@@ -129,22 +142,60 @@ def _compilers() -> Iterator[str]:
             yield path
 
 
-def _build(compiler: str, source: Path, flags: Sequence[str]) -> Path:
+def _build(compiler: str, source: Path, flags: Sequence[str], suffix: str = ".so") -> Path:
     """The path of the library in the cache, compiled if it is not there."""
-    version = _run([compiler, "--version"])
-    text = "\0".join([version, *flags, source.read_text()])
+    version = run([compiler, "--version"])
+    text = "\0".join([version, *flags, *texts(source)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    library = cache_dir() / f"{source.stem}-{key}.so"
+    library = cache_dir() / f"{source.stem}-{key}{suffix}"
     if not library.is_file():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent, prefix=".building-") as work:
-            built = Path(work) / library.name
-            _run([compiler, *flags, str(source), "-o", str(built)])
-            os.replace(built, library)
+        publish(library, lambda new: run([compiler, *flags, str(source), "-o", str(new)]))
     return library
 
 
-def _run(command: Sequence[str]) -> str:
+def publish(path: Path, make: Callable[[Path], object]) -> None:
+    """Put into the cache what `make` writes, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as work:
+        make(Path(work) / path.name)
+        os.replace(Path(work) / path.name, path)
+
+
+def program(source: str, *, include: Sequence[Path] = ()) -> Path:
+    """A program of ours in the cache, compiled if it is not there.
+
+    Raises:
+        RuntimeError: no C++ compiler, or none that compiles it; its message says why.
+    """
+    flags = ["-std=c++17", "-O1", "-w"]
+    flags += [flag for folder in include for flag in ("-isystem", str(folder))]
+    problems: list[str] = []
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache_dir() / f".{source}.lock"):  # it takes seconds: whoever is second waits
+        for compiler in _compilers():
+            try:
+                return _build(compiler, SOURCES / source, flags, ".bin")
+            except RuntimeError as error:
+                problems.append(f"{compiler}: {error}")
+    raise RuntimeError("; ".join(problems) or NO_COMPILER)
+
+
+def texts(source: Path) -> list[str]:
+    """The source and every header of ours that it includes, each once."""
+    found: dict[Path, str] = {}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = path.read_text()
+            waiting += [
+                path.parent / name
+                for name in re.findall(r'^#include "(.+)"', found[path], flags=re.MULTILINE)
+            ]
+    return list(found.values())
+
+
+def run(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()

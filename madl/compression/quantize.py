@@ -10,7 +10,7 @@ Shapes: x (…, in_features), weight (out_features, in_features), bias (out_feat
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -189,13 +189,19 @@ def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
     Raises:
         MadlError: a rule that took no layer.
     """
+    return replace_linears_(model, rules, QuantizedLinear)
+
+
+def replace_linears_(
+    model: nn.Module, rules: Sequence[Rule], make: Callable[[nn.Linear, Rule], nn.Module]
+) -> dict[str, Rule]:
+    """`quantize_` for any layer that is made from a Linear and its rule."""
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     taken: dict[str, Rule] = {}
     for name, linear in linears.items():
         rule = next((rule for rule in rules if re.fullmatch(rule.pattern, name)), None)
         if rule is not None:
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, QuantizedLinear(linear, rule))
+            set_module_(model, name, make(linear, rule))
             taken[name] = rule
     for rule in rules:
         if rule not in taken.values():
@@ -204,6 +210,12 @@ def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
                 f"layers: {', '.join(linears) or 'none'}"
             )
     return taken
+
+
+def set_module_(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a module in the place of the one with that full name."""
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)
 
 
 @torch.no_grad()

@@ -190,8 +190,13 @@ def counted(
     return Comparison(evidence=evidence, decided=effect != 0 and not contended, contended=contended)
 
 
-def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit) -> Comparison:
-    """Mean of B minus mean of A over the same examples of two models, by the paired t test."""
+def paired_mean(
+    a: Sequence[float], b: Sequence[float], *, unit: Unit, of: str = "test examples"
+) -> Comparison:
+    """Mean of B minus mean of A over the same examples of two models, by the paired t test.
+
+    `of` names what the pairs are, where they are not examples: studies by their seed, for one.
+    """
     if len(a) != len(b) or len(a) < 2:
         raise ValueError(f"need the same two or more examples, got {len(a)} and {len(b)}")
     difference = np.asarray(b) - np.asarray(a)
@@ -205,7 +210,7 @@ def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit) -> Compar
         seeds=1,
         test="paired t",
         p=p,
-        needed="" if p <= ALPHA else "more test examples",
+        needed="" if p <= ALPHA else f"more {of}",
         unit=unit,
     )
     return Comparison(evidence=evidence, decided=p <= ALPHA)
@@ -307,6 +312,8 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
     difference = np.stack([y.correct for y in b]).astype(float) - np.stack(
         [x.correct for x in a]
     ).astype(float)  # (seeds, examples)
+    if bool((difference == difference[0]).all()):
+        return _compare_models(a[0], b[0])  # every seed gave the same: there is one pair of models
     seeds, n = difference.shape
     effect = float(difference.mean())
     by_seed, by_example = difference.mean(1), difference.mean(0)

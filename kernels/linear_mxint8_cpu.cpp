@@ -1,0 +1,369 @@
+// y = x w^T + bias with MXINT8 on both sides: integer dot products within a group, floats between.
+//
+// The input is quantized here, a group at a time; the weight comes quantized and rearranged
+// (kernels/mxint8.py). The dot product of two groups is an exact integer, at most 2^24 in
+// magnitude, so its float32 is exact, and so is its product with the two scales, powers of two. The
+// groups are then added in their order, whatever the tile, the thread or the instruction set:
+// every path here gives the same bits.
+//
+// How: the instruction vpdpbusd multiplies unsigned by signed bytes, so weights are stored as
+// w + 128, and each sum starts at -128 times the sum of the group's inputs. Without it (AVX2),
+// vpmaddubsw of |w| and x sign(w): 128 * 127 * 2 fits 16 bits, so its saturation is never reached.
+//
+// Shapes: x (M, K), bias (N) or null, y (M, N); w: panels of 32 outputs, each (quads of K, 32, 4);
+// scales: per panel (groups, 32). A quad that K fills only partly is padded with anything; the
+// inputs are padded with zeros.
+// Not handled: |x| |w| beyond float32 makes infinity or NaN; results below 2^-126 may lose bits.
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "mxint8_quantize.h"
+
+namespace {
+
+constexpr int kPanel = 32;
+constexpr int64_t kQuadBytes = 4 * kPanel;
+constexpr int64_t kBlockBytes = 1 << 21;  // of quantized inputs at a time
+constexpr int64_t kLooks = 20000;         // before a waiting thread lets others run: some 20 us
+
+// A group's inputs: their scale as a float and -128 times their sum, where its integer sums start.
+struct Group {
+  float scale;
+  int32_t start;
+};
+
+struct Input {
+  const int8_t* codes;   // rows, each `stride` bytes after the last
+  const Group* groups;   // rows, each `num_groups` after the last
+  int64_t stride, num_groups, quads, quads_per_group;
+};
+
+// 2^(scale - 139): the two sixes of the fraction bits are taken here, none at the weight.
+inline float input_scale(uint8_t scale) {
+  const uint32_t e = scale;
+  if (e == madl::kNanScale) return madl::bits_to_float(0x7fc00000u);
+  return madl::bits_to_float(e > 12 ? (e - 12) << 23 : 1u << (e + 10));
+}
+
+template <int kSize>
+void quantize_groups(const float* x, int8_t* codes, Group* groups, int64_t K, int64_t group) {
+  const int64_t whole = kSize ? K / kSize : 0;
+  for (int64_t g = 0; g < whole; ++g) {
+    const uint8_t scale = madl::mxint8_scale_of<kSize>(x + g * kSize, kSize);
+    const int32_t sum = madl::mxint8_round<kSize>(x + g * kSize, kSize, scale, codes + g * kSize);
+    groups[g] = {input_scale(scale), -128 * sum};
+  }
+  for (int64_t k = whole * group, g = whole; k < K; k += group, ++g) {
+    const int64_t size = std::min(group, K - k);
+    const uint8_t scale = madl::mxint8_scale_of<0>(x + k, size);
+    const int32_t sum = madl::mxint8_round<0>(x + k, size, scale, codes + k);
+    groups[g] = {input_scale(scale), -128 * sum};
+  }
+}
+
+void quantize_row(const float* x, int8_t* codes, Group* groups, int64_t K, int64_t group) {
+  if (group == 32)
+    quantize_groups<32>(x, codes, groups, K, group);
+  else
+    quantize_groups<0>(x, codes, groups, K, group);
+  for (int64_t k = K; k % 4; ++k) codes[k] = 0;
+}
+
+inline int32_t quad_at(const int8_t* codes) {
+  int32_t quad;
+  __builtin_memcpy(&quad, codes, sizeof quad);
+  return quad;
+}
+
+#if defined(__AVX512VNNI__)
+
+constexpr int kRows = 6, kVectors = 2, kLanes = 16;
+
+// 2^(scale - 127), NaN for 255.
+inline __m512 weight_scales(const uint8_t* scales) {
+  const __m512i e =
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+  const __m512i number = _mm512_max_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(1 << 22));
+  const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255));
+  return _mm512_castsi512_ps(
+      _mm512_mask_mov_epi32(number, is_nan, _mm512_set1_epi32(0x7fc00000)));
+}
+
+template <int Rows>
+inline void multiply_quad(__m512i (&sum)[Rows][kVectors], const int8_t* codes, int64_t stride,
+                          const uint8_t* w) {
+  const __m512i column[kVectors] = {_mm512_loadu_si512(w), _mm512_loadu_si512(w + 64)};
+  for (int r = 0; r < Rows; ++r) {
+    const __m512i row = _mm512_set1_epi32(quad_at(codes + r * stride));
+    for (int j = 0; j < kVectors; ++j) sum[r][j] = _mm512_dpbusd_epi32(sum[r][j], column[j], row);
+  }
+}
+
+// A tile of `Rows` rows by one panel, in registers; kQuads per group, 0 if known only here.
+template <int Rows, int kQuads>
+void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, const float* bias,
+          float* y, int64_t columns, int64_t width) {
+  __m512 total[Rows][kVectors];
+  __mmask16 mask[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    mask[j] = __mmask16((1u << std::clamp<int64_t>(width - j * kLanes, 0, kLanes)) - 1);
+    const __m512 start =
+        bias ? _mm512_maskz_loadu_ps(mask[j], bias + j * kLanes) : _mm512_setzero_ps();
+    for (int r = 0; r < Rows; ++r) total[r][j] = start;
+  }
+  const int8_t* codes = x.codes + m * x.stride;
+  const Group* groups = x.groups + m * x.num_groups;
+  for (int64_t g = 0; g < x.num_groups; ++g) {
+    __m512i sum[Rows][kVectors];
+    for (int r = 0; r < Rows; ++r)
+      for (int j = 0; j < kVectors; ++j)
+        sum[r][j] = _mm512_set1_epi32(groups[r * x.num_groups + g].start);
+    const int64_t first = g * x.quads_per_group;
+    if (kQuads && first + kQuads <= x.quads) {
+#pragma GCC unroll 8
+      for (int q = 0; q < kQuads; ++q)
+        multiply_quad<Rows>(sum, codes + 4 * (first + q), x.stride, w + (first + q) * kQuadBytes);
+    } else {
+      for (int64_t q = first; q < std::min(first + x.quads_per_group, x.quads); ++q)
+        multiply_quad<Rows>(sum, codes + 4 * q, x.stride, w + q * kQuadBytes);
+    }
+    for (int j = 0; j < kVectors; ++j) {
+      const __m512 scale = weight_scales(scales + g * kPanel + j * kLanes);
+      for (int r = 0; r < Rows; ++r) {
+        const __m512 both =
+            _mm512_mul_ps(scale, _mm512_set1_ps(groups[r * x.num_groups + g].scale));
+        total[r][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][j]), both, total[r][j]);
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r)
+    for (int j = 0; j < kVectors; ++j)
+      _mm512_mask_storeu_ps(y + (m + r) * columns + j * kLanes, mask[j], total[r][j]);
+}
+
+#elif defined(__AVX2__)
+
+constexpr int kRows = 2, kLanes = 8, kVectors = kPanel / kLanes;
+
+inline float weight_scale(uint8_t scale) {
+  return madl::bits_to_float(scale == 255 ? 0x7fc00000u
+                                          : std::max(uint32_t(scale) << 23, 1u << 22));
+}
+
+template <int Rows, int kQuads>
+void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, const float* bias,
+          float* y, int64_t columns, int64_t width) {
+  alignas(32) float total[Rows][kPanel], factor[kPanel];
+  for (int r = 0; r < Rows; ++r)
+    for (int64_t n = 0; n < kPanel; ++n) total[r][n] = bias && n < width ? bias[n] : 0.0f;
+  const __m256i flip = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
+  const int8_t* codes = x.codes + m * x.stride;
+  const Group* groups = x.groups + m * x.num_groups;
+  for (int64_t g = 0; g < x.num_groups; ++g) {
+    __m256i sum[Rows][kVectors];
+    for (int r = 0; r < Rows; ++r)
+      for (int j = 0; j < kVectors; ++j) sum[r][j] = _mm256_setzero_si256();
+    const int64_t first = g * x.quads_per_group;
+    for (int64_t q = first; q < std::min(first + x.quads_per_group, x.quads); ++q) {
+      __m256i row[Rows];
+      for (int r = 0; r < Rows; ++r)
+        row[r] = _mm256_set1_epi32(quad_at(codes + r * x.stride + 4 * q));
+      for (int j = 0; j < kVectors; ++j) {
+        const __m256i column = _mm256_xor_si256(
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + q * kQuadBytes + 32 * j)),
+            flip);
+        const __m256i magnitude = _mm256_abs_epi8(column);
+        for (int r = 0; r < Rows; ++r) {
+          const __m256i pairs =
+              _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(row[r], column));
+          sum[r][j] = _mm256_add_epi32(sum[r][j], _mm256_madd_epi16(pairs, ones));
+        }
+      }
+    }
+    for (int n = 0; n < kPanel; ++n) factor[n] = weight_scale(scales[g * kPanel + n]);
+    for (int r = 0; r < Rows; ++r) {
+      const __m256 input = _mm256_set1_ps(groups[r * x.num_groups + g].scale);
+      for (int j = 0; j < kVectors; ++j) {
+        const __m256 both = _mm256_mul_ps(_mm256_load_ps(factor + j * kLanes), input);
+        float* at = total[r] + j * kLanes;
+        _mm256_store_ps(at, _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum[r][j]), both),
+                                          _mm256_load_ps(at)));
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r) std::copy_n(total[r], width, y + (m + r) * columns);
+}
+
+#else
+
+constexpr int kRows = 1;
+
+inline float weight_scale(uint8_t scale) {
+  return madl::bits_to_float(scale == 255 ? 0x7fc00000u
+                                          : std::max(uint32_t(scale) << 23, 1u << 22));
+}
+
+template <int Rows, int kQuads>
+void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, const float* bias,
+          float* y, int64_t columns, int64_t width) {
+  float total[kPanel];
+  for (int64_t n = 0; n < kPanel; ++n) total[n] = bias && n < width ? bias[n] : 0.0f;
+  const int8_t* codes = x.codes + m * x.stride;
+  for (int64_t g = 0; g < x.num_groups; ++g) {
+    const Group& group = x.groups[m * x.num_groups + g];
+    int32_t sum[kPanel];
+    std::fill_n(sum, kPanel, group.start);
+    const int64_t first = g * x.quads_per_group;
+    for (int64_t q = first; q < std::min(first + x.quads_per_group, x.quads); ++q)
+      for (int n = 0; n < kPanel; ++n)
+        for (int i = 0; i < 4; ++i)
+          sum[n] += int32_t(codes[4 * q + i]) * int32_t(w[q * kQuadBytes + 4 * n + i]);
+    for (int n = 0; n < kPanel; ++n)
+      total[n] += float(sum[n]) * (weight_scale(scales[g * kPanel + n]) * group.scale);
+  }
+  std::copy_n(total, width, y + m * columns);
+}
+
+#endif
+
+using Tile = void (*)(const Input&, int64_t, const uint8_t*, const uint8_t*, const float*, float*,
+                      int64_t, int64_t);
+
+template <int kQuads>
+Tile tile_of(int64_t rows) {
+#if defined(__AVX512VNNI__)
+  constexpr Tile kTiles[] = {tile<1, kQuads>, tile<2, kQuads>, tile<3, kQuads>,
+                             tile<4, kQuads>, tile<5, kQuads>, tile<6, kQuads>};
+#elif defined(__AVX2__)
+  constexpr Tile kTiles[] = {tile<1, kQuads>, tile<2, kQuads>};
+#else
+  constexpr Tile kTiles[] = {tile<1, kQuads>};
+#endif
+  return kTiles[rows - 1];
+}
+
+// Everything that the threads of one product share. They take work from two counters: waking a
+// thread takes tens of microseconds where waiting is passive, and whoever is awake goes on alone.
+struct Product {
+  Input x;
+  const float* source;
+  int64_t rows, size, group;
+  const uint8_t *w, *scales;
+  const float* bias;
+  float* y;
+  int64_t columns;
+  std::atomic<int64_t> next_rows{0}, rows_done{0}, next_panel{0}, left{0};
+};
+
+constexpr int64_t kRowsAtATime = 8;
+
+void quantize_rows(Product& p) {
+  const Input& x = p.x;
+  for (int64_t m; (m = p.next_rows.fetch_add(kRowsAtATime)) < p.rows;) {
+    const int64_t last = std::min(m + kRowsAtATime, p.rows);
+    for (int64_t r = m; r < last; ++r)
+      quantize_row(p.source + r * p.size, const_cast<int8_t*>(x.codes) + r * x.stride,
+                   const_cast<Group*>(x.groups) + r * x.num_groups, p.size, p.group);
+    p.rows_done.fetch_add(last - m);
+  }
+}
+
+void multiply_panels(Product& p) {
+  const Input& x = p.x;
+  const int64_t panels = (p.columns + kPanel - 1) / kPanel;
+  for (int64_t n; (n = p.next_panel.fetch_add(1)) < panels;) {
+    const uint8_t* w = p.w + n * x.quads * kQuadBytes;
+    const uint8_t* scales = p.scales + n * x.num_groups * kPanel;
+    const int64_t first = n * kPanel, width = std::min<int64_t>(kPanel, p.columns - first);
+    for (int64_t m = 0; m < p.rows; m += kRows) {
+      const int64_t left = std::min<int64_t>(kRows, p.rows - m);
+      const Tile work = x.quads_per_group == 8 ? tile_of<8>(left) : tile_of<0>(left);
+      work(x, m, w, scales, p.bias ? p.bias + first : nullptr, p.y + first, p.columns, width);
+    }
+  }
+}
+
+// Looks again and again for a while, then lets others run in between (or, at the end, gives up).
+template <class Done>
+void wait_until(const Done& done, bool give_up) {
+  for (int64_t looks = 0; !done(); ++looks) {
+    if (looks < kLooks) continue;
+    if (give_up) return;
+    std::this_thread::yield();
+  }
+}
+
+void run(Product& p, int threads) {
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads) if (threads > 1)
+#endif
+  {
+    quantize_rows(p);
+    wait_until([&] { return p.rows_done.load() == p.rows; }, false);
+    multiply_panels(p);
+    p.left.fetch_add(1);
+#ifdef _OPENMP
+    // the thread that sleeps at the end of the region has to be woken: better to see the others go
+    if (omp_get_thread_num() == 0)
+      wait_until([&] { return p.left.load() == omp_get_num_threads(); }, true);
+#endif
+  }
+  (void)threads;
+}
+
+// Whether one thread would take longer than some 50 microseconds, at a pace it reaches.
+bool is_worth_a_thread(int64_t rows, int64_t columns, int64_t size) {
+  constexpr double kMultiplicationsPerS = 150e9, kBytesPerS = 40e9, kWakingS = 50e-6;
+  const double work = double(columns) * double(size);
+  return work * (double(rows) / kMultiplicationsPerS + 1 / kBytesPerS) > kWakingS;
+}
+
+// Memory that a thread keeps from call to call: fresh pages would cost as much as a small product.
+template <class T, int kUse>
+T* scratch(int64_t size) {
+  static thread_local std::unique_ptr<T[]> kept;
+  static thread_local int64_t capacity = 0;
+  if (size > capacity) {
+    kept.reset(new T[size]);
+    capacity = size;
+  }
+  return kept.get();
+}
+
+}  // namespace
+
+extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8_t* scales,
+                                   const float* bias, float* y, int64_t M, int64_t N, int64_t K,
+                                   int64_t group, int32_t threads) {
+  const int64_t quads = (K + 3) / 4, num_groups = (K + group - 1) / group;
+  const int64_t stride = (4 * quads + 63) / 64 * 64 + 64;  // rows of 4096 bytes would share a set
+  const int64_t block = std::clamp<int64_t>(kBlockBytes / stride, 1, std::max<int64_t>(M, 1));
+  int8_t* codes = scratch<int8_t, 0>(block * stride);
+  Group* groups = scratch<Group, 1>(block * num_groups);
+  for (int64_t from = 0; from < M; from += block) {
+    Product product;
+    product.x = {codes, groups, stride, num_groups, quads, group / 4};
+    product.source = x + from * K;
+    product.rows = std::min(block, M - from);
+    product.size = K;
+    product.group = group;
+    product.w = w;
+    product.scales = scales;
+    product.bias = bias;
+    product.y = y + from * N;
+    product.columns = N;
+    run(product, is_worth_a_thread(product.rows, N, K) ? threads : 1);
+  }
+}

@@ -1,0 +1,219 @@
+"""MXINT8 for real: Linear layers whose weight is stored packed and multiplied as integers.
+
+`quantize_` simulates a format on float32 weights; `pack_` takes the same rules and stores 8.25 bits
+a weight instead. On a CPU both compute the same function, up to the order of summation:
+
+    pack_(model, [MXINT8])                      # any model, Hugging Face's too
+    save(model, "model.safetensors")            # int8 mantissas, uint8 scales, the rest as it is
+    load_(new_model, "model.safetensors")
+
+On a CPU the input is quantized too and the products are integers (`kernels/mxint8.py`). On a CUDA
+GPU only the weight is MXINT8, and the input is taken as it is (`kernels/mxint8_cuda.py`).
+
+Source: OCP Microscaling Formats (MX) v1.0.
+Shapes: x (…, in_features), weight (out_features, in_features), bias (out_features).
+Not handled: gradients; train with `quantize_`, then pack what came out.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from kernels import mxint8, mxint8_cuda
+from madl.compression.quantize import Rule, replace_linears_, set_module_
+from madl.errors import MadlError
+from madl.formats.blocked import MXInt
+
+MXINT8 = Rule(weight=MXInt(), input=MXInt())
+_PACKED = "madl.mxint8"  # key of the file's metadata: layer → block
+
+
+class MXInt8Linear(nn.Module):
+    """A Linear with a packed MXINT8 weight and, on a CPU, MXINT8 inputs; for inference.
+
+    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. Files
+    hold `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
+    """
+
+    packed: Tensor
+    packed_scales: Tensor
+
+    def __init__(
+        self, in_features: int, out_features: int, *, bias: bool = True, block: int = mxint8.GROUP
+    ) -> None:
+        super().__init__()
+        mxint8.check_group(block)
+        self.in_features, self.out_features, self.block = in_features, out_features, block
+        groups = mxint8.num_groups(in_features, block)
+        self._hold(
+            torch.zeros(out_features, in_features, dtype=torch.int8),
+            torch.zeros(out_features, groups, dtype=torch.uint8),
+        )
+        self.bias = nn.Parameter(torch.zeros(out_features), requires_grad=False) if bias else None
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, *, block: int = mxint8.GROUP) -> "MXInt8Linear":
+        """The nearest packed layer; a float32 or bfloat16 Linear."""
+        has_bias: bool = linear.bias is not None  # pyright: ignore - may be None
+        packed = cls(linear.in_features, linear.out_features, bias=has_bias, block=block)
+        packed._hold(*mxint8.quantize(linear.weight.detach().cpu(), block))
+        if packed.bias is not None:
+            packed.bias.data = linear.bias.detach().float().cpu()
+        return packed.to(linear.weight.device).train(linear.training)
+
+    def _hold(self, mantissas: Tensor, scales: Tensor) -> None:
+        self.is_arranged = mantissas.device.type == "cpu"
+        if self.is_arranged:
+            mantissas, scales = mxint8.arrange(mantissas, scales, self.block)
+        self.register_buffer("packed", mantissas, persistent=False)
+        self.register_buffer("packed_scales", scales, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MXInt8Linear":
+        """Rearrange the weight where it moves to or from a CPU."""
+        if (fn(self.packed_scales[:0]).device.type == "cpu") != self.is_arranged:
+            self._hold(*(fn(code) for code in self.codes()))
+        return super()._apply(fn, recurse)
+
+    def codes(self) -> tuple[Tensor, Tensor]:
+        """Mantissas and scales of the weight, row by row."""
+        if not self.is_arranged:
+            return self.packed, self.packed_scales
+        return mxint8.restore(
+            *(self.packed, self.packed_scales),
+            out_features=self.out_features,
+            in_features=self.in_features,
+        )
+
+    def dequantized(self) -> Tensor:
+        """The weight as bfloat16, which holds it exactly."""
+        mantissas, scales = self.codes()
+        return mxint8.dequantize(mantissas, scales, self.block)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.device.type == "cpu":
+            return mxint8.linear(
+                *(input, self.packed, self.packed_scales, self.bias),
+                *(self.out_features, self.block),
+            )
+        return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}mantissas"], destination[f"{prefix}scales"] = self.codes()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        names = (f"{prefix}mantissas", f"{prefix}scales")
+        others = {name: value for name, value in state_dict.items() if name not in names}
+        super()._load_from_state_dict(
+            *(others, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        )
+        if missing := [name for name in names if name not in state_dict]:
+            missing_keys += missing
+            return
+        codes = [state_dict[name] for name in names]
+        expected = [tuple(held.shape) for held in self.codes()]
+        if [tuple(code.shape) for code in codes] != expected:
+            error_msgs.append(f"{prefix}mantissas and scales must have the shapes {expected}")
+            return
+        device = self.packed.device
+        self._hold(*(code.to(device) for code in codes))
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, block={self.block}"
+        )
+
+
+def pack_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
+    """Replace every Linear that a rule matches, first match wins; returns layer name → rule.
+
+    Raises:
+        MadlError: a rule that took no layer.
+        ValueError: a rule that is not MXINT8 for weight and input.
+    """
+    for rule in rules:
+        _block_of(rule)
+    return replace_linears_(model, rules, _pack)
+
+
+def _pack(linear: nn.Linear, rule: Rule) -> MXInt8Linear:
+    return MXInt8Linear.from_linear(linear, block=_block_of(rule))
+
+
+def _block_of(rule: Rule) -> int:
+    weight = rule.weight
+    if not isinstance(weight, MXInt) or weight.width != 8 or rule.input != weight or rule.bias:
+        names = [None if f is None else f.name for f in (rule.weight, rule.input, rule.bias)]
+        raise ValueError(
+            "packed layers have mxint8 weights and inputs and a float32 bias, got "
+            f"weight={names[0]}, input={names[1]}, bias={names[2]}"
+        )
+    mxint8.check_group(weight.block)
+    return weight.block
+
+
+def packed_layers(model: nn.Module) -> dict[str, MXInt8Linear]:
+    """Name → layer of what `pack_` made."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, MXInt8Linear)}
+
+
+def save(model: nn.Module, path: Path | str) -> None:
+    """Write all weights of the model, and which layers are packed, as one safetensors file."""
+    blocks = {name: layer.block for name, layer in packed_layers(model).items()}
+    safetensors.torch.save_model(model, str(path), metadata={_PACKED: json.dumps(blocks)})
+
+
+def load_(model: nn.Module, path: Path | str) -> None:
+    """Read what `save` wrote into a model of the same shape, packing its layers first.
+
+    Raises:
+        MadlError: no such file, not one that `save` wrote, or of another model.
+    """
+    for name, block in _blocks_in(path).items():
+        try:
+            linear = model.get_submodule(name)
+        except AttributeError as error:
+            raise MadlError(
+                f"{path} has a packed layer {name!r}, the model has none; give it the same model"
+            ) from error
+        if isinstance(linear, nn.Linear):
+            empty = MXInt8Linear(
+                *(linear.in_features, linear.out_features),
+                bias=linear.bias is not None,  # pyright: ignore - may be None
+                block=block,
+            )
+            set_module_(model, name, empty.train(linear.training))
+    try:
+        safetensors.torch.load_model(model, str(path))
+    except RuntimeError as error:
+        why = " ".join(str(error).split())[:200]
+        raise MadlError(f"{path} does not fit the model ({why}); give it the same model") from error
+
+
+def _blocks_in(path: Path | str) -> dict[str, int]:
+    try:
+        with safe_open(str(path), "pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise MadlError(f"cannot read {path} ({error}); give a file that `save` wrote") from error
+    if _PACKED not in metadata:
+        raise MadlError(f"{path} has no packed layers; give a file that `save` wrote")
+    return json.loads(metadata[_PACKED])

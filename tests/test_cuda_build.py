@@ -1,0 +1,195 @@
+"""CUDA without a GPU: what the compilers make of our sources, and which path is taken and why."""
+
+import logging
+import stat
+
+import pytest
+
+from kernels import build_cuda
+from madl import assets
+from madl.errors import MadlError
+from tests.machine_code import instructions
+
+FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_only.cu"
+needs_nvcc = pytest.mark.skipif(build_cuda.find_nvcc() is None, reason="no nvcc here")
+
+
+def has_nvrtc() -> bool:
+    try:
+        return bool(build_cuda._nvrtc())
+    except RuntimeError:
+        return False
+
+
+needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC library here")
+all_architectures = pytest.mark.parametrize("architecture", build_cuda.ARCHITECTURES)
+
+
+@pytest.fixture(scope="module")
+def cute():
+    try:
+        return assets.cute_include()
+    except MadlError as error:
+        pytest.skip(f"no CuTe headers: {error}")
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A cache of its own, nothing on the PATH, and no memory of what was loaded."""
+    monkeypatch.setenv("MADL_CACHE", str(tmp_path / "cache"))
+    for name in ("MADL_CUDA_KERNELS", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))  # where no nvcc is
+    monkeypatch.setattr(build_cuda, "_nvrtc", no_nvrtc)
+    monkeypatch.setattr(build_cuda, "_has_triton", lambda: False)
+    build_cuda.load.cache_clear()
+    yield tmp_path
+    build_cuda.load.cache_clear()
+
+
+def no_nvrtc():
+    raise RuntimeError("no NVRTC library")
+
+
+def check_flat(code):
+    vector = code["madl_dequantize_vector"]
+    assert vector["LDG.64"] >= 4  # eight mantissas a load, four loads on their way
+    assert vector["STG.128"] >= 4  # eight bfloat16 a store
+    assert vector["LDG.U8"] > 0  # the scales
+    assert not vector["STG.64"] + vector["STG.32"]
+    assert code["madl_dequantize_any"]["STG.U16"] == 1
+
+
+def check_linear(code, architecture):
+    for kind in ("bf16", "fp32"):
+        for tiles in (1, 2, 4, 8):
+            kernel = code[f"madl_linear_{kind}_{tiles}"]
+            if architecture >= 80:
+                assert kernel["HMMA"] >= 4 * tiles
+                assert kernel["LDG.128"] >= 2 + 2 * tiles  # two rows of the weight, and x
+    assert code["madl_linear_any_bf16"]["LDG.U16"] > 0
+
+
+@needs_nvcc
+@all_architectures
+def test_nvcc_makes_vector_instructions_of_the_flat_kernel(architecture):
+    check_flat(instructions(build_cuda.compile_nvcc(FLAT, architecture)))
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "architecture",
+    [75, pytest.param(80, marks=pytest.mark.slow), 90, pytest.param(100, marks=pytest.mark.slow)],
+)
+def test_nvcc_makes_tensor_core_products_of_the_linear(architecture):
+    check_linear(instructions(build_cuda.compile_nvcc(LINEAR, architecture)), architecture)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "architecture", [*(pytest.param(a, marks=pytest.mark.slow) for a in (75, 80, 100)), 90]
+)
+def test_nvcc_copies_the_tile_by_vectors(architecture, cute):
+    code = instructions(build_cuda.compile_nvcc(TILE, architecture, cute))
+    for height in (8, 16, 32, 64, 128, 256, 512):
+        kernel = code[f"madl_dequantize_tile_{height}_8"]
+        assert kernel["STG.128"] >= 1
+        assert kernel["LDS.64"] >= 1
+        copy = kernel["LDGSTS.64"] if architecture >= 80 else kernel["LDG.64"]
+        assert copy >= 1, kernel
+    assert code["madl_dequantize_tile_64_1"]["LDG.U8"] >= 1
+
+
+@needs_nvrtc
+@all_architectures
+def test_nvrtc_makes_the_same_instructions(architecture):
+    check_flat(instructions(build_cuda.compile_nvrtc(FLAT, architecture)))
+
+
+@needs_nvrtc
+def test_nvrtc_compiles_the_linear():
+    check_linear(instructions(build_cuda.compile_nvrtc(LINEAR, 90)), 90)
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_nvrtc_compiles_the_tile(cute):
+    code = instructions(build_cuda.compile_nvrtc(TILE, 90, cute))
+    assert code["madl_dequantize_tile_32_8"]["STG.128"] >= 1
+
+
+def test_with_no_compiler_torch_computes_and_that_is_said_once(fresh, caplog):
+    with caplog.at_level(logging.WARNING):
+        first, second = build_cuda.load(FLAT, 90), build_cuda.load(FLAT, 90)
+    assert first is second
+    assert first.path == "torch"
+    assert first.reason == "nvcc: no nvcc on the PATH; nvrtc: no NVRTC library"
+    assert len(caplog.records) == 1
+
+
+def test_with_no_compiler_triton_comes_before_torch(fresh, monkeypatch):
+    monkeypatch.setattr(build_cuda, "_has_triton", lambda: True)
+    assert build_cuda.load(FLAT, 90).path == "triton"
+
+
+def fake_nvcc(fresh, monkeypatch, script):
+    compiler = fresh / "bin" / "nvcc"
+    compiler.parent.mkdir()
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && echo one && exit 0\n" + script)
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CUDA_HOME", str(fresh))
+    return compiler
+
+
+def test_what_was_compiled_once_is_found_without_a_compiler(fresh, monkeypatch):
+    # the last argument is the file to write
+    compiler = fake_nvcc(fresh, monkeypatch, 'for last; do :; done; echo code > "$last"\n')
+    made = build_cuda.load(FLAT, 90)
+    assert made.path == "nvcc"
+    assert made.cubin is not None
+    assert made.cubin.read_text() == "code\n"
+    compiler.unlink()
+    build_cuda.load.cache_clear()
+    found = build_cuda.load(FLAT, 90)
+    assert (found.path, found.cubin) == ("cached", made.cubin)
+    assert build_cuda.load(FLAT, 80).path == "torch"  # of another architecture
+    assert [p.name for p in made.cubin.parent.iterdir()] == [made.cubin.name]
+
+
+def test_a_compiler_that_fails_leaves_no_file_and_its_reason(fresh, monkeypatch):
+    fake_nvcc(fresh, monkeypatch, "echo 'error: no such luck' >&2; exit 1\n")
+    way = build_cuda.load(FLAT, 90)
+    assert way.path == "torch"
+    assert "no such luck" in way.reason
+    assert not list((fresh / "cache").glob("**/*.cubin"))
+
+
+def test_a_header_is_part_of_the_key(fresh, monkeypatch):
+    before = build_cuda._stem(FLAT, 90)
+    copies = {name: (build_cuda.SOURCES / name).read_text() for name in (FLAT, "mxint8_decode.h")}
+    for name, text in copies.items():
+        (fresh / name).write_text(text)
+    monkeypatch.setattr(build_cuda, "SOURCES", fresh)
+    assert build_cuda._stem(FLAT, 90) == before
+    (fresh / "mxint8_decode.h").write_text(copies["mxint8_decode.h"] + "\n// changed\n")
+    assert build_cuda._stem(FLAT, 90) != before
+
+
+@pytest.mark.parametrize("path", ["triton", "torch"])
+def test_a_forced_path_is_taken(fresh, monkeypatch, path):
+    monkeypatch.setenv("MADL_CUDA_KERNELS", path)
+    way = build_cuda.load(FLAT, 90)
+    assert (way.path, way.reason) == (path, f"MADL_CUDA_KERNELS={path}")
+
+
+def test_a_forced_compiler_that_is_not_there_is_not_replaced_by_another(fresh, monkeypatch):
+    fake_nvcc(fresh, monkeypatch, 'for last; do :; done; echo code > "$last"\n')
+    monkeypatch.setenv("MADL_CUDA_KERNELS", "nvrtc")
+    way = build_cuda.load(FLAT, 90)
+    assert (way.path, way.reason) == ("torch", "nvrtc: no NVRTC library")
+
+
+def test_an_unknown_path_is_refused(fresh, monkeypatch):
+    monkeypatch.setenv("MADL_CUDA_KERNELS", "fast")
+    with pytest.raises(ValueError, match="MADL_CUDA_KERNELS=fast: unknown path; known: auto, nvcc"):
+        build_cuda.load(FLAT, 90)

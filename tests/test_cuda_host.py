@@ -1,0 +1,51 @@
+"""The CUDA kernels' own code on the host, every thread of every block, against the definition.
+
+The tile and the linear are host-device methods; what runs here lacks only the barrier, the copies'
+being asynchronous, and the tensor cores, which the test computes as PTX defines them.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from madl import assets
+from madl.errors import MadlError
+
+NATIVE = Path(__file__).parent / "native"
+SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def compile_and_run(tmp_path, source, *flags):
+    if (compiler := shutil.which("g++")) is None:
+        pytest.skip("no g++ on the PATH")
+    program = tmp_path / "program"
+    command = [compiler, "-std=c++17", *flags, NATIVE / source, "-o", program]
+    subprocess.run(command, check=True)
+    done = subprocess.run([program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    return done.stdout
+
+
+def cute_flags():
+    try:
+        return [flag for folder in assets.cute_include() for flag in ("-isystem", folder)]
+    except MadlError as error:
+        pytest.skip(f"no CuTe headers: {error}")
+
+
+def test_every_thread_of_the_tile_writes_what_the_definition_says(tmp_path):
+    said = compile_and_run(tmp_path, "tile_all.cpp", "-O1", "-w", *cute_flags())
+    assert said == "375 shapes, 1923650 elements\n"
+
+
+@pytest.mark.slow
+def test_the_tile_touches_nothing_it_should_not(tmp_path):
+    compile_and_run(tmp_path, "tile_all.cpp", "-O1", "-w", *SANITIZERS, *cute_flags())
+
+
+@pytest.mark.parametrize("flags", [("-O2", "-Wall", "-Werror"), ("-O1", *SANITIZERS)])
+def test_every_thread_of_the_linear_sums_what_the_definition_says(tmp_path, flags):
+    flags = ("-Wno-unknown-pragmas", "-fno-strict-aliasing", *flags)
+    assert compile_and_run(tmp_path, "linear_all.cpp", *flags) == "360 shapes\n"

@@ -1,0 +1,76 @@
+"""Questions 4.3b and 4.3c: what is counted, on cases small enough to count by hand."""
+
+import pytest
+import torch
+
+from experiments import lab4_decode, lab4_tiles
+
+
+@pytest.fixture(scope="module")
+def decoded():
+    return lab4_decode.run({"codes": 65536}, None)  # type: ignore[arg-type]
+
+
+def test_the_loop_is_wrong_exactly_where_reading_it_says(decoded):
+    """Exponent 0 doubles each value but zero; -128 gives zero; ±64 under 255 gives infinities."""
+    assert decoded["wrong"] == {"all": 511, "lowest": 255, "zero": 254, "nan": 2, "elsewhere": 0}
+    assert decoded["wrong_mantissas"]["0"] == [m for m in range(-128, 128) if m]
+    assert decoded["wrong_mantissas"]["127"] == [-128]
+    assert decoded["wrong_mantissas"]["255"] == [-64, 64]
+
+
+def test_the_implicit_one_is_there_or_is_taken_off(decoded):
+    scales = 254  # 1 … 254
+    assert (decoded["with_one"], decoded["with_one_off"]) == (2 * 64 * scales, 0)
+    assert (decoded["without_one"], decoded["without_one_off"]) == (127 * scales, 0)
+    assert decoded["codec_wrong"] == 0
+    half = decoded["steps"][128 + 32]
+    assert (half["out"], half["bias"], half["result"]) == (1.5, 1.0, 0.5)
+
+
+def test_a_difference_is_seen():
+    """The comparison behind all counts: NaN equals NaN, and −2^128 is an infinity."""
+    a = torch.tensor([1.0, float("nan"), -float("inf"), 0.0, 2.0], dtype=torch.float64)
+    b = torch.tensor([1.0, float("nan"), -(2.0**128), -1.0, float("nan")], dtype=torch.float64)
+    assert lab4_decode.differs(a, b).tolist() == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "size", "sectors", "passes"),
+    [
+        (range(32), 1, 1, 1),  # neighbouring bytes
+        (range(0, 128, 4), 4, 4, 1),  # neighbouring words
+        (range(0, 256, 8), 4, 8, 2),  # every other word: two lanes a bank
+        (range(0, 32 * 128, 128), 4, 32, 32),  # all in one bank
+        ([0] * 32, 4, 1, 1),  # one word for all
+        (range(0, 1024, 32), 1, 32, 8),  # one byte a sector: eight lanes in each of four banks
+        (range(0, 256, 8), 8, 8, 2),  # neighbouring pairs of words, half a warp at a time
+        (range(0, 512, 16), 16, 16, 4),  # fours, a quarter at a time
+        (range(16, 48), 1, 2, 1),  # across the edge of a sector
+    ],
+)
+def test_sectors_and_passes_of_known_accesses(addresses, size, sectors, passes):
+    request = [(address, size) for address in addresses]
+    assert lab4_tiles.sectors(request) == sectors
+    assert lab4_tiles.passes(request) == passes
+
+
+def test_requests_are_one_vector_of_each_thread_of_a_warp():
+    values = [(t, v, 8 * t + v, 0, 1, 8 * t + v, -1) for t in range(64) for v in range(8)]
+    requests = lab4_tiles.by_request(values, 8)
+    assert [len(request) for request in requests] == [32, 32]
+    assert [request[0][5] for request in requests] == [0, 256]
+
+
+def test_cute_maps_as_the_layouts_read():
+    if why := lab4_tiles.unavailable({}):
+        pytest.skip(why)
+    kernels = lab4_tiles.run({"group": 32, "elements": 65536}, None)["kernels"]  # type: ignore[arg-type]
+    found = {kernel["kernel"]: kernel for kernel in kernels}
+    lab, other, fewer = (found[name] for name in ("lab", "lab, transposed", "lab, fewer threads"))
+    assert lab["layout"] == "(32,32):(1,32)"
+    assert lab["first_warp"] == list(range(32))
+    assert lab["warps"][5] == [0, 31, 5, 5, 32]  # warp 5 is group 5 of the tile
+    assert other["first_warp"] == list(range(0, 1024, 32))
+    assert (lab["filled"], fewer["filled"]) == (1024, 256)
+    assert found["tile"]["first_warp"] == found["flat"]["first_warp"] == list(range(0, 256, 8))

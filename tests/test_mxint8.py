@@ -1,0 +1,322 @@
+"""MXINT8 on the CPU: every code against its definition, every path against exact integers."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from kernels import build, mxint8
+from madl.formats.blocked import MXInt
+from tests.reference import same
+from tests.test_kernels import awkward, usable_paths
+
+needs_compiler = pytest.mark.skipif(
+    not mxint8.is_fast(), reason=f"no C++ here: {mxint8.linear_route().reason}"
+)
+GROUPS = [4, 8, 20, 32, 64, 512]
+
+
+@pytest.fixture(params=[*usable_paths(), "torch"])
+def forced(request, monkeypatch):
+    monkeypatch.setenv("MADL_KERNELS", request.param)
+    build.load.cache_clear()
+    yield request.param
+    build.load.cache_clear()
+
+
+def all_codes() -> tuple[torch.Tensor, torch.Tensor]:
+    """Every (mantissa, scale): a row of 256 mantissas per scale."""
+    mantissas = torch.arange(-128, 128, dtype=torch.int8).repeat(256, 1)
+    return mantissas, torch.arange(256, dtype=torch.uint8)[:, None]
+
+
+# ---- decode -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [4, 32, 64, 256])
+def test_every_code_decodes_to_its_definition(forced, group):
+    mantissas, scales = all_codes()
+    expected = np.ldexp(mantissas.double().numpy(), scales.int().numpy() - 133)
+    expected[255] = math.nan
+    expected[254, 0] = -math.inf  # -2^128, the one code beyond bfloat16
+    scales = scales.repeat(1, 256 // group)
+    decoded = mxint8.dequantize(mantissas, scales, group)
+    assert decoded.dtype is torch.bfloat16
+    assert same(decoded.float(), torch.from_numpy(expected).float())
+
+
+def test_every_code_is_an_exact_rational():
+    """Against arithmetic without floating point: mantissa · 2^(scale - 133)."""
+    mantissas, scales = all_codes()
+    decoded = mxint8.dequantize(mantissas, scales.repeat(1, 8), 32)
+    for scale in range(255):
+        step = Fraction(2) ** (scale - 133)
+        for mantissa in (-127, -65, -1, 0, 1, 2, 63, 64, 100, 127):
+            value = decoded[scale, mantissa + 128].item()
+            assert Fraction(value) == mantissa * step
+        if scale < 254:
+            assert Fraction(decoded[scale, 0].item()) == -128 * step
+
+
+def test_a_decoded_tensor_is_its_own_quantization():
+    """Decoding is inverted by `madl.formats`, except for -128, which it never makes."""
+    mantissas, scales = all_codes()
+    decoded = mxint8.dequantize(mantissas, scales.repeat(1, 8), 32).float()[:255]
+    kept = decoded[:, 1:].contiguous()  # without -128
+    assert same(MXInt(block=255).quantize(kept), kept)
+
+
+def test_large_tensors_are_written_around_the_cache_with_the_same_bits():
+    generator = torch.Generator().manual_seed(0)
+    rows, columns = (1 << 23) // 4096, 4096
+    mantissas = torch.randint(-128, 128, (rows, columns), generator=generator, dtype=torch.int8)
+    scales = torch.randint(0, 256, (rows, columns // 32), generator=generator, dtype=torch.uint8)
+    large = mxint8.dequantize(mantissas, scales, 32)
+    for row in (0, 1, rows // 2, rows - 1):
+        assert same(large[row], mxint8.dequantize(mantissas[row], scales[row], 32))
+
+
+# ---- quantize -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_quantizing_is_the_format_bit_for_bit(forced, group):
+    for columns in (7, 32, 100, 1056):
+        x = awkward(columns)
+        mantissas, scales = mxint8.quantize(x, group)
+        assert mantissas.min() >= -127
+        assert same(
+            mxint8.dequantize(mantissas, scales, group).float(), MXInt(block=group).quantize(x)
+        )
+
+
+def test_every_path_makes_the_same_codes(forced):
+    x = awkward(100)
+    mantissas, scales = mxint8.quantize(x, 32)
+    expected = mxint8._quantize_in_torch(x, 32)
+    assert torch.equal(mantissas, expected[0])
+    assert torch.equal(scales, expected[1])
+    assert set(scales[x.isnan().any(-1)].flatten().tolist()) >= {mxint8.NAN_SCALE}
+
+
+def test_threads_share_the_work_without_changing_it():
+    x = torch.randn(301, 1000)
+    weight = mxint8.arrange(*mxint8.quantize(torch.randn(700, 1000), 32), 32)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            mantissas, scales = mxint8.quantize(x, 32)
+            found.append(
+                (
+                    mantissas,
+                    mxint8.dequantize(mantissas, scales, 32),
+                    mxint8.linear(x, *weight, None, 700, 32),
+                )
+            )
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other))
+
+
+# ---- the linear ---------------------------------------------------------------------------------
+
+
+def exact_linear(x, weight, bias, group):
+    """Integers within a group, then the groups in order in float32, as the kernel promises."""
+    (x_codes, x_scales), (w_codes, w_scales) = (
+        [t.numpy().astype(np.int64) for t in mxint8.quantize(part, group)] for part in (x, weight)
+    )
+    y = np.zeros((len(x), len(weight)), np.float32)
+    if bias is not None:
+        y += bias.numpy()
+    for g in range(x_scales.shape[1]):
+        part = slice(g * group, (g + 1) * group)
+        sums = x_codes[:, part] @ w_codes[:, part].T
+        exponents = x_scales[:, None, g] + w_scales[None, :, g] - 2 * 133
+        y += np.ldexp(sums.astype(np.float64), exponents).astype(np.float32)
+    return torch.from_numpy(y)
+
+
+def packed(weight, group=32):
+    return mxint8.arrange(*mxint8.quantize(weight, group), group)
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_in", "num_out", "group"),
+    [
+        *((rows, 96, 40, 32) for rows in (1, 2, 3, 4, 5, 6, 7, 13, 64)),
+        (3, 100, 33, 32),
+        (5, 31, 1, 32),
+        (2, 1, 64, 4),
+        (6, 70, 32, 8),
+        (7, 513, 50, 512),
+        (3, 37, 31, 20),
+        (9, 2048, 65, 64),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_linear_equals_exact_integers(forced, rows, num_in, num_out, group, has_bias):
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, num_in, generator=generator)
+    weight = torch.randn(num_out, num_in, generator=generator) * 0.05
+    bias = torch.randn(num_out, generator=generator) if has_bias else None
+    y = mxint8.linear(x, *packed(weight, group), bias, num_out, group)
+    assert torch.equal(y, exact_linear(x, weight, bias, group))
+
+
+def test_linear_takes_every_mantissa(forced):
+    """-128 too, which other programs may have made: against the largest sums there are."""
+    mantissas = torch.arange(-128, 128, dtype=torch.int8).repeat(32, 2)
+    mantissas[0], mantissas[1] = -128, 127
+    scales = torch.full((32, 1), 127, dtype=torch.uint8)
+    x = torch.full((2, 512), 127.0 / 64)
+    x[1] = -x[1]
+    y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 512), None, 32, 512)
+    assert torch.equal(y, (x.double() @ (mantissas.double() / 64).t()).float())
+
+
+def test_linear_at_the_ends_of_the_scales(forced):
+    mantissas = torch.full((32, 32), 64, dtype=torch.int8)
+    scales = torch.arange(0, 256, 8, dtype=torch.uint8)[:, None].clone()
+    scales[31] = mxint8.NAN_SCALE
+    x = torch.tensor([1.0, 0.5, 0.0])[:, None].repeat(1, 32)
+    y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 32), None, 32, 32)
+    expected = np.ldexp(x.double().sum(1, keepdim=True).numpy(), scales.int().T.numpy() - 127)
+    expected[:, 31] = math.nan
+    assert same(y, torch.from_numpy(expected).float())
+    x[1, 3] = math.nan
+    y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 32), None, 32, 32)
+    assert y[1].isnan().all()
+    assert not y[0, :31].isnan().any()
+
+
+def test_linear_is_the_fake_quantized_linear_up_to_summation(forced):
+    x, weight, bias = torch.randn(20, 300), torch.randn(50, 300), torch.randn(50)
+    y = mxint8.linear(x, *packed(weight), bias, 50, 32)
+    simulated = torch.nn.functional.linear(MXInt().quantize(x), MXInt().quantize(weight), bias)
+    bound = 10 * 2**-24 * (x.abs() @ weight.abs().t() + bias.abs())
+    assert ((y - simulated).abs() <= bound).all()
+
+
+def test_bfloat16_in_bfloat16_out():
+    x, weight = torch.randn(2, 3, 64).bfloat16(), torch.randn(40, 64)
+    y = mxint8.linear(x, *packed(weight), None, 40, 32)
+    assert same(y, mxint8.linear(x.float(), *packed(weight), None, 40, 32).bfloat16())
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (2, 0, 64), (64,)])
+def test_linear_of_unusual_shapes(shape):
+    y = mxint8.linear(torch.ones(shape), *packed(torch.ones(40, 64)), None, 40, 32)
+    assert torch.equal(y, torch.full((*shape[:-1], 40), 64.0))
+
+
+def test_arranging_is_undone_by_restoring():
+    for num_out, num_in, group in ((1, 1, 4), (33, 70, 8), (64, 64, 32)):
+        codes = mxint8.quantize(torch.randn(num_out, num_in), group)
+        panels, scales = mxint8.arrange(*codes, group)
+        back = mxint8.restore(panels, scales, out_features=num_out, in_features=num_in)
+        assert all(torch.equal(a, b) for a, b in zip(codes, back))
+
+
+# ---- as torch operators -------------------------------------------------------------------------
+
+CHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+def test_operators_pass_torchs_own_check():
+    x = torch.randn(3, 5, 70)
+    codes = mxint8.quantize(x, 32)
+    weight = packed(torch.randn(40, 70))
+    for operator, arguments in (
+        (torch.ops.madl.mxint8_quantize.default, (x, 32)),
+        (torch.ops.madl.mxint8_dequantize.default, (*codes, 32)),
+        (torch.ops.madl.linear_mxint8.default, (x, *weight, torch.zeros(40), 40, 32)),
+        (torch.ops.madl.linear_mxint8.default, (x.bfloat16(), *weight, None, 40, 32)),
+    ):
+        torch.library.opcheck(operator, arguments, test_utils=CHECKS)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_and_exported_models_go_through_the_operators():
+    weight, bias = packed(torch.randn(40, 64)), torch.randn(40)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = mxint8.linear(x, *weight, bias, 40, 32)
+            return mxint8.dequantize(*mxint8.quantize(y, 8), 8)
+
+    x = torch.randn(4, 64)
+    expected = Model()(x)
+    assert same(torch.compile(Model(), fullgraph=True, backend="aot_eager")(x), expected)
+    exported = torch.export.export(Model(), (x,))
+    assert any(n.target is torch.ops.madl.linear_mxint8.default for n in exported.graph.nodes)
+    assert same(exported.module()(x), expected)
+
+
+def test_bad_input_is_named():
+    x, codes, weight = (
+        torch.zeros(2, 64),
+        mxint8.quantize(torch.zeros(2, 64), 32),
+        packed(torch.zeros(40, 64)),
+    )
+    for match, call in {
+        r"a group is 4, 8, 12 … 512 values, got 6": lambda: mxint8.quantize(x, 6),
+        r"values must be float32 or bfloat16, got torch.float64": lambda: mxint8.quantize(
+            x.double(), 32
+        ),
+        r"values need a dimension": lambda: mxint8.quantize(torch.zeros(()), 32),
+        r"mantissas must be int8, got torch.uint8": lambda: mxint8.dequantize(
+            codes[0].view(torch.uint8), codes[1], 32
+        ),
+        r"groups of 16 must have shape \(2, 4\), got \(2, 2\)": lambda: mxint8.dequantize(
+            *codes, 16
+        ),
+        r"panels for 60 inputs .* must have shape \(2, 15, 32, 4\)": lambda: mxint8.linear(
+            x[:, :60], *weight, None, 40, 32
+        ),
+        r"bias must have shape \(40,\), got \(39,\)": lambda: mxint8.linear(
+            x, *weight, torch.zeros(39), 40, 32
+        ),
+        r"bias must be float32, got torch.bfloat16": lambda: mxint8.linear(
+            x, *weight, torch.zeros(40).bfloat16(), 40, 32
+        ),
+        r"a weight is a matrix": lambda: mxint8.arrange(codes[0][0], codes[1][0], 32),
+    }.items():
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+def test_another_device_is_named():
+    weight = packed(torch.zeros(40, 64))
+    with pytest.raises(ValueError, match="x is on meta, the weight on cpu"):
+        mxint8.linear(torch.zeros(2, 64, device="meta"), *weight, None, 40, 32)
+
+
+@needs_compiler
+def test_a_cpu_without_the_instruction_takes_the_next_path(monkeypatch):
+    monkeypatch.delenv("MADL_KERNELS", raising=False)
+    if build.cpu_isa() != "avx512":
+        pytest.skip("this CPU has no AVX-512 to fall back from")
+    monkeypatch.setattr(build, "has_extension", lambda extension: False)
+    build.load.cache_clear()
+    try:
+        route = mxint8.linear_route()
+        assert route.path == "avx2"
+        assert "would need avx512_vnni" in route.reason
+    finally:
+        build.load.cache_clear()
+
+
+@needs_compiler
+def test_a_header_is_part_of_a_library_s_key(tmp_path):
+    (tmp_path / "inner.h").write_text("int inner;")
+    (tmp_path / "outer.h").write_text('#include "inner.h"\n')
+    source = tmp_path / "source.cpp"
+    source.write_text('#include <vector>\n#include "outer.h"\n#include "inner.h"\n')
+    assert sorted(map(len, build._texts(source))) == sorted(
+        len(path.read_text()) for path in tmp_path.iterdir()
+    )

@@ -1,0 +1,224 @@
+"""The CUDA operators: plans, definitions and errors anywhere; results where a GPU is."""
+
+import ctypes
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernels import build_cuda, mxint8, mxint8_cuda
+from madl import assets
+from tests.reference import same
+from tests.test_mxint8_decode import truth
+
+OPERATOR_TESTS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+def codes(*shape: int, group: int, device: str = "cpu", seed: int = 0):
+    """Mantissas and scales of weights' usual sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    mantissas = torch.randint(-128, 128, shape, generator=generator, dtype=torch.int16)
+    scale_shape = (*shape[:-1], -(-shape[-1] // group))
+    scales = torch.randint(110, 130, scale_shape, generator=generator, dtype=torch.int16)
+    return mantissas.to(torch.int8).to(device), scales.to(torch.uint8).to(device)
+
+
+def linear_in_float64(x, mantissas, scales, bias, group):
+    weight = mxint8.values(mantissas, scales, group).double()
+    return F.linear(x.double(), weight, None if bias is None else bias.double())
+
+
+# ---- plans: what would be launched --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 7, 8192, 8193, 2**31 + 9, 2**33])
+@pytest.mark.parametrize("group", [8, 32, 512])
+def test_the_flat_grid_covers_every_element(count, group):
+    name, (blocks, y), further = mxint8_cuda.flat_plan(count, count, group, is_aligned=True)
+    assert name == "madl_dequantize_vector"
+    assert y == 1
+    assert (blocks - 1) * 8192 < count <= blocks * 8192
+    assert blocks < 2**31
+    assert further[0].value == count  # 64 bits wide
+    assert 8 << further[2].value == group
+
+
+@pytest.mark.parametrize(
+    ("count", "columns", "group", "is_aligned"),
+    [(64, 64, 32, False), (64, 64, 12, True), (6 * 40, 40, 32, True)],
+    ids=["misaligned", "no multiple of eight", "rows with a short group"],
+)
+def test_what_the_vector_kernel_cannot_do_goes_to_the_plain_one(count, columns, group, is_aligned):
+    name, (blocks, _), further = mxint8_cuda.flat_plan(count, columns, group, is_aligned=is_aligned)
+    assert name == "madl_dequantize_any"
+    assert (blocks - 1) * 256 < count <= blocks * 256
+    assert [argument.value for argument in further] == [count, columns, group]
+
+
+def test_a_group_that_is_no_power_of_two_is_divided_by():
+    _, _, further = mxint8_cuda.flat_plan(4800, 4800, 24, is_aligned=True)
+    assert further[2].value == -1
+    assert [mxint8_cuda.shift_of(n) for n in (1, 2, 3, 64, 96)] == [0, 1, -1, 6, -1]
+
+
+@pytest.mark.parametrize("group", [8, 16, 24, 32, 64, 100, 128, 256, 512, 640])
+@pytest.mark.parametrize("count", [1, 1000, 65536, 2**31 + 9])
+def test_the_tile_grid_covers_every_group(group, count):
+    name, (x, y) = mxint8_cuda.tile_plan(count, group)
+    height, vector = map(int, name.removeprefix("madl_dequantize_tile_").split("_"))
+    assert f"MADL_TILE({height}, {vector})" in (build_cuda.SOURCES / mxint8_cuda.TILE).read_text()
+    assert group % vector == 0
+    assert y * height >= group
+    assert x * (256 * vector // height) * group >= count
+    assert y < 65536
+    assert x < 2**31
+
+
+@pytest.mark.parametrize("rows", range(1, 65))
+def test_the_linear_takes_the_fewest_tiles_that_hold_the_rows(rows):
+    tiles, parts = mxint8_cuda.linear_plan(rows, x_is_float=False)
+    assert (tiles in (1, 2, 4, 8), parts) == (True, 1)
+    assert rows <= 8 * tiles
+    assert tiles == 1 or rows > 4 * tiles
+    tiles, parts = mxint8_cuda.linear_plan(rows, x_is_float=True)
+    assert parts == 3
+    assert tiles == 0 if rows > 21 else 3 * rows <= 8 * tiles
+
+
+def test_arguments_have_the_widths_of_the_kernels_parameters():
+    text = (build_cuda.SOURCES / mxint8_cuda.FLAT).read_text()
+    assert "long long count, int group, int shift)" in text
+    assert "long long count, long long columns, int group)" in text
+    _, _, vector = mxint8_cuda.flat_plan(64, 64, 32, is_aligned=True)
+    _, _, plain = mxint8_cuda.flat_plan(64, 64, 32, is_aligned=False)
+    assert [type(a) for a in vector] == [ctypes.c_longlong, ctypes.c_int, ctypes.c_int]
+    assert [type(a) for a in plain] == [ctypes.c_longlong, ctypes.c_longlong, ctypes.c_int]
+
+
+# ---- the operator's definition, and its errors --------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(5, 40), (2, 3, 40), (0, 40)])
+def test_the_linear_passes_torchs_own_check(dtype, shape):
+    mantissas, scales = codes(24, 40, group=16)
+    x, bias = torch.randn(shape).to(dtype), torch.randn(24)
+    arguments = (x, mantissas, scales, bias, 16)
+    torch.library.opcheck(mxint8_cuda.linear, arguments, test_utils=OPERATOR_TESTS)
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    expected = linear_in_float64(*arguments).to(dtype)
+    torch.testing.assert_close(mxint8_cuda.linear(*arguments), expected, rtol=tolerance, atol=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_and_an_exported_model_keep_the_operator_whole():
+    mantissas, scales = codes(24, 32, group=32)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return mxint8_cuda.linear(x, mantissas, scales, None, 32) + 1
+
+    x = torch.randn(3, 32)
+    expected = Model()(x)
+    assert same(torch.compile(Model(), fullgraph=True, backend="aot_eager")(x), expected)
+    exported = torch.export.export(Model(), (x,))
+    assert any(node.target is mxint8_cuda.linear for node in exported.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.randn(2, 40).half()}, "values must be float32 or bfloat16, got torch.float16"),
+        ({"x": torch.randn(2, 39)}, r"x \(2, 39\) and weight \(24, 40\) must agree"),
+        ({"mantissas": torch.zeros(24, 40)}, "mantissas must be int8, got torch.float32"),
+        ({"scales": torch.zeros(24, 2, dtype=torch.uint8)}, r"must have shape \(24, 3\)"),
+        ({"bias": torch.zeros(23)}, r"bias must have shape \(24,\), got \(23,\)"),
+        ({"group": 0}, "a group is"),
+    ],
+)
+def test_the_linear_says_what_is_wrong(changes, message):
+    mantissas, scales = codes(24, 40, group=16)
+    good = {"x": torch.randn(2, 40), "mantissas": mantissas, "scales": scales, "bias": None}
+    with pytest.raises(ValueError, match=message):
+        mxint8_cuda.linear(*({**good, "group": 16} | changes).values())
+
+
+# ---- where a GPU is -----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["nvcc", "nvrtc", "triton", "torch"])
+def path(request, monkeypatch):
+    monkeypatch.setenv("MADL_CUDA_KERNELS", request.param)
+    build_cuda.load.cache_clear()
+    way = mxint8_cuda.route(torch.cuda.current_device())
+    if way.path != request.param:
+        pytest.skip(way.reason)
+    yield request.param
+    build_cuda.load.cache_clear()
+
+
+@pytest.mark.cuda
+def test_a_gpu_decodes_every_pair(path):
+    mantissas = torch.arange(-128, 128).to(torch.int8).repeat(256, 1).cuda()
+    scales = torch.arange(256).to(torch.uint8)[:, None].cuda()
+    expected = truth().to(torch.bfloat16)
+    assert same(mxint8_cuda.dequantize(mantissas, scales, 256).cpu(), expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("group", [8, 12, 16, 24, 32, 64, 128, 256, 512])
+def test_a_gpu_dequantizes_as_the_cpu_does(path, group):
+    for shape in [(1,), (group,), (3 * group + 5,), (7, 4 * group), (9, group + 4), (3, 2, 100)]:
+        mantissas, scales = codes(*shape, group=group)
+        expected = mxint8.dequantize(mantissas, scales, group)
+        got = mxint8_cuda.dequantize(mantissas.cuda(), scales.cuda(), group)
+        assert same(got.cpu(), expected), (shape, group)
+    mantissas, scales = codes(1001, group=group)
+    scales = codes(1000, group=group)[1]
+    got = mxint8_cuda.dequantize(mantissas.cuda()[1:], scales.cuda(), group)  # misaligned
+    assert same(got.cpu(), mxint8.dequantize(mantissas[1:], scales, group))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("group", [8, 12, 24, 32, 64, 128, 256, 512])
+def test_a_gpu_dequantizes_through_the_tile(group):
+    for count in (1, group, 3 * group + 5, 2048 * 5 + 3):
+        mantissas, scales = codes(count, group=group)
+        got = mxint8_cuda.dequantize_by_tile(
+            mantissas.cuda(), scales.cuda(), group, include=assets.cute_include()
+        )
+        assert same(got.cpu(), mxint8.dequantize(mantissas, scales, group)), count
+
+
+@pytest.mark.cuda
+def test_a_gpu_dequantizes_more_than_two_to_the_31_elements():
+    count = 2**31 + 8192 + 7
+    mantissas = torch.arange(251, device="cuda").to(torch.int8).repeat(-(-count // 251))[:count]
+    scales = torch.full((-(-count // 32),), 127, dtype=torch.uint8, device="cuda")
+    y = mxint8_cuda.dequantize(mantissas, scales, 32)
+    for start in (0, 2**31 - 1000, count - 1000):
+        part = slice(start, start + 1000)
+        assert torch.equal(y[part], (mantissas[part].float() / 64).bfloat16())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("num_in", "group"), [(64, 32), (1040, 16), (4096, 32), (100, 20), (96, 96)]
+)
+def test_a_gpu_multiplies_as_the_definition_does(path, dtype, num_in, group):
+    order = random.Random(num_in)
+    for rows in (1, 2, 7, 8, 9, 16, 21, 22, 33, 64, 65):
+        num_out = order.choice([1, 16, 40, 257])
+        mantissas, scales = codes(num_out, num_in, group=group, seed=rows)
+        x = torch.randn(rows, num_in).to(dtype)
+        bias = torch.randn(num_out) if rows % 2 else None
+        arguments = (x, mantissas, scales, bias, group)
+        on_gpu = [a.cuda() if isinstance(a, torch.Tensor) else a for a in arguments]
+        got = mxint8_cuda.linear(*on_gpu).cpu()
+        expected = linear_in_float64(*arguments)
+        terms = linear_in_float64(x.abs(), mantissas.abs(), scales, None, group)
+        # float32 sums in another order, then one rounding to the result's type
+        error = 2e-6 * terms + {torch.float32: 0, torch.bfloat16: 2**-8}[dtype] * expected.abs()
+        assert ((got.double() - expected).abs() <= error + 1e-6).all(), (rows, num_out)

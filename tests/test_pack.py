@@ -1,0 +1,180 @@
+"""Packing: the same function as the simulation, in a quarter of the bytes, to disk and back."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from kernels import mxint8
+from madl.compression.pack import MXINT8, MXInt8Linear, load_, pack_, packed_layers, save
+from madl.compression.quantize import Rule, quantize_
+from madl.errors import MadlError
+from madl.formats.blocked import MXInt
+from madl.formats.fixed import FixedPoint
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(40, 50), nn.GELU(), nn.Linear(50, 3, bias=False)).eval()
+
+
+@pytest.fixture
+def bert(tiny_model):
+    from transformers import AutoModelForSequenceClassification
+
+    return AutoModelForSequenceClassification.from_pretrained(tiny_model).eval()
+
+
+def tokens() -> dict[str, torch.Tensor]:
+    return {"input_ids": torch.arange(24).view(2, 12)}
+
+
+def test_one_line_packs_every_linear_of_a_hugging_face_model(bert):
+    simulated = copy.deepcopy(bert)
+    taken = pack_(bert, [MXINT8])
+    quantize_(simulated, [MXINT8])
+    assert len(taken) == len(packed_layers(bert)) == 6 * 2 + 2
+    assert not [m for m in bert.modules() if isinstance(m, nn.Linear)]
+    with torch.no_grad():
+        ours, theirs = bert(**tokens()).logits, simulated(**tokens()).logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_rules_choose_layers_and_blocks():
+    model = small()
+    pack_(model, [Rule(pattern="0", weight=MXInt(block=8), input=MXInt(block=8))])
+    assert isinstance(model[0], MXInt8Linear)
+    assert model[0].block == 8
+    assert isinstance(model[2], nn.Linear)
+    x = torch.randn(4, 40)
+    f = MXInt(block=8)
+    linear = small()[0]
+    expected = nn.functional.linear(f.quantize(x), f.quantize(linear.weight), linear.bias)
+    torch.testing.assert_close(model[0](x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_holds_a_little_over_eight_bits_a_weight():
+    linear = nn.Linear(1024, 512)
+    packed = MXInt8Linear.from_linear(linear)
+    held = sum(buffer.nbytes for buffer in packed.buffers())
+    assert held == 1024 * 512 * 33 // 32
+    assert torch.equal(packed.dequantized().float(), MXInt().quantize(linear.weight))
+    assert torch.equal(packed.bias, linear.bias)
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path, bert, tiny_model):
+    from transformers import AutoModelForSequenceClassification
+
+    torch.manual_seed(7)
+    fresh = AutoModelForSequenceClassification.from_config(bert.config).eval()
+    pack_(bert, [Rule(pattern=".*dense", weight=MXInt(), input=MXInt())])
+    save(bert, tmp_path / "model.safetensors")
+    load_(fresh, tmp_path / "model.safetensors")
+    assert list(packed_layers(fresh)) == list(packed_layers(bert))
+    with torch.no_grad():
+        assert torch.equal(fresh(**tokens()).logits, bert(**tokens()).logits)
+    stored = load_file(tmp_path / "model.safetensors")
+    name = "bert.encoder.layer.0.output.dense"
+    assert stored[f"{name}.mantissas"].dtype is torch.int8
+    assert stored[f"{name}.scales"].shape == (32, 2)
+    assert f"{name}.weight" not in stored
+    load_(fresh, tmp_path / "model.safetensors")  # into a packed model as well
+
+
+def test_a_file_of_another_model_is_refused(tmp_path):
+    model = small()
+    pack_(model, [MXINT8])
+    save(model, tmp_path / "a.safetensors")
+    with pytest.raises(MadlError, match="has a packed layer '2', the model has none"):
+        load_(nn.Sequential(nn.Linear(40, 50)), tmp_path / "a.safetensors")
+    with pytest.raises(MadlError, match=r"does not fit the model .*mantissas"):
+        load_(
+            nn.Sequential(nn.Linear(41, 50), nn.GELU(), nn.Linear(50, 3, bias=False)),
+            tmp_path / "a.safetensors",
+        )
+    from safetensors.torch import save_model
+
+    save_model(small(), str(tmp_path / "b.safetensors"))
+    with pytest.raises(MadlError, match="has no packed layers"):
+        load_(small(), tmp_path / "b.safetensors")
+    with pytest.raises(MadlError, match="cannot read"):
+        load_(small(), tmp_path / "c.safetensors")
+
+
+def test_a_state_dict_without_codes_is_reported():
+    model = small()
+    pack_(model, [MXINT8])
+    state = model.state_dict()
+    del state["0.scales"]
+    with pytest.raises(RuntimeError, match="0.scales"):
+        model.load_state_dict(state)
+    assert model.load_state_dict(model.state_dict()).missing_keys == []
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(weight=MXInt()),
+        Rule(weight=MXInt(width=4), input=MXInt(width=4)),
+        Rule(weight=MXInt(), input=MXInt(block=16)),
+        Rule.uniform(MXInt()),
+        Rule.uniform(FixedPoint(width=8, frac_width=4)),
+    ],
+)
+def test_only_mxint8_can_be_packed(rule):
+    with pytest.raises(ValueError, match="packed layers have mxint8 weights and inputs"):
+        pack_(small(), [rule])
+
+
+def test_a_rule_that_takes_no_layer_is_refused():
+    with pytest.raises(MadlError, match="took no Linear layer; layers: 0, 2"):
+        pack_(small(), [Rule(pattern="encoder", weight=MXInt(), input=MXInt())])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_packed_model_compiles_and_exports_whole():
+    model = small()
+    pack_(model, [MXINT8])
+    x = torch.randn(5, 40)
+    with torch.no_grad():
+        expected = model(x)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(x), expected)
+        exported = torch.export.export(model, (x,))
+    targets = [node.target for node in exported.graph.nodes]
+    assert targets.count(torch.ops.madl.linear_mxint8.default) == 2
+    assert torch.equal(exported.module()(x), expected)
+
+
+def test_moving_rearranges_the_weight(monkeypatch):
+    """On other devices the codes lie row by row; the meta device stands for them."""
+    layer = MXInt8Linear.from_linear(small()[0])
+    assert layer.packed.shape == (2, 10, mxint8.PANEL, mxint8.QUAD)
+    moved = copy.deepcopy(layer).to("meta")
+    assert moved.packed.shape == (50, 40)
+    assert moved.packed_scales.shape == (50, 2)
+    assert layer.to(torch.float64).packed.dtype is torch.uint8
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_the_weight_stays_packed_and_the_input_is_taken_as_it_is():
+    linear, x = small()[0], torch.randn(7, 40)
+    layer = MXInt8Linear.from_linear(linear.cuda())
+    assert layer.packed.shape == (50, 40)
+    expected = nn.functional.linear(x, layer.dequantized().float().cpu(), linear.bias.cpu())
+    torch.testing.assert_close(layer(x.cuda()).cpu(), expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(layer.cpu().packed, MXInt8Linear.from_linear(linear.cpu()).packed)
+
+
+def test_off_the_cpu_the_input_is_taken_as_it_is():
+    layer = MXInt8Linear.from_linear(small()[0]).to("meta")
+    assert layer(torch.randn(7, 40, device="meta")).shape == (7, 50)
+
+
+def test_bfloat16_layers_are_packed_too():
+    linear = nn.Linear(64, 32).bfloat16()
+    packed = MXInt8Linear.from_linear(linear)
+    assert torch.equal(packed.dequantized(), MXInt().quantize(linear.weight))
+    assert packed(torch.randn(3, 64).bfloat16()).dtype is torch.bfloat16
