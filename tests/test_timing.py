@@ -227,6 +227,10 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
     claim = stats.ratio(slow, fast, contention=crowded).improves("fast is faster")
     assert claim.verdict == "undecided"
     assert stats.ratio(slow, fast, contention=0.0).improves("").verdict == "supported"
+    timed = stats.counted(1.0, 2.0, 5, contention=crowded).improves("")
+    assert timed.verdict == "undecided"
+    assert "quiet machine" in timed.evidence.needed
+    assert stats.counted(1.0, 2.0, 5, contention=0.1).improves("").verdict == "supported"
 
 
 def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():

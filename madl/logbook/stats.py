@@ -168,9 +168,15 @@ def exceeds(outcomes: Outcomes, level: float) -> Comparison:
     return Comparison(evidence=evidence, decided=float(result.pvalue) <= ALPHA)
 
 
-def counted(a: float, b: float, n: int, *, unit: Unit = Unit.POINTS) -> Comparison:
-    """B against A where both are known: computed from all `n` values, so without an interval."""
+def counted(
+    a: float, b: float, n: int, *, unit: Unit = Unit.POINTS, contention: float | None = None
+) -> Comparison:
+    """B against A where both are known: computed from all `n` values, so without an interval.
+
+    `contention` is for values that were timed, as in `ratio`.
+    """
     effect = b - a
+    contended = (contention or 0.0) > CONTENDED
     evidence = Evidence(
         effect=effect,
         interval=Interval(effect, effect),
@@ -178,9 +184,10 @@ def counted(a: float, b: float, n: int, *, unit: Unit = Unit.POINTS) -> Comparis
         seeds=1,
         test="counted, all",
         p=None,
+        needed="" if not contended else _quiet(contention),
         unit=unit,
     )
-    return Comparison(evidence=evidence, decided=effect != 0)
+    return Comparison(evidence=evidence, decided=effect != 0 and not contended, contended=contended)
 
 
 def paired_mean(
@@ -408,6 +415,10 @@ def _batch_half(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
 
 
+def _quiet(contention: float | None) -> str:
+    return f"a quiet machine: others used {contention or 0.0:.0%} of this one meanwhile"
+
+
 def ratio(
     baseline_s: Sequence[float], candidate_s: Sequence[float], *, contention: float | None = None
 ) -> Comparison:
@@ -421,13 +432,13 @@ def ratio(
     decided = not contended and not interval.low <= 1 <= interval.high
     needed = "more interleaved samples on a quiet machine would decide"
     if contended:
-        needed = f"a quiet machine: others used {contention:.0%} of this one meanwhile"
+        needed = _quiet(contention)
     evidence = Evidence(
         effect=effect,
         interval=Interval(interval.low - 1, interval.high - 1),
         n=len(baseline_s),
         seeds=1,
-        test="bootstrap of the ratio of medians",
+        test="ratio of medians, bootstrap and batches",
         p=None,
         needed="" if decided else needed,
         unit=Unit.PERCENT,
