@@ -12,7 +12,7 @@ Shapes: x (…, K), mantissas (…, K), scales (…, G) with G = ceil(K / group)
 panels (P, Q, 32, 4) of uint8, P = ceil(N / 32), Q = ceil(K / 4); panel_scales (P, G, 32).
 Invariants: the linear's integer sums are exact and its groups are added in their order, so every
 path gives the same bits, whatever the number of rows or threads.
-Not handled: gradients.
+Not handled: gradients; `torch.set_flush_denormal(True)`, which zeroes the smallest values.
 """
 
 import ctypes
