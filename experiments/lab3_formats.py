@@ -394,14 +394,14 @@ def zoom_rows(records: Records) -> Sequence[Row]:
     return [{"trial": row["trial"], **{family: row[family] for family in good}} for row in rows]
 
 
-ROLE_CYCLE = ("first", "second", "third", "fourth", "control", "qat", "ptq")
+ROLE_CYCLE = ("first", "second", "third", "fourth")
 
 
 def draw_curves(ax: Any, rows: Sequence[Row]) -> None:
     families = [name for name in rows[0] if name != "trial"]
     families.sort(key=lambda name: -float(rows[-1][name] or 0))
     for i, family in enumerate(families):
-        style = plots.line(ROLE_CYCLE[i % 4], markersize=3, linewidth=1.3)
+        style = plots.line(ROLE_CYCLE[i % len(ROLE_CYCLE)], markersize=3, linewidth=1.3)
         ax.plot(
             [row["trial"] for row in rows], [row[family] for row in rows], **style | {"label": None}
         )
@@ -431,7 +431,7 @@ def label_ends(ax: Any, ends: Mapping[str, float], x: float) -> None:
             xytext=(x * 1.06, place),
             fontsize=8,
             va="center",
-            color=plots.color(ROLE_CYCLE[i % 4]),
+            color=plots.color(ROLE_CYCLE[i % len(ROLE_CYCLE)]),
             arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": plots.color("chance")},
         )
     places = spread(ends, gap).values()
@@ -490,7 +490,7 @@ GROUPS = {
     ),
     "logarithmic": (("logarithmic", "block log"), "fourth"),
     "binary, ternary": (("binary", "scaled binary", "residual sign", "ternary"), "chance"),
-    MIXED: ((MIXED,), "control"),
+    MIXED: ((MIXED,), "fp32"),
 }
 
 
@@ -504,14 +504,18 @@ def draw_front(ax: Any, rows: Sequence[Row]) -> None:
         linewidth=1,
         zorder=1,
     )
+    labelled = 0.0  # the bits of the last one that got a name
     for row in front:
-        if float(row["test accuracy"] or 0) > CHANCE + 0.1:
+        bits = float(row["bits"] or 0)
+        has_room = LABEL_GAP * labelled < bits <= LABEL_UP_TO
+        if has_room and float(row["test accuracy"] or 0) > CHANCE + 0.1:
+            labelled = bits
             ax.annotate(
                 short(str(row["format"])),
                 (row["bits"], row["test accuracy"]),
-                xytext=(0, 7),
+                xytext=(-4, 7),
                 textcoords="offset points",
-                ha="center",
+                ha="right" if bits < LABEL_LEFT_OF else "center",
                 fontsize=8,
             )
     plots.doubling_axis(ax, (1, 2, 4, 8, 16), "bits per value")
@@ -520,6 +524,8 @@ def draw_front(ax: Any, rows: Sequence[Row]) -> None:
 
 
 CHANCE = 0.5
+LABEL_GAP = 1.35  # a label has room where the bits grow by this factor
+LABEL_LEFT_OF, LABEL_UP_TO = 7.0, 9.0  # bits
 
 
 def _draw_groups(ax: Any, rows: Sequence[Row], x: str) -> None:
@@ -531,7 +537,7 @@ def _draw_groups(ax: Any, rows: Sequence[Row], x: str) -> None:
         ax.plot(
             [row[x] for row in mine],
             [row["test accuracy"] for row in mine],
-            **style | {"marker": style["marker"] or "x"},
+            **style | {"marker": style["marker"] or ("*" if title == MIXED else "x")},
         )
     plots.percent_axis(ax, "test accuracy")
 
