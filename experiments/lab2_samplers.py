@@ -499,8 +499,8 @@ experiment = Experiment(
     run=run,
     needs=("baseline",),
     claims={
-        "startup_is_random": startup_is_random,
         "tpe_is_ahead": tpe_is_ahead,
+        "startup_is_random": startup_is_random,
         "grid_is_random": grid_is_random,
         "ten_trials_decide": ten_trials_decide,
         "no_idle_parameter": no_idle_parameter,

@@ -172,21 +172,35 @@ def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines) + "\n" if lines else ""
 
 
-MAX_FINDINGS = 5
+def _chosen(answered: Sequence[Page]) -> list[Page]:
+    """One page of each lab: the first with a plot and a decided first claim, or else its first."""
+    by_lab: dict[str, list[Page]] = {}
+    for page in answered:
+        by_lab.setdefault(page.questions[0].id.partition(".")[0], []).append(page)
+    return [next((page for page in pages if _decided(page)), pages[0]) for pages in by_lab.values()]
+
+
+def _decided(page: Page) -> bool:
+    first = next(iter(page.view.claims.values()), None)
+    return bool(first and first.verdict in ("supported", "refuted") and _first_plot(page))
+
+
+def _first_plot(page: Page) -> str | None:
+    figures = page.view.experiment.figures
+    drawn = (name for name, figure in figures.items() if isinstance(figure, Figure))
+    return next((name for name in drawn if page.view.rows[name] is not None), None)
 
 
 def _findings(project: Project, answered: Sequence[Page]) -> str:
-    """The first claim and the first plot of each answered page."""
+    """The first claim and the first plot of one page of each lab."""
     parts: list[str] = []
-    for page in answered[:MAX_FINDINGS]:
+    for page in _chosen(answered):
         calls = PageCalls(project, page)
         folder = page.path.rpartition("/")[0]
         names = list(page.view.experiment.claims)
         parts.append(f"### [{calls.title()}]({page.path})\n")
         parts += [calls.claim(names[0]) + "\n"] if names else []
-        figures = page.view.experiment.figures
-        figure = next((name for name, f in figures.items() if isinstance(f, Figure)), None)
-        if figure and page.view.rows[figure] is not None:
+        if figure := _first_plot(page):
             drawing = calls.figure(figure)
             parts.append(re.sub(r'(src|srcset|href)="figures/', rf'\1="{folder}/figures/', drawing))
     return "\n".join(parts)
