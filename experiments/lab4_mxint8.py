@@ -2,7 +2,8 @@
 
 A CPU with byte dot products (VNNI) is such hardware: a Linear whose weights and inputs are MXINT8,
 the inputs quantized on the fly, against torch's FP32, BF16 and dynamic INT8, by number of rows; and
-the whole classifier's evaluation, its speed and its accuracy.
+the whole classifier's evaluation, its speed and its accuracy. The gates of a unit made for it are
+those that question 4.4 counted.
 
 Shapes: a Linear of `in` inputs and `out` outputs is given `rows` rows.
 """
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from madl.hardware import counts
 from madl.logbook import plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Record, Records
@@ -22,6 +24,7 @@ BITS = 8.25  # of a value and its share of the scale
 VARIANTS = ("FP32", "BF16", "INT8, torch dynamic", "MXINT8")
 FP32, BF16, DYNAMIC, MXINT8 = VARIANTS
 MARGIN = 0.01  # accuracies closer than this count as the same
+GATES = ("MXINT8 × MXINT8", "bf16 × bf16", "MXINT8 × bf16")
 
 
 def params(plan: Plan) -> Iterable[Params]:
@@ -266,6 +269,24 @@ def small_layers_gain_less(records: Records) -> Claim:
     return found.improves(text)
 
 
+def fewer_gates(records: Records) -> Claim:
+    mx, bf16 = (counts.transistors(records, **counts.COMPARED[unit]) for unit in GATES[:2])
+    text = (
+        f"A {counts.LANES}-lane dot product in gates takes {mx:,} transistors with MXINT8 on both "
+        f"sides and {bf16:,} in bf16, {bf16 / mx:.2f} times as many"
+    )
+    return stats.counted(1.0, bf16 / mx, mx, unit=stats.Unit.PERCENT).improves(text)
+
+
+def weights_alone_save_no_gates(records: Records) -> Claim:
+    bf16, mixed = (counts.transistors(records, **counts.COMPARED[unit]) for unit in GATES[1:])
+    text = (
+        f"With MXINT8 weights and bf16 inputs the same unit takes {mixed / bf16:.2f} times the "
+        "transistors of bf16 on both sides: nothing is saved"
+    )
+    return stats.counted(bf16 / mixed, 1.0, mixed, unit=stats.Unit.PERCENT).improves(text)
+
+
 # ---- figures and tables -------------------------------------------------------------------------
 
 
@@ -386,15 +407,21 @@ def accuracy_table(records: Records) -> Sequence[Row]:
     return rows
 
 
+def gates_table(records: Records) -> Sequence[Row]:
+    return [{**row, "× MXINT8": f"{row['× MXINT8']:.2f}"} for row in counts.gate_rows(records)]
+
+
 experiment = Experiment(
     title="MXINT8 on both sides of a product",
     params=params,
     run=run,
-    needs=("baseline", "machine"),
+    needs=("baseline", "machine", "lab4_hardware"),
     timed=lambda params: params["what"] != "accuracy",
     claims={
         "one_row_is_faster": one_row_is_faster,
+        "fewer_gates": fewer_gates,
         "many_rows_are_faster": many_rows_are_faster,
+        "weights_alone_save_no_gates": weights_alone_save_no_gates,
         "bf16_is_beaten_too": bf16_is_beaten_too,
         "fewer_bytes": fewer_bytes,
         "accuracy_stays": accuracy_stays,
@@ -420,5 +447,9 @@ experiment = Experiment(
             alt=model_alt,
         ),
     },
-    tables={"layer_table": layer_table, "accuracy_table": accuracy_table},
+    tables={
+        "gates_table": gates_table,
+        "layer_table": layer_table,
+        "accuracy_table": accuracy_table,
+    },
 )

@@ -46,6 +46,18 @@ def test_a_short_call_is_repeated_within_a_sample():
     assert count[0] >= 5 * measured.calls_per_sample
 
 
+def test_work_is_set_up_anew_for_every_batch_of_samples():
+    made: list[int] = []
+
+    def work():
+        made.append(len(made))
+        return {"a": lambda: time.sleep(0.002)}
+
+    measured = timing.compare(work(), budget_s=0.0, min_samples=10, renew=work)["a"]
+    assert len(made) == timing.BATCHES
+    assert len(measured.samples_s) == 10
+
+
 def test_the_budget_is_spent_and_raw_samples_are_kept():
     start = time.perf_counter()
     measured = timing.measure(lambda: time.sleep(0.01), budget_s=0.4, min_samples=1)

@@ -51,3 +51,9 @@ def test_curves_are_drawn_in_both_themes_and_sizes():
     for theme in plots.THEMES:
         for size in plots.SIZES:
             assert "<svg" in plots.svg(figure, rows, theme=theme, size=size)
+
+
+def test_the_front_is_what_no_smaller_point_reaches():
+    sizes, values = [4, 1, 2, 3, 2, 5], [0.9, 0.5, 0.7, 0.6, 0.8, 0.9]
+    assert searches.front(sizes, values) == [1, 4, 0]
+    assert searches.front([1], [0.0]) == [0]

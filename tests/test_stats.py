@@ -176,6 +176,29 @@ def test_outcomes_survive_json(correct):
     assert again.n == len(correct)
 
 
+def test_samples_that_change_batch_by_batch_widen_the_interval():
+    """Five places in memory, each with its own ratio: resampling single samples hides them."""
+    rng = np.random.default_rng(0)
+    ratios = np.repeat([1.00, 1.10, 1.05, 0.98, 1.12], 20)
+    fast = 1 + 0.001 * rng.standard_normal(100)
+    low, high = stats.ratio_interval(list(fast * ratios), list(fast))
+    shuffled = rng.permutation(100)
+    narrow = stats.ratio_interval(list((fast * ratios)[shuffled]), list(fast[shuffled]))
+    assert high - low > 1.5 * (narrow.high - narrow.low)
+    assert low < 1.0 < high
+
+
+def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    held = 0
+    for _ in range(200):
+        place = np.repeat(rng.normal(1.2, 0.03, 5), 4)  # the truth is 1.2, each batch is elsewhere
+        slow, fast = place * (1 + 0.01 * rng.standard_normal(20)), np.ones(20)
+        low, high = stats.ratio_interval(list(slow), list(fast), resamples=400)
+        held += low <= 1.2 <= high
+    assert held >= 180
+
+
 def test_a_ratio_of_interleaved_samples_cancels_drift():
     rng = np.random.default_rng(0)
     drift = np.linspace(1, 3, 60)
@@ -218,3 +241,15 @@ def test_a_claim_that_there_is_none_is_decided_by_a_single_one():
     assert claim.verdict == "refuted"
     assert claim.evidence is not None
     assert claim.evidence.effect == 1 / 8
+
+
+def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
+    right, wrong = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
+    one, three = stats.compare([wrong], [right]), stats.compare([wrong] * 3, [right] * 3)
+    assert three == one
+    assert one.evidence.test == "exact McNemar"
+
+
+def test_pairs_that_are_not_examples_are_named_in_what_would_decide():
+    found = stats.paired_mean([0.1, 0.2], [0.2, 0.1], unit=stats.Unit.POINTS, of="studies")
+    assert found.evidence.needed == "more studies"

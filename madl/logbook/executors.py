@@ -3,6 +3,7 @@
 Each executor yields the records as they finish, for the caller to store.
 """
 
+import functools
 import logging
 import multiprocessing
 import multiprocessing.connection
@@ -14,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from madl.logbook.results import Record
 log = logging.getLogger(__name__)
 
 Execute = Callable[[Case], Record]
+Start = Callable[[int], None]
 CONNECT_S = 15
 POLL_S = 2.0  # how soon a worker that has just joined gets a case
 
@@ -33,34 +36,57 @@ def inline(cases: Sequence[Case], execute: Execute) -> Iterator[Record]:
     return (execute(case) for case in cases)
 
 
-def processes(
-    cases: Sequence[Case], execute: Execute, *, jobs: int, start: Callable[[], None]
-) -> Iterator[Record]:
-    """On `jobs` fresh processes, each set up by `start`; `execute` and `start` must pickle.
+@dataclass
+class Processes:
+    """Worker processes that outlive an experiment: what the next one needs is imported and read.
 
-    Raises:
-        MadlError: a worker died (killed, or out of memory); what it had finished is stored.
+    Use it as a context manager; its workers end with it.
     """
-    pool = ProcessPoolExecutor(
-        max_workers=jobs,
-        mp_context=multiprocessing.get_context("spawn"),  # torch's threads do not survive a fork
-        initializer=_start_worker,
-        initargs=(start,),
-    )
-    try:
-        for done in as_completed([pool.submit(execute, case) for case in cases]):
-            yield done.result()
-    except BrokenProcessPool as error:
-        raise MadlError(
-            "a worker process died (killed, or out of memory); finished cases are kept, "
-            "run the same command again, with fewer --jobs if memory was short"
-        ) from error
-    except BaseException:
-        for worker in list((pool._processes or {}).values()):
-            worker.terminate()  # on Ctrl-C the case in hand is lost, and only that one
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+
+    _pool: ProcessPoolExecutor | None = None
+    _of: object = None
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = None
+
+    def run(
+        self, cases: Sequence[Case], execute: Execute, *, jobs: int, threads: int, start: Start
+    ) -> Iterator[Record]:
+        """On `jobs` processes, each set up by `start(threads)`; what is given must pickle.
+
+        Raises:
+            MadlError: a worker died (killed, or out of memory); what it had finished is stored.
+        """
+        pool = self._with(jobs, threads, start)
+        try:
+            for done in as_completed([pool.submit(execute, case) for case in cases]):
+                yield done.result()
+        except BrokenProcessPool as error:
+            raise MadlError(
+                "a worker process died (killed, or out of memory); finished cases are kept, "
+                "run the same command again, with fewer --jobs if memory was short"
+            ) from error
+        except BaseException:
+            for worker in list((pool._processes or {}).values()):
+                worker.terminate()  # on Ctrl-C the case in hand is lost, and only that one
+            raise
+
+    def _with(self, jobs: int, threads: int, start: Start) -> ProcessPoolExecutor:
+        if self._pool is None or self._of != (jobs, threads):
+            self.__exit__()
+            self._of = (jobs, threads)
+            self._pool = ProcessPoolExecutor(
+                max_workers=jobs,
+                mp_context=multiprocessing.get_context("spawn"),  # torch's threads survive no fork
+                initializer=_start_worker,
+                initargs=(functools.partial(start, threads),),
+            )
+        return self._pool
 
 
 def _start_worker(start: Callable[[], None]) -> None:

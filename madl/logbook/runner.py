@@ -179,13 +179,13 @@ def run(
         if plan.is_ready(name):
             todo(plan, name, options)  # reads every record: a bad one stops us here
     folder = store.root / "shards"
-    with shards.at_work(folder, options.shard):
+    with shards.at_work(folder, options.shard), executors.Processes() as processes:
         for name in names:
             _wait_for_other_shards(plan, name, folder, options.shard)
             if not plan.is_ready(name):
                 log.warning("%s waits: what it needs is not complete", name)
                 continue
-            yield from _run_one(plan, store, name, options)
+            yield from _run_one(plan, store, name, options, processes)
 
 
 def _wait_for_other_shards(plan: StoredPlan, name: str, folder: Path, shard: shards.Shard) -> None:
@@ -200,7 +200,9 @@ def _wait_for_other_shards(plan: StoredPlan, name: str, folder: Path, shard: sha
         time.sleep(SHARD_POLL_S)
 
 
-def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Iterator[Progress]:
+def _run_one(
+    plan: StoredPlan, store: Store, name: str, options: Options, processes: executors.Processes
+) -> Iterator[Progress]:
     if options.scheduler is None:
         skip(plan, store, name, options.device)
     cases = todo(plan, name, options)
@@ -211,9 +213,11 @@ def _run_one(plan: StoredPlan, store: Store, name: str, options: Options) -> Ite
     # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
     together = sum(not alone(case.params) for case in plan.cases(name))
     jobs = max(min(options.jobs, together), 1)
+    beside = [case for case in cases if not alone(case.params)]
+    timed = [case for case in cases if alone(case.params)]
     records = itertools.chain(
-        _executed(plan, store, [c for c in cases if not alone(c.params)], options, jobs=jobs),
-        _executed(plan, store, [c for c in cases if alone(c.params)], options, jobs=1, alone=True),
+        _executed(plan, store, beside, options, processes, jobs=jobs),
+        _executed(plan, store, timed, options, processes, jobs=1, alone=True),
     )
     started = time.perf_counter()
     varying = _varying(plan.cases(name))
@@ -230,6 +234,7 @@ def _executed(
     store: Store,
     cases: Sequence[Case],
     options: Options,
+    processes: executors.Processes,
     *,
     jobs: int,
     alone: bool = False,
@@ -256,8 +261,8 @@ def _executed(
         start_process(threads)
         yield from executors.inline(cases, job)
         return
-    start = functools.partial(start_process, threads, _worker_log_level())
-    yield from executors.processes(cases, job, jobs=jobs, start=start)
+    start = functools.partial(start_process, log_level=_worker_log_level())
+    yield from processes.run(cases, job, jobs=jobs, threads=threads, start=start)
 
 
 def _varying(cases: Sequence[Case]) -> list[str]:

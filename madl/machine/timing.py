@@ -4,16 +4,47 @@
 neighbours) falls on all of them alike and their ratio survives it. The order within a round is
 shuffled: a variant that always follows the same one would inherit what that one left in the cache.
 
-Units: seconds per call; `peak_bytes` is CUDA's allocator peak, None on a CPU.
+A CPU sample is read from `perf_counter`, a CUDA sample from two events around the calls, read after
+a synchronization. Without a flush the events include the launches, as a caller sees them; with
+one, the launches hide behind the flush and the events hold the device's time on a cold L2 cache.
+
+Units: seconds per call; `peak_bytes` is what torch's allocator held at most during one call, above
+what it held before; contention is a share, 0…1.
+Not handled: clocks and contention of a GPU where `nvidia-smi` is not to be found; they are None.
 """
 
+import math
 import random
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from madl.machine.device import ContentionMeter, clock_mhz, num_cores
+from madl.machine.memory import peak_bytes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Call = Callable[[], object]
+BATCHES = 5  # in which work is set up anew; as many as the verdict's interval takes apart
+WARMUP_CALLS = 2  # after the first call, none of them a sample
+DISTURBED = 1.5  # a sample this many times the median was interrupted by something
+FLUSH_BYTES = 256 << 20  # larger than the L2 cache of any GPU so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What was timed, observed from one call of it: for the reader, and for the linter."""
+
+    dtype: str
+    shape: str
+    training: bool | None  # whether a module was in training mode; None: there is no module
+    records_gradient: bool  # whether the result carries a graph for a backward pass
+    is_training_step: bool = False  # the backward pass is part of the work, so a graph is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +53,20 @@ class Measurement:
 
     samples_s: list[float]
     calls_per_sample: int
-    first_call_s: float
+    first_call_s: float | None  # None: it is not known, for it is among the samples
     clock: str
     synchronized: bool
     peak_bytes: int | None
+    warmup_s: list[float]
+    device: str
+    threads: int
+    cores: int  # that this process may use
+    variants: int  # that took turns; 1: nothing was interleaved
+    flushed: bool
+    compilations: int  # of torch.compile, while samples were taken
+    clock_mhz: list[float] | None  # before and after
+    contention: float | None
+    subject: Subject | None
 
     @property
     def median_s(self) -> float:
@@ -35,77 +76,234 @@ class Measurement:
         return asdict(self)
 
 
-def measure(
-    fn: Callable[[], object], *, device: str = "cpu", budget_s: float = 1.0, min_samples: int = 10
-) -> Measurement:
+def measure(fn: Call, **how: Any) -> Measurement:
     """Time one function; see `compare`."""
-    return compare({"": fn}, device=device, budget_s=budget_s, min_samples=min_samples)[""]
+    return compare({"": fn}, **how)[""]
 
 
 def compare(
-    fns: Mapping[str, Callable[[], object]],
+    fns: Mapping[str, Call],
     *,
     device: str = "cpu",
     budget_s: float = 1.0,
     min_samples: int = 10,
     min_sample_s: float = 1e-3,
+    flush: bool = False,
+    memory: bool = False,
+    subjects: Mapping[str, Subject] | None = None,
+    renew: Callable[[], Mapping[str, Call]] | None = None,
 ) -> dict[str, Measurement]:
     """Time variants interleaved: at least `min_samples` rounds, more while the budget lasts.
 
     The functions take no argument and their results are dropped: check them before timing them.
     A call shorter than `min_sample_s` is repeated within a sample: the clock's own cost vanishes.
+    `flush` empties a GPU's L2 cache before every sample; `memory` takes the peak of one call, which
+    on a CPU runs under the profiler and so costs some time, outside the samples. `renew` gives the
+    same functions on tensors that lie elsewhere: where memory happens to lie makes a few per cent,
+    so an interval that is to hold for the next run as well needs several such places.
     """
-    synchronize = _synchronizer(device)
+    stopwatch = stopwatch_of(device, flush=flush)
     first: dict[str, float] = {}
+    warmup: dict[str, list[float]] = {}
     calls: dict[str, int] = {}
     for name, fn in fns.items():
-        first[name] = _time(fn, 1, synchronize)
-        fn()  # warm-up: caches, lazy initialisation
-        calls[name] = max(1, round(min_sample_s / max(_time(fn, 1, synchronize), 1e-9)))
-    samples: dict[str, list[float]] = {name: [] for name in fns}
-    order = random.Random(0)
-    peaks = {name: _peak_bytes(fn, device) for name, fn in fns.items()}
-    end = time.perf_counter() + budget_s * len(fns)
-    while len(next(iter(samples.values()))) < min_samples or time.perf_counter() < end:
-        for name in order.sample(list(fns), len(fns)):
-            samples[name].append(_time(fns[name], calls[name], synchronize))
+        first[name] = stopwatch.first(fn)
+        warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
+        once_s = max(warmup[name][-1], 1e-9)
+        calls[name] = 1 if flush else max(1, round(min_sample_s / once_s))
+    on_cuda = device == "cuda"
+    peaks = {n: peak_bytes(f, device) if memory or on_cuda else None for n, f in fns.items()}
+    load, mhz, compiled = ContentionMeter.start(), clock_mhz(device), _compilations()
+    samples = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew)
+    compiled = _compilations() - compiled
+    clocks = [reading for reading in (mhz, clock_mhz(device)) if reading is not None]
+    crowded = load.share()
     return {
         name: Measurement(
             samples_s=samples[name],
             calls_per_sample=calls[name],
             first_call_s=first[name],
-            clock="perf_counter",
+            clock=stopwatch.clock,
             synchronized=True,
             peak_bytes=peaks[name],
+            warmup_s=warmup[name],
+            device=device,
+            threads=_threads(),
+            cores=num_cores(),
+            variants=len(fns),
+            flushed=flush,
+            compilations=compiled,
+            clock_mhz=clocks or None,
+            contention=contention(crowded, samples[name]),
+            subject=(subjects or {}).get(name),
         )
         for name in fns
     }
 
 
-def _time(fn: Callable[[], object], calls: int, synchronize: Callable[[], None]) -> float:
-    synchronize()
+def _rounds(
+    fns: Mapping[str, Call],
+    calls: Mapping[str, int],
+    stopwatch: "Stopwatch",
+    min_samples: int,
+    budget_s: float,
+    renew: Callable[[], Mapping[str, Call]] | None,
+) -> dict[str, list[float]]:
+    """Rounds in batches of equal time; each starts with the same work set up anew, if it can be."""
+    samples: dict[str, list[float]] = {name: [] for name in fns}
+    order = random.Random(0)
+    batches = BATCHES if renew else 1
+    for batch in range(batches):
+        if renew and batch:
+            fns = renew()
+            for fn in fns.values():
+                stopwatch.sample(fn, 1)
+        target = math.ceil(min_samples * (batch + 1) / batches)
+        end = time.perf_counter() + budget_s * len(fns) / batches
+        while len(next(iter(samples.values()))) < target or time.perf_counter() < end:
+            for name in order.sample(list(fns), len(fns)):
+                samples[name].append(stopwatch.sample(fns[name], calls[name]))
+    return samples
+
+
+def naive(fn: Call, *, device: str, calls: int, subject: Subject | None = None) -> Measurement:
+    """How it is often done, so that it can be shown beside the right way: every mistake is meant.
+
+    The first call is one of the samples, nothing warms up, and on CUDA nothing waits for the work:
+    the wall clock is read around launches that return at once.
+    """
+    load, compiled = ContentionMeter.start(), _compilations()
+    samples: list[float] = []
+    for _ in range(calls):
+        start = time.time()
+        fn()
+        samples.append(time.time() - start)
+    return Measurement(
+        samples_s=samples,
+        calls_per_sample=1,
+        first_call_s=None,
+        clock="time",
+        synchronized=device == "cpu",  # a CPU call returns when it is done
+        peak_bytes=None,
+        warmup_s=[],
+        device=device,
+        threads=_threads(),
+        cores=num_cores(),
+        variants=1,
+        flushed=False,
+        compilations=_compilations() - compiled,
+        clock_mhz=None,
+        contention=contention(load.share(), []),
+        subject=subject,
+    )
+
+
+def observe(fn: Call, inputs: Sequence[Any], *, module: "nn.Module | None" = None) -> Subject:
+    """Call once and see what is timed; `inputs` are the tensors that give dtype and shape."""
+    result = fn()
+    parameters = [] if module is None else [next(module.parameters())]
+    floating = [t for t in (*inputs, *parameters) if t.is_floating_point()]
+    return Subject(
+        dtype=str(floating[0].dtype).removeprefix("torch.") if floating else "integer",
+        shape=", ".join("×".join(map(str, tensor.shape)) for tensor in inputs),
+        training=None if module is None else any(m.training for m in module.modules()),
+        records_gradient=_records_gradient(result),
+    )
+
+
+def with_subject(measurement: Measurement, subject: Subject) -> Measurement:
+    """The measurement with what was timed, where that could only be observed afterwards."""
+    return replace(measurement, subject=subject)
+
+
+def _records_gradient(result: object) -> bool:
+    """Whether a tensor, or any in a tuple or in a model's output, would be gone back through."""
+    if isinstance(result, Mapping):
+        found: Mapping[Any, Any] = result  # pyright: ignore[reportUnknownVariableType]
+        return any(_records_gradient(value) for value in found.values())
+    if isinstance(result, tuple | list):
+        several: Sequence[Any] = result  # pyright: ignore[reportUnknownVariableType]
+        return any(_records_gradient(value) for value in several)
+    return bool(getattr(result, "requires_grad", False))
+
+
+def contention(load: float | None, samples_s: Sequence[float]) -> float | None:
+    """The larger of two signs: others' share of the cores, and the share of disturbed samples.
+
+    The load misses what a neighbour on the same host takes; the samples show it as stragglers.
+    """
+    if len(samples_s) < 5:
+        return load
+    limit = DISTURBED * float(np.median(samples_s))
+    disturbed = sum(sample > limit for sample in samples_s) / len(samples_s)
+    return round(max(load or 0.0, disturbed), 3)
+
+
+# ---- clocks -------------------------------------------------------------------------------------
+
+
+class Stopwatch(NamedTuple):
+    """A clock as two functions: of a first call, by the wall, and of a sample of several calls."""
+
+    clock: str
+    first: Callable[[Call], float]
+    sample: Callable[[Call, int], float]
+
+
+def stopwatch_of(device: str, *, flush: bool) -> Stopwatch:
+    """The clock for this device."""
+    return _cuda_stopwatch(flush) if device == "cuda" else Stopwatch("perf_counter", _once, _wall)
+
+
+def _once(fn: Call) -> float:
+    return _wall(fn, 1)
+
+
+def _wall(fn: Call, calls: int) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         fn()
-    synchronize()
     return (time.perf_counter() - start) / calls
 
 
-def _synchronizer(device: str) -> Callable[[], None]:
-    """CUDA launches return before the work is done; a CPU call does not."""
-    if device == "cpu":
-        return lambda: None
+def _cuda_stopwatch(flush: bool) -> Stopwatch:
+    """Events on the current stream; the wall clock for a first call, which works on the CPU too."""
     import torch
 
-    return torch.cuda.synchronize
+    start: Any = torch.cuda.Event(enable_timing=True)
+    end: Any = torch.cuda.Event(enable_timing=True)
+    cache = torch.empty(FLUSH_BYTES if flush else 0, dtype=torch.int8, device="cuda")
+
+    def first(fn: Call) -> float:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        fn()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    def sample(fn: Call, calls: int) -> float:
+        cache.zero_()
+        if not flush:
+            torch.cuda.synchronize()
+        start.record()
+        for _ in range(calls):
+            fn()
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / calls  # it is in milliseconds
+
+    return Stopwatch("cuda events", first, sample)
 
 
-def _peak_bytes(fn: Callable[[], object], device: str) -> int | None:
-    if device == "cpu":
-        return None
-    import torch
+# ---- the state of the process -------------------------------------------------------------------
 
-    torch.cuda.reset_peak_memory_stats()
-    fn()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
+
+def _threads() -> int:
+    torch: Any = sys.modules.get("torch")
+    return torch.get_num_threads() if torch else 1
+
+
+def _compilations() -> int:
+    """Graphs that torch.compile has made in this process; 0 where nothing was compiled."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0

@@ -89,15 +89,16 @@ def fine_tuned(params: Params, ctx: Context) -> "nn.Module":
     """The baseline classifier, trained if its checkpoint is not there yet."""
     from madl.training import models
 
-    return models.load_checkpoint(_checkpoint(params, ctx))
+    return models.load_checkpoint(checkpoint(params, ctx))
 
 
 def history(params: Params, ctx: Context) -> dict[str, Any]:
     """How that training went: loss per step, validation accuracy per epoch, arithmetic used."""
-    return json.loads((_checkpoint(params, ctx) / "history.json").read_text())
+    return json.loads((checkpoint(params, ctx) / "history.json").read_text())
 
 
-def _checkpoint(params: Params, ctx: Context) -> Path:
+def checkpoint(params: Params, ctx: Context) -> Path:
+    """The folder of the baseline's weights, trained if it is not there yet."""
     recipe = {field: params[field] for field in RECIPE_FIELDS}
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     return ctx.artifact(

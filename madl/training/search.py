@@ -112,7 +112,7 @@ def search(
         "optuna": optuna.__version__,
         "sampler": settings(sampler),
         "seed": seed,
-        "space": {name: list(values) for name, values in space.items()},
+        "space": [[name, list(values)] for name, values in space.items()],
     }
     folder.mkdir(parents=True, exist_ok=True)
     claim = FileLock(folder / "claim.lock")
@@ -269,7 +269,7 @@ def _open(path: Path, identity: Mapping[str, Any]) -> optuna.Study:
     if "identity" not in study.user_attrs and not study.get_trials(deepcopy=False):
         study.set_user_attr("identity", identity)
     _check_identity(path, study.user_attrs.get("identity"), identity)
-    _check_trials(path, study, identity["space"])
+    _check_trials(path, study, {name for name, _ in identity["space"]})
     return study
 
 
@@ -313,9 +313,9 @@ def _check_identity(path: Path, found: Mapping[str, Any] | None, wanted: Mapping
             )
 
 
-def _check_trials(path: Path, study: optuna.Study, space: Space) -> None:
+def _check_trials(path: Path, study: optuna.Study, names: set[str]) -> None:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if trial.params.keys() != space.keys() or not _KEPT <= trial.user_attrs.keys():
+        if trial.params.keys() != names or not trial.user_attrs.keys() >= _KEPT:
             raise MadlError(
                 f"{path} has lost lines: trial {trial.number} is not whole; "
                 "move the file away and its trials will run again"
@@ -454,6 +454,11 @@ def _as_trial(space: Space, trial: FrozenTrial) -> Trial:
     )
 
 
+def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:
+    """Where the study of a case with these parameters lives."""
+    return ctx.folder(f"study-{_digest(params)}")
+
+
 def remembered(
     ctx: Context, what: Mapping[str, Scalar], evaluate: Callable[[], Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -462,12 +467,16 @@ def remembered(
     An objective is a function of its configuration, so studies that come by the same one share it.
     `what` must hold all that the result depends on.
     """
-    text = json.dumps(what, sort_keys=True, allow_nan=False)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:
         folder.mkdir()
         (folder / "value.json").write_text(json.dumps(evaluate(), allow_nan=False))
-        (folder / "what.json").write_text(text)
+        (folder / "what.json").write_text(json.dumps(dict(what)))
 
-    return json.loads((ctx.artifact(f"trial-{digest}", build) / "value.json").read_text())
+    folder = ctx.artifact(f"trial-{_digest(what)}", build)
+    return json.loads((folder / "value.json").read_text())
+
+
+def _digest(what: Mapping[str, Scalar]) -> str:
+    text = json.dumps(dict(what), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

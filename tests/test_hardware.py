@@ -1,0 +1,410 @@
+"""The dot-product units: described, checked against the formats, simulated, counted."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from madl.errors import MadlError
+from madl.formats import presets
+from madl.hardware import counts, reference, simulation, synthesis, tools, units
+from madl.hardware.reference import NAN, expected, to_fp32
+from madl.logbook.experiment import Case, Project
+from madl.logbook.profiles import PROFILES
+from madl.logbook.results import Pending, Record, Records
+from tests.conftest import a_record
+
+needs_iverilog = pytest.mark.skipif(tools.iverilog() is None, reason=tools.NO_IVERILOG)
+needs_yosys = pytest.mark.skipif(tools.yosys() is None, reason=tools.NO_YOSYS)
+
+UNITS = [
+    units.fixed(lanes=3, width=2),
+    units.fixed(lanes=8, width=8),
+    units.mxint(lanes=8, width=8),
+    units.mxint(lanes=8, width=8, block=2),
+    units.mxint(lanes=5, width=4, block=64),
+    units.block_float(lanes=8, mantissa=7, block=4),
+    units.block_float(lanes=4, mantissa=1, block=4),
+    units.mxint_bf16(lanes=8, width=8),
+    units.mxint_bf16(lanes=8, width=4, block=4),
+    units.floating(lanes=8, exponent=8, mantissa=7),
+    units.floating(lanes=8, exponent=4, mantissa=3, specials="nan"),
+    units.floating(lanes=3, exponent=2, mantissa=1, specials="none"),
+    units.mxfloat(lanes=8, exponent=4, mantissa=3),
+    units.mxfloat(lanes=8, exponent=2, mantissa=1, block=4),
+    units.float_adders(lanes=7, mantissa=7),
+    units.float_adders(lanes=8, mantissa=23),
+]
+every_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda u: f"{u.name}/{u.lanes}/{u.block}")
+
+
+def bf16(*values: float) -> list[int]:
+    codes = torch.tensor(values).bfloat16().view(torch.int16)
+    return [int(code) & 0xFFFF for code in codes]
+
+
+def fp32(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+# ---- simulation ---------------------------------------------------------------------------------
+
+
+@needs_iverilog
+@every_unit
+def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(unit):
+    verdict = reference.verify(unit, num_random=20, seed=3)
+    assert verdict["mismatches"] == 0, verdict["first_mismatch"]
+    assert verdict["beyond_bound"] == 0
+    assert verdict["from_format"] == 20
+    assert verdict["finite"] > 60
+
+
+@needs_iverilog
+def test_one_mxint8_lane_multiplies():
+    unit = units.mxint(lanes=1, width=8)
+    vectors = [
+        {"a": [0x60], "b": [0x40], "a_scale": [127], "b_scale": [128]},  # 1.5 · 1 · 2
+        {"a": [0xA0], "b": [0x20], "a_scale": [127], "b_scale": [127]},  # -1.5 · 0.5
+        {"a": [0x80], "b": [0x80], "a_scale": [127], "b_scale": [127]},  # -2 · -2
+        {"a": [0x40], "b": [0x40], "a_scale": [255], "b_scale": [127]},  # a scale that is NaN
+        {"a": [0x40], "b": [0x40], "a_scale": [254], "b_scale": [254]},  # 2^254
+        {"a": [0x40], "b": [0x40], "a_scale": [0], "b_scale": [0]},  # 2^-254
+    ]
+    wanted = [fp32(3.0), fp32(-0.75), fp32(4.0), NAN, NAN, 0]
+    assert simulation.simulate(unit, vectors) == wanted
+
+
+@needs_iverilog
+def test_one_fixed_lane_multiplies_all_pairs():
+    unit = units.fixed(lanes=1, width=4)
+    pairs = [(a, b) for a in range(-8, 8) for b in range(-8, 8)]
+    vectors = [{"a": [a & 15], "b": [b & 15]} for a, b in pairs]
+    assert simulation.simulate(unit, vectors) == [a * b & 255 for a, b in pairs]
+
+
+@needs_iverilog
+def test_the_signed_multiplier_is_right_for_all_pairs_of_eight_bits():
+    unit = units.fixed(lanes=1, width=8)
+    pairs = [(a, b) for a in range(-128, 128) for b in range(-128, 128)]
+    vectors = [{"a": [a & 255], "b": [b & 255]} for a, b in pairs]
+    assert simulation.simulate(unit, vectors) == [a * b & 0xFFFF for a, b in pairs]
+
+
+@needs_iverilog
+def test_a_zero_beside_a_huge_number_does_not_push_the_others_out():
+    """0 · 2^100 has no place in the alignment of 2^-20 · 2^-20."""
+    unit = units.floating(lanes=2, exponent=8, mantissa=7)
+    vector = {"a": bf16(0.0, 2.0**-20), "b": bf16(2.0**100, 2.0**-20)}
+    assert simulation.simulate(unit, [vector]) == [fp32(2.0**-40)]
+
+
+@needs_iverilog
+def test_fp32_adders_agree_with_numpy():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 200, 2)).astype(np.float32)
+    unit = units.float_adders(lanes=2, mantissa=23)
+    vectors = [
+        {"a": x.view(np.uint32).tolist(), "b": y.view(np.uint32).tolist()} for x, y in zip(a, b)
+    ]
+    products = a * b
+    wanted = (products[:, 0] + products[:, 1]).view(np.uint32).tolist()
+    assert simulation.simulate(unit, vectors) == wanted
+
+
+@needs_iverilog
+def test_a_wrong_unit_is_caught(monkeypatch, tmp_path):
+    for source in units.SOURCES.glob("*.v"):
+        text = source.read_text()
+        if source.name == "adder_tree.v":
+            assert "left + right" in text
+            text = text.replace("left + right", "left | right")
+        (tmp_path / source.name).write_text(text)
+    monkeypatch.setattr(simulation, "SOURCES", tmp_path)
+    verdict = reference.verify(units.mxint(lanes=4, width=8), num_random=20, seed=0)
+    assert verdict["mismatches"] > 10
+    assert verdict["beyond_bound"] > 10
+    assert "expected" in verdict["first_mismatch"]
+
+
+@needs_iverilog
+def test_broken_verilog_is_one_clear_line(monkeypatch, tmp_path):
+    (tmp_path / "dot_fixed.v").write_text("module dot_fixed; endmodul")
+    monkeypatch.setattr(simulation, "SOURCES", tmp_path)
+    with pytest.raises(MadlError, match="iverilog failed: "):
+        simulation.simulate(units.fixed(lanes=1, width=4), [{"a": [1], "b": [1]}])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "complaint"),
+    [
+        ([], "at least one vector"),
+        ([{"a": [1], "b": [1, 2]}], "port a takes 2 codes, got 1"),
+        ([{"a": [1, 16], "b": [1, 2]}], "port a takes codes of 4 bits, got 16"),
+    ],
+)
+@needs_iverilog
+def test_bad_vectors_are_refused(vectors, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        simulation.simulate(units.fixed(lanes=2, width=4), vectors)
+
+
+def test_an_undefined_result_is_an_error():
+    with pytest.raises(MadlError, match="undefined result"):
+        simulation._results(["00xx"], 1)
+    with pytest.raises(MadlError, match="1 results for 2 vectors"):
+        simulation._results(["00ff"], 2)
+
+
+def test_without_iverilog_the_reason_is_clear(monkeypatch):
+    monkeypatch.setattr(tools.shutil, "which", lambda name: None)
+    assert tools.iverilog() is None
+    with pytest.raises(MadlError, match="no iverilog here: install"):
+        simulation.simulate(units.fixed(lanes=1, width=4), [{"a": [1], "b": [1]}])
+
+
+# ---- the definition -----------------------------------------------------------------------------
+
+
+def test_the_definition_of_an_aligned_sum_by_hand():
+    """1 + 2^-30 loses the small term: the window has 24 bits. -1 - 2^-30 goes one step down."""
+    unit = units.floating(lanes=2, exponent=8, mantissa=7)
+    small = 2.0**-15
+    up = expected(unit, {"a": bf16(1, small), "b": bf16(1, small)})
+    down = expected(unit, {"a": bf16(-1, -small), "b": bf16(1, small)})
+    assert up.code == fp32(1.0)
+    assert down.code == fp32(-1 - 2.0**-22)
+    assert up.exact == 1 + Fraction(1, 2**30)
+    assert up.bound >= 2 * Fraction(1, 2**22)
+
+
+def test_rounding_to_fp32_agrees_with_numpy():
+    rng = np.random.default_rng(1)
+    for significand in [0, 1, (1 << 25) - 1, 3 << 24, *rng.integers(-(2**40), 2**40, 500).tolist()]:
+        for exponent in (-60, -3, 0, 11):
+            assert to_fp32(significand, exponent) == fp32(significand * 2.0**exponent)
+    assert to_fp32(1, 200) == NAN
+    assert to_fp32(-1, -200) == 0
+
+
+FORMATTED = [(u, side) for u in UNITS for side in (u.a, u.b) if side.element.bits < 32]
+
+
+@pytest.mark.parametrize(("unit", "side"), FORMATTED, ids=lambda v: getattr(v, "name", ""))
+def test_codes_and_values_of_the_formats_are_one_to_one(unit, side):
+    made = reference.number_format(side, unit.block)
+    x = torch.randn(unit.lanes * 4, generator=torch.Generator().manual_seed(2)) * 3
+    values = made.quantize(x).tolist()
+    codes, scales = reference.encode(side, values, unit.block)
+    for lane, (code, value) in enumerate(zip(codes, values)):
+        significand, exponent = reference.decode(side.element, code)
+        if scales:
+            scale = scales[lane // unit.block]
+            exponent += scale - 127 - reference.point(side.element)
+        elif isinstance(side.element, units.Integer):
+            exponent -= reference.fixed_point(side.element.width)
+        assert significand * 2.0**exponent == value
+
+
+def test_every_code_of_a_float_is_a_value_of_its_format_and_none_is_missing():
+    for exponent, mantissa, specials in ((4, 3, "nan"), (5, 2, "ieee"), (2, 1, "none")):
+        element = units.Float(exponent=exponent, mantissa=mantissa, specials=specials)
+        made = reference.number_format(units.Operand(element=element), 1)
+        found = [reference.decode(element, code) for code in range(1 << element.bits)]
+        values = {s * 2.0**e for s, e in filter(None, found)}
+        assert sorted(values) == made.values().tolist()
+
+
+def test_the_units_of_the_page_use_preset_formats():
+    for unit in counts.COMPARED.values():
+        described = units.from_params({"lanes": 32, **unit})
+        for side in (described.a, described.b):
+            made = reference.number_format(side, described.block)
+            assert made is None or made.name in presets()
+
+
+# ---- parameters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"unit": "mxint", "lanes": 0, "width": 8}, "lanes is 1 … 1024, got 0"),
+        ({"unit": "fixed", "lanes": 4, "width": 0}, "width is 2 … 16, got 0"),
+        ({"unit": "mxint", "lanes": 4, "width": 17}, "width is 2 … 16, got 17"),
+        ({"unit": "mxint", "lanes": 32, "width": 8, "block": 0}, "block is 1 … 1024, got 0"),
+        ({"unit": "mxint", "lanes": 32, "width": 8, "block": 5}, "multiple of the block, got 32"),
+        ({"unit": "block_float", "lanes": 4, "mantissa": 0}, "mantissa is 1 … 16, got 0"),
+        ({"unit": "float", "lanes": 4, "exponent": 1, "mantissa": 3}, "exponent is 2 … 8, got 1"),
+        ({"unit": "float_adders", "lanes": 4, "mantissa": 24}, "mantissa is 1 … 23, got 24"),
+        ({"unit": "posit", "lanes": 4}, "unknown unit 'posit'; known: fixed, mxint"),
+    ],
+)
+def test_limits_of_the_parameters_are_named(params, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        units.from_params(params)
+
+
+def test_input_bits_count_values_and_scales():
+    assert units.mxint(lanes=32, width=8).input_bits == 2 * (32 * 8 + 8)
+    assert units.mxint(lanes=32, width=8, block=8).input_bits == 2 * (32 * 8 + 4 * 8)
+    assert units.floating(lanes=32, exponent=8, mantissa=7).input_bits == 2 * 32 * 16
+
+
+# ---- synthesis ----------------------------------------------------------------------------------
+
+
+def stat(modules: dict, transistors: int) -> str:
+    data = {
+        "modules": {name: {"num_cells_by_type": cells} for name, cells in modules.items()},
+        "design": {"estimated_num_transistors": str(transistors)},
+    }
+    return json.dumps(data)
+
+
+TREE = {
+    "\\dot_fixed": {"$paramod$ab\\multiply_signed": 2, "$paramod\\adder_tree\\W=4": 1},
+    "$paramod$ab\\multiply_signed": {"$_NAND_": 10, "$_NOT_": 1},
+    "$paramod\\adder_tree\\W=4": {"$_NOR_": 3},
+}
+
+
+def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
+    path = tmp_path / "stat.json"
+    path.write_text(stat(TREE, 2 * 42 + 12))
+    modules = synthesis.read_stat(path, "dot_fixed")
+    assert synthesis.count_parts(modules, "dot_fixed") == {"multipliers": 84, "adders": 12}
+
+
+def test_what_an_fp32_adder_contains_is_adding():
+    modules = {
+        "top": Counter({"add_fp32": 2, "multiply_fp32": 1}),
+        "add_fp32": Counter({"round_fp32": 1, "$_NOT_": 1}),
+        "multiply_fp32": Counter({"round_fp32": 1}),
+        "round_fp32": Counter({"$_NAND_": 1}),
+    }
+    assert synthesis.count_parts(modules, "top") == {"adders": 12, "rounding": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "without a usable report .FileNotFoundError"),
+        ("", "without a usable report .JSONDecodeError"),
+        ('{"modules": {}}', "without a usable report .KeyError"),
+        ("[]", "without a usable report .TypeError"),
+        (stat({}, 0), "has no unit dot_fixed; it has nothing"),
+        (stat(TREE, 1), "yosys reports 1 transistors, its cells make 96"),
+        (stat({"dot_fixed": {"$_DFF_P_": 1}}, 0), r"left a cell \$_DFF_P_ in dot_fixed"),
+    ],
+)
+def test_a_broken_report_is_a_clear_error(tmp_path, text, complaint):
+    path = tmp_path / "stat.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(MadlError, match=complaint):
+        synthesis.read_stat(path, "dot_fixed")
+
+
+def test_a_missing_longest_path_is_a_clear_error(tmp_path):
+    with pytest.raises(MadlError, match="did not report the longest path"):
+        synthesis.read_depth(tmp_path / "depth.txt")
+
+
+def test_without_yosys_the_reason_is_clear(monkeypatch):
+    monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tools.shutil, "which", lambda name: None)
+    assert tools.yosys() is None
+    with pytest.raises(MadlError, match="no yosys here: pip install"):
+        synthesis.synthesize(units.fixed(lanes=1, width=2))
+
+
+def test_a_yosys_that_stops_silently_is_noticed(monkeypatch):
+    monkeypatch.setattr(tools, "needed_yosys", lambda: ["true"])
+    with pytest.raises(MadlError, match="without a usable report"):
+        synthesis.synthesize(units.fixed(lanes=1, width=2))
+
+
+def test_an_unknown_gate_set_is_refused():
+    with pytest.raises(ValueError, match="gate_set is one of cmos2, cmos4, got 'ttl'"):
+        synthesis.synthesize(units.fixed(lanes=1, width=2), gate_set="ttl")
+
+
+@pytest.mark.slow
+@needs_yosys
+def test_gates_of_small_units():
+    one = synthesis.synthesize(units.fixed(lanes=1, width=4))
+    two = synthesis.synthesize(units.fixed(lanes=2, width=4))
+    assert set(one.parts) == {"multipliers"}
+    assert two.parts["multipliers"] == 2 * one.parts["multipliers"]
+    assert two.transistors == sum(two.parts.values())
+    assert two.depth > one.depth > 4
+    assert one.input_bits == 8
+    scaled = synthesis.synthesize(units.mxint(lanes=2, width=4))
+    assert scaled.parts["multipliers"] == two.parts["multipliers"]
+    assert scaled.parts["adders"] == two.parts["adders"]
+    assert scaled.parts["scales and result"] > 0
+
+
+def test_gate_rows_want_the_reference():
+    with pytest.raises(Pending):
+        counts.gate_rows(Records())
+
+
+def gates_record(unit: dict, transistors: int, **changes) -> Record:
+    case = Case(
+        experiment="lab4_hardware",
+        params={"kind": "gates", "lanes": 32, "gate_set": "cmos2", **unit, **changes},
+    )
+    values = {"transistors": transistors, "cells": 10, "depth": 5, "input_bits": 64}
+    return replace(a_record(), case=case, values=values)
+
+
+def test_gate_rows_compare_with_mxint8_and_leave_out_what_was_not_run():
+    mxint8, bf16 = list(counts.COMPARED.values())[:2]
+    other = replace(gates_record(mxint8, 7), case=Case(experiment="another", params=mxint8))
+    records = Records(
+        [
+            other,
+            gates_record(bf16, 150),
+            gates_record(mxint8, 100),
+            gates_record(mxint8, 60, gate_set="cmos4"),
+            gates_record(mxint8, 50, lanes=16),
+        ]
+    )
+    assert counts.gate_rows(records) == [
+        {
+            **{"unit": "MXINT8 × MXINT8", "transistors": 100, "× MXINT8": 1.0},
+            **{"gates": 10, "depth": 5, "input bits": 64},
+        },
+        {
+            **{"unit": "bf16 × bf16", "transistors": 150, "× MXINT8": 1.5},
+            **{"gates": 10, "depth": 5, "input bits": 64},
+        },
+    ]
+    assert counts.label_of(records[1]) == "bf16 × bf16"
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "full"])
+def test_every_case_of_the_page_describes_a_unit(profile):
+    plan = SimpleNamespace(profile=PROFILES[profile], workload={"model": "m", "dataset": "d"})
+    experiment = Project().load("lab4_hardware")
+    cases = experiment.cases("lab4_hardware", plan)
+    assert {c.params["kind"] for c in cases} == {"gates", "simulation"}
+    for case in cases:
+        assert units.from_params({"lanes": 32, **case.params}).lanes == case.params.get("lanes", 32)
+
+
+def test_a_machine_without_the_programs_leaves_only_their_cases_alone(monkeypatch):
+    unavailable = Project().load("lab4_hardware").unavailable
+    monkeypatch.setattr(tools, "yosys", lambda: None)
+    monkeypatch.setattr(tools, "iverilog", lambda: None)
+    assert unavailable({"kind": "gates"}) == tools.NO_YOSYS
+    assert unavailable({"kind": "simulation"}) == tools.NO_IVERILOG
+    monkeypatch.setattr(tools, "yosys", lambda: ["yosys"])
+    assert unavailable({"kind": "gates"}) is None

@@ -1,0 +1,170 @@
+"""Sub-networks: what is cut is what was named, and what is kept is what it was."""
+
+import pytest
+import torch
+from torch import nn
+
+from madl.compression import subnetwork
+from madl.compression.subnetwork import Importance, Shape, cut
+from madl.errors import MadlError
+
+WHOLE = Shape(
+    num_hidden_layers=2, num_attention_heads=2, hidden_size=32, intermediate_size=64
+)  # of the tiny model
+
+
+@pytest.fixture
+def model(tiny_model):
+    from madl.training import models
+
+    return models.load_pretrained(str(tiny_model), seed=0).eval()
+
+
+@pytest.fixture
+def batch():
+    ids = torch.tensor([[2, 7, 9, 8, 3], [2, 6, 3, 0, 0]])
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
+@pytest.fixture
+def scores(model, batch) -> Importance:
+    return subnetwork.importance(model, batch)
+
+
+def smaller(**changes) -> Shape:
+    return Shape(**{name: getattr(WHOLE, name) for name in WHOLE.__slots__} | changes)
+
+
+def test_the_whole_shape_is_the_whole_model(model, batch, scores):
+    assert subnetwork.shape_of(model) == WHOLE
+    same = cut(model, WHOLE, scores)
+    assert torch.equal(same(**batch).logits, model(**batch).logits)
+    assert subnetwork.num_parameters(same) == subnetwork.num_parameters(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "removed"),
+    [
+        # 32 wide: a layer is 4 · (32 · 32 + 32) + 2 · 32 · 64 + 64 + 32 + 4 · 32
+        ({"num_hidden_layers": 1}, 4 * (32 * 32 + 32) + 2 * 32 * 64 + 64 + 32 + 4 * 32),
+        # a head of 16: its rows of three products with biases, its columns of the fourth
+        ({"num_attention_heads": 1}, 2 * (3 * (16 * 32 + 16) + 16 * 32)),
+        ({"intermediate_size": 24}, 2 * 40 * (32 + 32 + 1)),
+    ],
+)
+def test_a_smaller_shape_has_as_many_parameters_as_counted_by_hand(
+    model, batch, scores, change, removed
+):
+    small = cut(model, smaller(**change), scores)
+    assert subnetwork.num_parameters(small) == subnetwork.num_parameters(model) - removed
+    assert subnetwork.shape_of(small) == smaller(**change)
+    assert not torch.equal(small(**batch).logits, model(**batch).logits)
+
+
+def test_every_corner_of_the_space_runs_and_trains(model, batch, scores):
+    for heads in (1, 2):
+        for width in (8, 20, 32):
+            for depth in (1, 2):
+                shape = Shape(
+                    num_hidden_layers=depth,
+                    num_attention_heads=heads,
+                    hidden_size=width,
+                    intermediate_size=16,
+                )
+                small = cut(model, shape, scores)
+                loss = small(**batch, labels=torch.tensor([0, 1])).loss
+                loss.backward()
+                assert all(p.grad is not None for p in small.parameters())
+                assert subnetwork.shape_of(small) == shape
+
+
+def test_the_model_that_is_cut_stays_as_it_was(model, batch, scores):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small = cut(model, smaller(hidden_size=16), scores)
+    with torch.no_grad():
+        for parameter in small.parameters():
+            parameter.zero_()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_dead_head_a_dead_neuron_and_a_dead_channel_go_first_and_change_nothing(model, batch):
+    first = model.bert.encoder.layer[0]
+    with torch.no_grad():
+        first.attention.output.dense.weight[:, :16] = 0  # head 0 adds nothing
+        first.output.dense.weight[:, [3, 5]] = 0  # neurons 3 and 5 add nothing
+    scores = subnetwork.importance(model, batch)
+    assert scores.heads[0, 0] == 0
+    assert scores.heads[0, 1] > 0
+    assert set(scores.intermediate[0].argsort()[:2].tolist()) == {3, 5}
+    second = model.bert.encoder.layer[1]
+    with torch.no_grad():
+        second.attention.output.dense.weight[:, 16:] = 0
+        second.output.dense.weight[:, [0, 63]] = 0
+    scores = subnetwork.importance(model, batch)
+    small = cut(model, smaller(num_attention_heads=1, intermediate_size=62), scores)
+    assert torch.allclose(small(**batch).logits, model(**batch).logits, atol=1e-6)
+
+
+def test_a_layer_that_does_nothing_goes_first(model, batch):
+    second = model.bert.encoder.layer[1]
+    with torch.no_grad():
+        for dense in (second.attention.output.dense, second.output.dense):
+            dense.weight.zero_()
+            dense.bias.zero_()
+    scores = subnetwork.importance(model, batch)
+    assert scores.layers[1] < scores.layers[0]
+    small = cut(model, smaller(num_hidden_layers=1), scores)
+    assert torch.allclose(small(**batch).logits, model(**batch).logits, atol=1e-4)
+
+
+def test_padding_does_not_count(model, batch):
+    alone = {name: value[1:, :3] for name, value in batch.items()}
+    padded = {name: value[1:] for name, value in batch.items()}
+    a, b = subnetwork.importance(model, alone), subnetwork.importance(model, padded)
+    assert torch.allclose(a.hidden, b.hidden, rtol=1e-4)
+    assert torch.allclose(a.intermediate, b.intermediate, rtol=1e-4)
+
+
+def test_the_most_important_are_kept_in_their_order():
+    kept = subnetwork.most_important(torch.tensor([0.1, 3.0, 2.0, 3.0]), 3)
+    assert kept.tolist() == [1, 2, 3]
+
+
+def test_width_keeps_the_channels_weights(model, batch, scores):
+    small = cut(model, smaller(hidden_size=16), scores)
+    kept = subnetwork.most_important(scores.hidden, 16)
+    whole = model.bert.encoder.layer[0].intermediate.dense.weight
+    assert torch.equal(small.bert.encoder.layer[0].intermediate.dense.weight, whole[:, kept])
+    words = model.bert.embeddings.word_embeddings.weight
+    assert torch.equal(small.bert.embeddings.word_embeddings.weight, words[:, kept])
+
+
+@pytest.mark.parametrize("change", [{"hidden_size": 33}, {"num_hidden_layers": 0}])
+def test_a_shape_beyond_the_model_is_refused(model, scores, change):
+    with pytest.raises(MadlError, match=r"is from 1 to the model's own"):
+        cut(model, smaller(**change), scores)
+
+
+def test_an_encoder_that_is_not_bert_is_refused():
+    with pytest.raises(MadlError, match="no BERT encoder"):
+        subnetwork.shape_of(nn.Linear(2, 2))
+
+
+def test_an_identity_is_square(model, batch):
+    subnetwork.to_identity_(model, ["bert.pooler.dense"])
+    assert isinstance(model.bert.pooler.dense, nn.Identity)
+    model(**batch)
+    for name in ("classifier", "bert.pooler.activation", "bert.nothing"):
+        with pytest.raises(MadlError, match="only a square Linear layer"):
+            subnetwork.to_identity_(model, [name])
+
+
+def test_from_scratch_keeps_the_shape_and_none_of_the_weights(model, batch):
+    before = {name: p.clone() for name, p in model.named_parameters() if p.ndim > 1}
+    subnetwork.start_over_(model, seed=0)
+    assert not [n for n, p in model.named_parameters() if p.ndim > 1 and (p == before[n]).any()]
+    first = model(**batch).logits
+    subnetwork.start_over_(model, seed=0)
+    assert torch.equal(model(**batch).logits, first)
+    subnetwork.start_over_(model, seed=1)
+    assert not torch.equal(model(**batch).logits, first)

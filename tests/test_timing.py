@@ -1,0 +1,305 @@
+"""The linter on every mistake, the naive timing as a real measurement, and the signs of contention.
+
+Nothing here asserts how fast anything is.
+"""
+
+import json
+import multiprocessing
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from madl.logbook import stats
+from madl.machine import device, fresh, lint, timing
+
+GOOD = {
+    "samples_s": [1.00, 1.01, 0.99, 1.00, 1.02, 1.00],
+    "calls_per_sample": 1,
+    "first_call_s": 9.0,
+    "clock": "perf_counter",
+    "synchronized": True,
+    "peak_bytes": None,
+    "warmup_s": [1.2, 1.0],
+    "device": "cpu",
+    "threads": 2,
+    "cores": 2,
+    "variants": 2,
+    "flushed": False,
+    "compilations": 0,
+    "clock_mhz": None,
+    "contention": 0.02,
+    "subject": {
+        "dtype": "float32",
+        "shape": "8×32",
+        "training": False,
+        "records_gradient": False,
+        "is_training_step": False,
+    },
+}
+SLOWER = {**GOOD, "samples_s": [2 * s for s in GOOD["samples_s"]]}
+
+
+def changed(**changes):
+    return {**GOOD, **changes}
+
+
+def subject(**changes):
+    return changed(subject={**GOOD["subject"], **changes})
+
+
+def test_a_good_measurement_passes_every_check():
+    assert lint.mistakes(GOOD, against=SLOWER) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "record"),
+    [
+        ("synchronized", changed(device="cuda", synchronized=False)),
+        ("steady clock", changed(clock="time")),
+        ("warm-up excluded", changed(warmup_s=[])),
+        ("warm-up excluded", changed(samples_s=[9.0, *GOOD["samples_s"]])),
+        ("compile time apart", changed(compilations=1)),
+        ("compile time apart", changed(first_call_s=None)),
+        ("evaluation mode", subject(training=True)),
+        ("no gradient recorded", subject(records_gradient=True)),
+        ("dtype and shape stated", subject(dtype="")),
+        ("dtype and shape stated", subject(shape="")),
+        ("interleaved", changed(variants=1)),
+        ("enough samples", changed(samples_s=[1.0, 1.0, 1.0])),
+        ("quiet machine", changed(contention=0.21)),
+        ("quiet machine", changed(contention=None)),
+    ],
+)
+def test_each_mistake_is_found_and_nothing_else(check, record):
+    assert lint.mistakes(record, against=SLOWER) == [check]
+
+
+@pytest.mark.parametrize(
+    ("field", "check"),
+    [
+        ("device", ["synchronized"]),
+        ("synchronized", ["synchronized"]),
+        ("clock", ["steady clock"]),
+        ("warmup_s", ["warm-up excluded"]),
+        ("compilations", ["compile time apart"]),
+        ("subject", ["evaluation mode", "no gradient recorded", "dtype and shape stated"]),
+        ("variants", ["interleaved"]),
+        ("contention", ["quiet machine"]),
+    ],
+)
+def test_what_a_record_does_not_state_counts_against_it(field, check):
+    record = {name: value for name, value in GOOD.items() if name != field}
+    findings = [f for f in lint.lint(record, against=SLOWER) if not f.passed]
+    assert [f.check for f in findings] == check
+    assert {f.why for f in findings} == {"not stated"}
+
+
+def test_a_training_step_may_train_and_record():
+    step = subject(training=True, records_gradient=True, is_training_step=True)
+    assert lint.mistakes(step, against=SLOWER) == []
+
+
+def test_a_synchronized_cuda_record_passes():
+    on_gpu = changed(device="cuda", clock="cuda events")
+    assert lint.mistakes(on_gpu, against=SLOWER) == []
+
+
+def test_an_effect_inside_the_spread_is_no_effect():
+    noisy = changed(samples_s=[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.1, 1.9])
+    near = changed(samples_s=[1.2 * s for s in noisy["samples_s"]])
+    assert lint.EFFECT in lint.mistakes(noisy, against=near)
+    assert lint.EFFECT not in lint.mistakes(GOOD, against=SLOWER)
+    assert lint.EFFECT not in lint.mistakes(GOOD, against=GOOD)  # the same, and clearly so
+    assert lint.mistakes(GOOD) == [lint.EFFECT]  # nothing to compare with
+
+
+def test_each_check_is_tried_here():
+    """The parametrized cases above name every check there is."""
+    tried = {mark.args[1][i][0] for mark in _marks() for i in range(len(mark.args[1]))}
+    assert set(lint.CHECKS) <= tried
+
+
+def _marks():
+    return [
+        m for m in test_each_mistake_is_found_and_nothing_else.pytestmark if m.name == "parametrize"
+    ]
+
+
+def test_something_else_is_no_measurement():
+    with pytest.raises(ValueError, match="not a measurement"):
+        lint.lint({"accuracy": 0.9})
+
+
+def test_the_linter_judges_contention_as_the_verdicts_do():
+    assert lint.CONTENDED == stats.CONTENDED
+
+
+# ---- real measurements --------------------------------------------------------------------------
+
+
+class Norm(nn.Module):
+    """Has a training mode and something to learn."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.linear(self.norm(x))
+
+
+def test_the_naive_timing_is_flagged_and_the_right_one_is_not():
+    torch._dynamo.reset()
+    x, model = torch.randn(256, 64), Norm().train()
+    compiled = torch.compile(model, backend="aot_eager")
+    wrong = timing.naive(lambda: compiled(x), device="cpu", calls=5)
+    wrong = timing.with_subject(wrong, timing.observe(lambda: compiled(x), [x], module=model))
+    found = lint.mistakes(json.loads(json.dumps(wrong.to_json())))
+    assert {
+        *("steady clock", "warm-up excluded", "compile time apart", "evaluation mode"),
+        *("no gradient recorded", "interleaved"),
+    } <= set(found)
+    assert max(wrong.samples_s) == wrong.samples_s[0]  # the compilation is in the mean
+
+    torch._dynamo.reset()
+    model.eval()
+    with torch.no_grad():
+        fns = {"eager": lambda: model(x), "compiled": lambda: compiled(x)}
+        subjects = {name: timing.observe(fns["eager"], [x], module=model) for name in fns}
+        right = timing.compare(fns, budget_s=0.05, subjects=subjects)
+    assert right["compiled"].first_call_s > right["compiled"].median_s
+    found = set(lint.mistakes(right["compiled"].to_json()))
+    about_the_machine = {"quiet machine", lint.EFFECT}
+    if "quiet machine" in found:  # a straggler may come first
+        about_the_machine.add("warm-up excluded")
+    assert found <= about_the_machine
+
+
+def test_a_compilation_while_sampling_is_counted():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: torch.relu(x) + 1, backend="eager", dynamic=False)
+    sizes = iter(range(2, 1000))
+    with torch._dynamo.config.patch(recompile_limit=1000):
+        measured = timing.measure(
+            lambda: compiled(torch.ones(next(sizes))), budget_s=0.0, min_samples=5, min_sample_s=0.0
+        )
+    assert measured.compilations == 5
+    assert "compile time apart" in lint.mistakes(measured.to_json())
+
+
+def test_what_is_timed_is_observed_not_claimed():
+    x, model = torch.randn(4, 64), Norm()
+    seen = timing.observe(lambda: {"logits": model(x)}, [x], module=model)
+    assert (seen.training, seen.records_gradient) == (True, True)
+    model.eval()
+    with torch.no_grad():
+        seen = timing.observe(lambda: (model(x),), [x], module=model)
+    assert (seen.training, seen.records_gradient) == (False, False)
+    assert (seen.dtype, seen.shape) == ("float32", "4×64")
+
+
+def _spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided():
+    spawn = multiprocessing.get_context("spawn")
+    busy = [spawn.Process(target=_spin, args=(8.0,)) for _ in range(device.num_cores())]
+    for process in busy:
+        process.start()
+    time.sleep(2.0)  # until they have started Python
+    fns = {"slow": lambda: _spin(0.004), "fast": lambda: _spin(0.001)}
+    measured = timing.compare(fns, budget_s=0.5)
+    for process in busy:
+        process.terminate()
+        process.join()
+    crowded = measured["slow"].contention
+    assert crowded is not None
+    assert crowded > lint.CONTENDED
+    assert "quiet machine" in lint.mistakes(measured["slow"].to_json())
+    slow, fast = (measured[name].samples_s for name in fns)
+    claim = stats.ratio(slow, fast, contention=crowded).improves("fast is faster")
+    assert claim.verdict == "undecided"
+    assert stats.ratio(slow, fast, contention=0.0).improves("").verdict == "supported"
+    timed = stats.counted(1.0, 2.0, 5, contention=crowded).improves("")
+    assert timed.verdict == "undecided"
+    assert "quiet machine" in timed.evidence.needed
+    assert stats.counted(1.0, 2.0, 5, contention=0.1).improves("").verdict == "supported"
+
+
+def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
+    assert timing.contention(0.01, [1.0] * 20) == 0.01
+    assert timing.contention(0.01, [1.0] * 14 + [2.0] * 6) == 0.3
+    assert timing.contention(None, [1.0] * 20) == 0.0
+    assert timing.contention(None, []) is None
+
+
+# ---- a fresh process ----------------------------------------------------------------------------
+
+
+def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    (tmp_path / "left").write_text("by an earlier run")
+    found = [fresh.call("tests.test_timing:look_around", {"x": 2}) for _ in range(2)]
+    assert [answer["x"] for answer in found] == [2, 2]
+    assert [answer["inside"] for answer in found] == [[], []]
+    assert len({answer["cache"] for answer in found} | {str(tmp_path)}) == 3
+
+
+def look_around(argument):
+    """Runs in the fresh process: its cache folder, what is in it; it leaves something there."""
+    import os
+    from pathlib import Path
+
+    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    inside = [path.name for path in folder.glob("*")]
+    folder.mkdir(exist_ok=True)
+    (folder / "kernel").write_text("made here")
+    return {**argument, "cache": str(folder), "inside": inside}
+
+
+def fail(argument):
+    """Runs in the fresh process."""
+    raise RuntimeError(f"cannot do {argument['what']}")
+
+
+def test_a_fresh_process_that_fails_says_why_in_one_line():
+    from madl.errors import MadlError
+
+    with pytest.raises(MadlError, match="failed in its own process: RuntimeError: cannot do it"):
+        fresh.call("tests.test_timing:fail", {"what": "it"})
+
+
+def test_a_measurement_says_where_it_was_taken():
+    measured = timing.measure(lambda: None, budget_s=0.0)
+    record = json.loads(json.dumps(measured.to_json()))
+    assert record["cores"] == device.num_cores()
+    assert record["threads"] == torch.get_num_threads()
+    assert (record["device"], record["clock"]) == ("cpu", "perf_counter")
+    assert len(record["warmup_s"]) == timing.WARMUP_CALLS
+
+
+# ---- break-even ---------------------------------------------------------------------------------
+
+
+def test_break_even_is_the_extra_cost_over_the_gain():
+    calls, interval = stats.break_even([10.0], [3.0] * 20, [2.5] * 20)
+    assert calls == 20
+    assert interval == (20, 20)
+    calls, interval = stats.break_even([9.0, 11.0], [3.0, 3.1] * 10, [2.5, 2.4] * 10)
+    assert interval.low < calls < interval.high
+    assert interval.low >= 9.0 / 0.7 - 1e-9
+    assert interval.high <= 11.0 / 0.5 + 1e-9
+
+
+def test_without_a_sure_gain_there_is_no_break_even():
+    assert stats.break_even([10.0], [2.0] * 20, [2.5] * 20) is None
+    assert stats.break_even([10.0], [1.0, 3.0] * 10, [3.0, 0.9] * 10) is None
+    with pytest.raises(ValueError, match="need pairs"):
+        stats.break_even([1.0], [1.0], [1.0, 2.0])
