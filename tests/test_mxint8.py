@@ -317,6 +317,6 @@ def test_a_header_is_part_of_a_library_s_key(tmp_path):
     (tmp_path / "outer.h").write_text('#include "inner.h"\n')
     source = tmp_path / "source.cpp"
     source.write_text('#include <vector>\n#include "outer.h"\n#include "inner.h"\n')
-    assert sorted(map(len, build._texts(source))) == sorted(
+    assert sorted(map(len, build.texts(source))) == sorted(
         len(path.read_text()) for path in tmp_path.iterdir()
     )
