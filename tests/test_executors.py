@@ -284,8 +284,13 @@ def later(plan) -> None:
     (plan.project.templates / "later.md.j2").write_text("")
 
 
-def test_a_shard_waits_for_what_the_other_is_computing(later, plan, cli, monkeypatch):
+def test_a_shard_waits_for_what_the_other_is_computing(later, plan, cli, tmp_path):
+    path = plan.project.experiments / "toy.py"
+    gate = "    while not log.with_suffix('.go').exists():\n        time.sleep(0.05)\n    if params"
+    path.write_text(path.read_text().replace("    if params", gate, 1))
     runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
+    wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
+    (tmp_path / "log.go").touch()  # both are at work from here on
     errors = [run.communicate(timeout=60)[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], errors
     assert plan.is_complete("later")
