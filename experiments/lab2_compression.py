@@ -31,13 +31,13 @@ def params(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "test_examples": choose(smoke=64, quick=1000, full=None),
+            "test_examples": choose(smoke=64, quick=500, full=None),
             "space": choose(smoke="compact", quick="compact", full="coarse"),
             "weights": "inherited",
-            "trial_examples": choose(smoke=32, quick=96, full=512),
+            "trial_examples": choose(smoke=32, quick=64, full=512),
             "trial_learning_rate": 1e-4,
             "trial_batch_size": 16,
-            "choose_examples": choose(smoke=32, quick=256, full=500),
+            "choose_examples": choose(smoke=32, quick=128, full=500),
             "width": 8,
             "frac_width": 6,
             "sparsity": 0.5,

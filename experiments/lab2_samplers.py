@@ -43,13 +43,13 @@ def params(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "test_examples": choose(smoke=64, quick=1000, full=None),
+            "test_examples": choose(smoke=64, quick=500, full=None),
             "space": choose(smoke="coarse", quick="coarse", full="fine"),
             "weights": "inherited",
             "trial_examples": choose(smoke=32, quick=64, full=256),
             "trial_learning_rate": 1e-4,
             "trial_batch_size": 16,
-            "choose_examples": choose(smoke=32, quick=256, full=500),
+            "choose_examples": choose(smoke=32, quick=192, full=500),
         }
         if seed == 0:
             yield {**base, "part": "audit"}

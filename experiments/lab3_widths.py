@@ -31,8 +31,8 @@ def params(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "probe_examples": choose(smoke=8, quick=48, full=500),
-            "trial_examples": choose(smoke=16, quick=160, full=500),
+            "probe_examples": choose(smoke=8, quick=32, full=500),
+            "trial_examples": choose(smoke=16, quick=128, full=500),
             "price": PRICE_PER_BIT,
         }
         for half in range(HALVES):
