@@ -200,7 +200,8 @@ def multiplier_is_not_the_saving(records: Records) -> Claim:
     exponents, multipliers = saved["lane exponents"] / total, saved["multipliers"] / total
     text = (
         f"Of the transistors saved, {exponents:.0%} are the lanes' exponents (adding them, finding "
-        f"the largest, shifting); the multipliers account for {multipliers:.0%}"
+        f"the largest, shifting); the multipliers account for "
+        f"{multipliers:.0%}".replace("-", "−")
     )
     cells = gates(records, **BF16).values["cells"]
     return stats.counted(multipliers, exponents, cells, unit=Unit.PERCENT).improves(text)

@@ -191,7 +191,7 @@ def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
     state = report.write(plan, store)
     assert state.rows[0]["status"] == "partly"
     assert '!!! info "Not run here"\n\n    no such tool.' in page(plan)
-    assert "grows: not run here, no such tool" in page(plan)
+    assert "Not run here (no such tool): grows" in page(plan)
 
 
 def test_pages_of_experiments_that_are_gone_are_removed(plan):

@@ -25,7 +25,7 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
             shutil.copytree(ROOT / name, root / name, ignore=ignored)
     (root / "docs" / "data").mkdir()
 
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
         profile = ("--profile", "smoke")
         return subprocess.run(
@@ -33,7 +33,7 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
             cwd=root,
             capture_output=True,
             text=True,
-            env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+            env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment},
             check=False,
         )
 
@@ -88,6 +88,30 @@ def test_nothing_is_left_undone_by_a_smoke_run(logbook):
     assert {q["status"] for q in started} == {"partly"}  # smoke answers nothing
     pages = list((logbook.root / "docs" / "labs").glob("*.md"))
     assert not [page.name for page in pages if "Pending" in page.read_text()]
+
+
+NOT_FOR_RENDERING = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "datasets", "optuna", "safetensors"}:
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def test_rendering_needs_only_the_small_requirements(logbook, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(NOT_FOR_RENDERING)
+    before = site_sources(logbook.root)
+    for page in (logbook.root / "docs" / "labs").rglob("*.md"):
+        page.unlink()
+    done = logbook("report", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert site_sources(logbook.root) == before
+    refused = logbook("run", "machine", "--force", PYTHONPATH=str(tmp_path))
+    assert refused.returncode != 0  # the block is real
 
 
 @pytest.mark.parametrize("kept", ["none", "the first", "every second"])

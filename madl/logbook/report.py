@@ -211,7 +211,7 @@ def _ledger_table(state: Ledger) -> str:
     for row in state.rows:
         title = f"{row['id']} {row['title']}"
         link = f"[{title}]({row['page']})" if row["page"] else title
-        verdicts = "<br>".join(f"{n} {verdict}" for verdict, n in row["verdicts"].items())
+        verdicts = "<br>".join(f"{n}\u00a0{verdict}" for verdict, n in row["verdicts"].items())
         status = f'<span class="status {row["status"]}">{row["status"]}</span>'
         lines.append(f"| {link} | {status} | {row['answer'] or ''} | {verdicts} |")
     return "\n".join(lines) + "\n"

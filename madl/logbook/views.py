@@ -91,9 +91,10 @@ class View:
         try:
             return self.experiment.claims[name](self.records)
         except self._missing:
-            what = name.replace("_", " ")
+            what = name.replace("_", " ").replace("cuda", "CUDA")
             if self.is_complete:
-                return Claim(text=f"{what}: {NOT_RUN}, {self.why_skipped}", verdict="pending")
+                text = f"{NOT_RUN.capitalize()} ({self.why_skipped}): {what}"
+                return Claim(text=text, verdict="pending")
             return Claim(text=f"Pending ({self.progress}): {what}", verdict="pending")
 
     @functools.cached_property
