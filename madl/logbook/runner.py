@@ -281,13 +281,9 @@ def start_process(threads: int, log_level: int | None = None) -> None:
     if log_level is not None:
         logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
     keep_freed_pages()
-    try:
-        import torch
-    except ImportError as error:
-        raise MadlError(
-            "this Python has no torch; run `make logbook`, or "
-            "`pip install -r requirements.txt`, and use that environment"
-        ) from error
+    machine.needs_torch()
+    import torch
+
     torch.set_num_threads(threads)
 
 

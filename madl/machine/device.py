@@ -31,6 +31,7 @@ def resolve(request: str) -> tuple[str, str]:
     """
     if request == "cpu":
         return "cpu", "asked for"
+    needs_torch()
     import torch
 
     available = torch.cuda.is_available()
@@ -40,6 +41,17 @@ def resolve(request: str) -> tuple[str, str]:
         return "cuda", "asked for"
     why = "no CUDA GPU is visible to torch here" if request == "cuda" else "unknown device"
     raise MadlError(f"cannot use device {request!r}: {why}; use --device cpu or auto")
+
+
+def needs_torch() -> None:
+    """Raises: MadlError: this Python has no torch, so it can render pages and run nothing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MadlError(
+            "this Python has no torch, so pages render and cases cannot run; use `make logbook`, "
+            "or `pip install -r requirements.txt`"
+        ) from error
 
 
 def no_device(params: Mapping[str, object]) -> str | None:
@@ -248,8 +260,8 @@ def diagnose() -> dict[str, str]:
         findings[tool] = where or f"not found: {use}"
     try:
         findings["device"] = " (".join(resolve("auto")) + ")"
-    except ImportError:
-        findings["device"] = "torch is not installed: pages render, cases cannot run"
+    except MadlError as error:
+        findings["device"] = str(error)
     return findings
 
 
