@@ -65,13 +65,13 @@ def params(plan: Plan) -> Iterable[Params]:
         "frozen": choose(smoke=(1e-4,), quick=(1e-4,), full=(5e-5, 1e-4, 2e-4)),
         "lora": choose(smoke=(2e-3,), quick=(2e-3,), full=(1e-3, 2e-3, 4e-3)),
     }
-    budget = choose(smoke=0.02, quick=0.3, full=5.0)
+    budget = choose(smoke=0.02, quick=0.2, full=5.0)
     for seed in range(plan.profile.seeds):
         recipe = baseline.recipe_params(plan, seed)
         base = {k: v for k, v in recipe.items() if k not in ("epochs", "learning_rate")}
         base |= {
             "validation_examples": choose(smoke=32, quick=200, full=None),
-            "test_examples": choose(smoke=64, quick=800, full=None),
+            "test_examples": choose(smoke=64, quick=600, full=None),
         }
         tune = {
             "tune_examples": choose(smoke=32, quick=512, full=2048),

@@ -33,7 +33,7 @@ def params(plan: Plan) -> Iterable[Params]:
     )
     best = best_point(plan.records("lab1_quantization"))
     recovery = {
-        "recovery_examples": choose(smoke=32, quick=192, full=1024),
+        "recovery_examples": choose(smoke=32, quick=160, full=1024),
         "recovery_learning_rate": 3e-5,
         "recovery_batch_size": 16,
     }

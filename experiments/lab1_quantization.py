@@ -55,7 +55,7 @@ def params(plan: Plan) -> Iterable[Params]:
     }
     for seed in range(plan.profile.seeds):
         base = baseline.recipe_params(plan, seed)
-        base["choosing_examples"] = choose(smoke=None, quick=400, full=None)
+        base["choosing_examples"] = choose(smoke=None, quick=300, full=None)
         yield {"method": "control", **base, **tune}
         for method, curves in (("qat", qat_points), ("ptq", points)):
             for rule, widths in curves.items():

@@ -21,7 +21,7 @@ def params(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         yield {
             **baseline.recipe_params(plan, seed),
-            "choosing_examples": choose(smoke=None, quick=400, full=None),
+            "choosing_examples": choose(smoke=None, quick=300, full=None),
             "test_examples": choose(smoke=64, quick=1000, full=None),
             "more_epochs": choose(smoke=2, quick=3, full=10),
             "more_examples": choose(smoke=32, quick=384, full=2048),

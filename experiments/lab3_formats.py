@@ -63,8 +63,8 @@ def params(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "test_examples": choose(smoke=32, quick=300, full=None),
-            "probe_examples": choose(smoke=16, quick=80, full=500),
+            "test_examples": choose(smoke=32, quick=250, full=None),
+            "probe_examples": choose(smoke=16, quick=64, full=500),
         }
         tune = {
             "tune_examples": choose(smoke=16, quick=64, full=1024),
@@ -75,7 +75,7 @@ def params(plan: Plan) -> Iterable[Params]:
         search = {"sampler": "tpe", "price": PRICE_PER_BIT}
         trials = choose(smoke=2, quick=20, full=200)
         yield {"part": "combined", "trials": trials, **search, **base}
-        trials = choose(smoke=2, quick=6, full=60)
+        trials = choose(smoke=2, quick=5, full=60)
         for family in families:
             yield {"part": "family", "family": family, "trials": trials, **search, **base}
         for name in names:

@@ -180,53 +180,75 @@ def run(
             todo(plan, name, options)  # reads every record: a bad one stops us here
     folder = store.root / "shards"
     with shards.at_work(folder, options.shard), executors.Processes() as processes:
-        for name in names:
-            _wait_for_other_shards(plan, name, folder, options.shard)
-            if not plan.is_ready(name):
-                log.warning("%s waits: what it needs is not complete", name)
-                continue
-            yield from _run_one(plan, store, name, options, processes)
+        while names:
+            _wait_for_other_shards(plan, names, folder, options.shard)
+            ready = [name for name in names if plan.is_ready(name)]
+            if not ready:
+                for name in names:
+                    log.warning("%s waits: what it needs is not complete", name)
+                return
+            yield from _run_together(plan, store, ready, options, processes)
+            names = [name for name in names if name not in ready]
 
 
-def _wait_for_other_shards(plan: StoredPlan, name: str, folder: Path, shard: shards.Shard) -> None:
-    """Until what the experiment needs is complete, or nobody is at work who could complete it."""
-    if shard == shards.WHOLE:
-        return
+def _wait_for_other_shards(
+    plan: StoredPlan, names: Sequence[str], folder: Path, shard: shards.Shard
+) -> None:
+    """Until one of the experiments is ready, or nobody is at work who could complete its needs."""
     said = False
-    while not plan.is_ready(name) and plan.can_become_ready(name) and shards.others(folder, shard):
+    while not any(plan.is_ready(name) for name in names):
+        hopeful = [name for name in names if plan.can_become_ready(name)]
+        if shard == shards.WHOLE or not hopeful or not shards.others(folder, shard):
+            return
         if not said:
-            log.info("%s needs results of the other shards; waiting for them", name)
+            log.info("%s: needs results of other shards; waiting for them", ", ".join(hopeful))
             said = True
         time.sleep(SHARD_POLL_S)
 
 
-def _run_one(
-    plan: StoredPlan, store: Store, name: str, options: Options, processes: executors.Processes
+def _run_together(
+    plan: StoredPlan,
+    store: Store,
+    names: Sequence[str],
+    options: Options,
+    processes: executors.Processes,
 ) -> Iterator[Progress]:
-    if options.scheduler is None:
+    """Experiments that need nothing of each other: no worker idles until the last of all cases."""
+    for name in names if options.scheduler is None else ():
         skip(plan, store, name, options.device)
-    cases = todo(plan, name, options)
-    if not cases:
-        return
-    log.info("%s: %d of %d cases to do", name, len(cases), len(plan.cases(name)))
-    alone = plan.project.load(name).runs_alone
-    # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
-    together = sum(not alone(case.params) for case in plan.cases(name))
-    jobs = max(min(options.jobs, together), 1)
-    beside = [case for case in cases if not alone(case.params)]
-    timed = [case for case in cases if alone(case.params)]
-    records = itertools.chain(
-        _executed(plan, store, beside, options, processes, jobs=jobs),
-        _executed(plan, store, timed, options, processes, jobs=1, alone=True),
+    batches = _batches(plan, names, options)
+    total = sum(map(len, batches.values()))
+    varying = {name: _varying(plan.cases(name)) for name in names}
+    records = itertools.chain.from_iterable(
+        _executed(plan, store, cases, options, processes, jobs=jobs, alone=alone)
+        for (alone, jobs), cases in sorted(batches.items())
     )
     started = time.perf_counter()
-    varying = _varying(plan.cases(name))
     for done, record in enumerate(records, 1):
         store.put(record)
-        left_s = (time.perf_counter() - started) / done * (len(cases) - done)
+        left_s = (time.perf_counter() - started) / done * (total - done)
         params = record.case.params
-        label = " ".join(f"{key}={params[key]}" for key in varying if key in params)
-        yield Progress(label=label, done=done, total=len(cases), record=record, left_s=left_s)
+        keys = [key for key in varying[record.case.experiment] if key in params]
+        label = " ".join(f"{key}={params[key]}" for key in keys)
+        yield Progress(label=label, done=done, total=total, record=record, left_s=left_s)
+
+
+def _batches(
+    plan: StoredPlan, names: Sequence[str], options: Options
+) -> dict[tuple[bool, int], list[Case]]:
+    """What is left of these experiments, by (alone, jobs): the ways in which it is executed."""
+    batches: dict[tuple[bool, int], list[Case]] = {}
+    for name in names:
+        alone = plan.project.load(name).runs_alone
+        planned, left = plan.cases(name), todo(plan, name, options)
+        # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+        beside = max(min(options.jobs, sum(not alone(case.params) for case in planned)), 1)
+        for case in left:
+            timed = alone(case.params)
+            batches.setdefault((timed, 1 if timed else beside), []).append(case)
+        if left:
+            log.info("%s: %d of %d cases to do", name, len(left), len(planned))
+    return batches
 
 
 def _executed(
@@ -240,8 +262,6 @@ def _executed(
     alone: bool = False,
 ) -> Iterator[Record]:
     """Execute cases here, in processes of their own, or on a cluster."""
-    if not cases:
-        return
     root, device = plan.project.root, options.device
     if options.scheduler is not None:
         remote = functools.partial(

@@ -7,6 +7,7 @@ Units: `contention` is the share (0…1) of the machine's cores that other proce
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -46,7 +47,7 @@ def resolve(request: str) -> tuple[str, str]:
 def needs_torch() -> None:
     """Raises: MadlError: this Python has no torch, so it can render pages and run nothing."""
     try:
-        import torch  # noqa: F401
+        importlib.import_module("torch")
     except ImportError as error:
         raise MadlError(
             "this Python has no torch, so pages render and cases cannot run; use `make logbook`, "
