@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import textwrap
 from pathlib import Path
 
@@ -211,6 +212,11 @@ def tiny_dataset(tmp_path_factory) -> Path:
         path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
         pq.write_table(pa.table({"text": texts, "label": labels}), path)
     return folder
+
+
+def hears_ctrl_c() -> None:
+    """For `preexec_fn`: a process in the background of a script would ignore SIGINT from birth."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

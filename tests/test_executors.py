@@ -16,6 +16,7 @@ from madl.errors import MadlError
 from madl.logbook import executors, runner, shards
 from madl.logbook.results import Store
 from madl.logbook.runner import Options
+from tests.conftest import hears_ctrl_c
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -78,7 +79,10 @@ def cli():
 
     def start(*arguments: str) -> subprocess.Popen:
         run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments], stderr=subprocess.PIPE, text=True
+            [sys.executable, str(ROOT / "cli.py"), *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=hears_ctrl_c,
         )
         started.append(run)
         return run

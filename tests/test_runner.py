@@ -13,6 +13,7 @@ from madl.errors import MadlError
 from madl.logbook import runner
 from madl.logbook.results import Store
 from madl.logbook.runner import Options
+from tests.conftest import hears_ctrl_c
 
 ROOT = Path(__file__).parents[1]
 
@@ -126,6 +127,7 @@ def cli():
             env={**os.environ, **environment},
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hears_ctrl_c,
         )
         started.append(run)
         return run
