@@ -59,7 +59,7 @@ REPORTED_PARAMETERS = 14_480_258
 
 def params(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    ranks = choose(smoke=(2, 4), quick=(2, 8, 32), full=(1, 2, 4, 8, 16, 32, 64))
+    ranks = choose(smoke=(2, 4), quick=(4, 32), full=(1, 2, 4, 8, 16, 32, 64))
     rates = {
         "full": choose(smoke=(1e-4,), quick=(1e-4,), full=(5e-5, 1e-4, 2e-4)),
         "frozen": choose(smoke=(1e-4,), quick=(1e-4,), full=(5e-5, 1e-4, 2e-4)),
@@ -71,7 +71,7 @@ def params(plan: Plan) -> Iterable[Params]:
         base = {k: v for k, v in recipe.items() if k not in ("epochs", "learning_rate")}
         base |= {
             "validation_examples": choose(smoke=32, quick=200, full=None),
-            "test_examples": choose(smoke=64, quick=600, full=None),
+            "test_examples": choose(smoke=64, quick=500, full=None),
         }
         tune = {
             "tune_examples": choose(smoke=32, quick=512, full=2048),

@@ -33,7 +33,7 @@ def params(plan: Plan) -> Iterable[Params]:
     )
     best = best_point(plan.records("lab1_quantization"))
     recovery = {
-        "recovery_examples": choose(smoke=32, quick=160, full=1024),
+        "recovery_examples": choose(smoke=32, quick=128, full=1024),
         "recovery_learning_rate": 3e-5,
         "recovery_batch_size": 16,
     }
@@ -41,7 +41,7 @@ def params(plan: Plan) -> Iterable[Params]:
         base = {
             **baseline.recipe_params(plan, seed),
             **best,
-            "test_examples": choose(smoke=64, quick=500, full=None),
+            "test_examples": choose(smoke=64, quick=400, full=None),
         }
         if seed == 0:
             budget_s = choose(smoke=0.01, quick=0.2, full=1.0)
