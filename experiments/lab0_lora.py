@@ -6,6 +6,7 @@ chosen, validation data chooses it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from madl.logbook import plots, stats
@@ -521,7 +522,7 @@ def step_time(records: Records) -> Claim:
     full, lora = steps["full"]["samples_s"], steps[f"lora {rank}"]["samples_s"]
     text = (
         f"LoRA of rank {rank} makes a training step faster than in full: "
-        f"{1e3 * _median(lora):.0f} ms against {1e3 * _median(full):.0f} ms"
+        f"{1e3 * median(lora):.0f} ms against {1e3 * median(full):.0f} ms"
     )
     return stats.ratio(full, lora, contention=found.run.contention).improves(text)
 
@@ -543,15 +544,9 @@ def fused_time(records: Records) -> Claim:
     adapters, fused = timed["adapters"]["samples_s"], timed["fused"]["samples_s"]
     text = (
         f"Fused, a forward pass is faster than with adapters of rank {max(ranks_of(records))}: "
-        f"{1e3 * _median(fused):.0f} ms against {1e3 * _median(adapters):.0f} ms"
+        f"{1e3 * median(fused):.0f} ms against {1e3 * median(adapters):.0f} ms"
     )
     return stats.ratio(adapters, fused, contention=found.run.contention).improves(text)
-
-
-def _median(samples: Sequence[float]) -> float:
-    ordered = sorted(samples)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else sum(ordered[middle - 1 : middle + 1]) / 2
 
 
 def nested_sum(records: Records) -> Claim:
@@ -784,7 +779,7 @@ def methods_table(records: Records) -> Sequence[Row]:
                 "of all": f"{costs['trainable'][key] / total:.1%}",
                 "test accuracy": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
                 "validation": f"{_validation(found):.1%}",
-                "step (ms)": round(1e3 * _median(costs["steps"][key]["samples_s"]), 1),
+                "step (ms)": round(1e3 * median(costs["steps"][key]["samples_s"]), 1),
                 "held (MB)": round(sum(costs["held"][key].values()) / 1e6),
             }
         )

@@ -7,6 +7,7 @@ compressed and judged on test sentences, so that all are compared as what would 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from madl.logbook import plots, searches, stats
@@ -222,12 +223,8 @@ def chosen_so_far(objective_values: Sequence[float], shown: Sequence[float]) -> 
     return found
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _accuracy(found: Sequence[stats.Outcomes]) -> float:
-    return _mean([one.accuracy for one in found])
+    return fmean([one.accuracy for one in found])
 
 
 # ---- claims -------------------------------------------------------------------------------------

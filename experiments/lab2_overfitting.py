@@ -6,6 +6,7 @@ per-example test loss before and after, so that "overfitting" is a paired test, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from madl.logbook import plots, stats
@@ -82,18 +83,14 @@ def _first(records: Records) -> Record:
     return _all(records).one(seed=0)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def test_loss_rises(records: Records) -> Claim:
     values = _first(records).values
     before, after = values["before"]["losses"], values["after"]["losses"]
     per_epoch = values["steps_per_epoch"]
-    first, last = _mean(values["losses"][:per_epoch]), _mean(values["losses"][-per_epoch:])
+    first, last = fmean(values["losses"][:per_epoch]), fmean(values["losses"][-per_epoch:])
     text = (
         f"While the training loss goes from {first:.3f} in the first epoch to {last:.3f} in the "
-        f"last, the test loss goes from {_mean(before):.3f} to {_mean(after):.3f}: it rises"
+        f"last, the test loss goes from {fmean(before):.3f} to {fmean(after):.3f}: it rises"
     )
     return stats.paired_mean(before, after, unit=stats.Unit.LOSS).improves(text)
 
@@ -102,7 +99,7 @@ def accuracy_changes(records: Records) -> Claim:
     found = _all(records)
     before = [stats.Outcomes.from_json(r.values["before"]["outcomes"]) for r in found]
     after = [stats.Outcomes.from_json(r.values["after"]["outcomes"]) for r in found]
-    a, b = (_mean([o.accuracy for o in side]) for side in (before, after))
+    a, b = (fmean([o.accuracy for o in side]) for side in (before, after))
     text = f"More training lowers test accuracy (before {a:.1%}, after {b:.1%})"
     return stats.compare(before, after).degrades(text)
 
@@ -130,7 +127,7 @@ def loss_rows(records: Records) -> Sequence[Row]:
     per_epoch = found[0]["steps_per_epoch"]
     steps = zip(*(values["losses"] for values in found))
     rows: dict[int, dict[str, Any]] = {
-        step: {"epoch": step / per_epoch, "training loss": _mean(losses)}
+        step: {"epoch": step / per_epoch, "training loss": fmean(losses)}
         for step, losses in enumerate(steps, 1)
     }
     rows = {0: {"epoch": 0.0, "training loss": None}, **rows}
@@ -139,7 +136,7 @@ def loss_rows(records: Records) -> Sequence[Row]:
         checks[check["step"]].append(check["loss"])
     for step, row in rows.items():
         losses = checks.get(step)
-        row["validation loss"] = _mean(losses) if losses else None
+        row["validation loss"] = fmean(losses) if losses else None
         row["validation loss low"] = min(losses) if losses else None
         row["validation loss high"] = max(losses) if losses else None
     return list(rows.values())
@@ -176,8 +173,8 @@ def accuracy_rows(records: Records) -> Sequence[Row]:
     return [
         {
             "epoch": check["step"] / found[0]["steps_per_epoch"],
-            "validation accuracy": _mean([v["checks"][i]["accuracy"] for v in found]),
-            "test accuracy": _mean([v[ends[i]]["accuracy"] for v in found]) if i in ends else None,
+            "validation accuracy": fmean([v["checks"][i]["accuracy"] for v in found]),
+            "test accuracy": fmean([v[ends[i]]["accuracy"] for v in found]) if i in ends else None,
             "test examples": len(found[0]["before"]["losses"]) if i in ends else None,
         }
         for i, check in enumerate(found[0]["checks"])
@@ -226,7 +223,7 @@ def epochs_table(records: Records) -> Sequence[Row]:
         rows.append(
             {
                 "epochs": epoch,
-                "training loss": f"{_mean(losses):.3f}" if epoch else "before",
+                "training loss": f"{fmean(losses):.3f}" if epoch else "before",
                 "validation loss": f"{check['loss']:.3f}",
                 "validation accuracy": f"{check['accuracy']:.1%}",
             }

@@ -8,6 +8,7 @@ survives a kill. The test split is touched once, by the model that each sampler'
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from statistics import fmean
 from typing import Any
 
 from madl.logbook import plots, searches, stats
@@ -207,10 +208,6 @@ def _judged(records: Records, sampler: str, weights: str = "inherited") -> list[
     return [stats.Outcomes.from_json(r.values["judged"]["outcomes"]) for r in found]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 # ---- claims -------------------------------------------------------------------------------------
 
 
@@ -233,7 +230,7 @@ def startup_is_random(records: Records) -> Claim:
 def _at_end(records: Records, title: str) -> tuple[list[float], list[float], str]:
     end = num_trials(records)
     a, b = best_after(records, "Random", end), best_after(records, title, end)
-    text = f"{_mean(b):.1%} against {_mean(a):.1%}, the mean of {len(a)} studies each"
+    text = f"{fmean(b):.1%} against {fmean(a):.1%}, the mean of {len(a)} studies each"
     return a, b, text
 
 
@@ -256,8 +253,8 @@ def ten_trials_decide(records: Records) -> Claim:
     first = startup(records)
     a, b = best_after(records, "Random", first), best_after(records, "Grid", first)
     text = (
-        f"After {first} trials, Grid has found more than Random: {_mean(b):.1%} against "
-        f"{_mean(a):.1%}"
+        f"After {first} trials, Grid has found more than Random: {fmean(b):.1%} against "
+        f"{fmean(a):.1%}"
     )
     return stats.paired_mean(a, b, unit=stats.Unit.POINTS, of="studies").improves(text)
 
@@ -398,8 +395,8 @@ def samplers_table(records: Records) -> Sequence[Row]:
             {
                 "sampler": title,
                 "studies": len(found),
-                "points visited": f"{_mean(distinct):.0f} of {found[0].values['num_points']}",
-                "best, mean": f"{_mean([max(study) for study in every[title]]):.1%}",
+                "points visited": f"{fmean(distinct):.0f} of {found[0].values['num_points']}",
+                "best, mean": f"{fmean([max(study) for study in every[title]]):.1%}",
                 "best found at trial": _spread(at),
                 f"within a point of {near + NEAR:.1%}": f"{len(good)} of {len(reached)} studies",
                 "at trial": _spread(good),

@@ -8,6 +8,7 @@ of its choices; what is random is the search and the choice of sentences.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from madl.logbook import plots, searches, stats
@@ -164,7 +165,7 @@ def run_search(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
         return accuracy - float(params["price"] or 0) * bits, notes
 
     trials = search.search(
-        precision.study_folder(params, ctx),
+        search.study_folder(ctx, params),
         space,
         objective,
         sampler=str(params["sampler"]),
@@ -198,10 +199,6 @@ def chosen(layers: Iterable[str], point: Mapping[str, Any]) -> dict[str, Any]:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _seeds(records: Records, **wanted: Any) -> Records:
     """One record a seed.
 
@@ -219,7 +216,7 @@ def _outcomes(records: Records) -> list[stats.Outcomes]:
 
 
 def _accuracy(records: Records) -> float:
-    return _mean([record.values["accuracy"] for record in records])
+    return fmean([record.values["accuracy"] for record in records])
 
 
 def _fp32(records: Records) -> Records:
@@ -246,11 +243,11 @@ def _families(records: Records) -> dict[str, Records]:
 
 
 def _validation(records: Records) -> float:
-    return _mean([record.values["validation"] for record in records])
+    return fmean([record.values["validation"] for record in records])
 
 
 def _bits(records: Records) -> float:
-    return _mean([record.values["bits"] for record in records])
+    return fmean([record.values["bits"] for record in records])
 
 
 def _best(formats: Mapping[str, Records]) -> tuple[str, Records]:
@@ -292,7 +289,7 @@ def _above(outcomes: stats.Outcomes, level: float) -> bool:
 def fewest_bits(records: Records) -> Claim:
     """The narrowest format that validation holds for as good as FP32, judged on test."""
     formats = _formats(records)
-    floor = _mean([r.values["validation"] for r in _fp32(records)]) - TRAIN_BELOW
+    floor = fmean([r.values["validation"] for r in _fp32(records)]) - TRAIN_BELOW
     good = {name: found for name, found in formats.items() if _validation(found) >= floor}
     what = "The narrowest format that validation finds as good as FP32"
     if not good:
@@ -362,7 +359,7 @@ def _how(found: Records) -> str:
 def combined_beats_uniform(records: Records) -> Claim:
     combined = _seeds(records, part="combined")
     name, found = _best(_formats(records))
-    bits = _mean([r.values["best"]["bits"] for r in combined])
+    bits = fmean([r.values["best"]["bits"] for r in combined])
     text = (
         f"What one search over all formats found ({bits:.1f} bits, {_accuracy(combined):.1%} on "
         f"test) is more accurate than the best uniform format, {short(name)} "
@@ -449,7 +446,7 @@ def spread(values: Mapping[str, float], gap: float) -> dict[str, float]:
     for name in ordered:
         places[name] = min(values[name], ceiling)
         ceiling = places[name] - gap
-    up = _mean([values[name] - places[name] for name in ordered])  # centre the stack again
+    up = fmean([values[name] - places[name] for name in ordered])  # centre the stack again
     return {name: place + up for name, place in places.items()}
 
 
@@ -475,7 +472,7 @@ def front_rows(records: Records) -> Sequence[Row]:
         combined = _seeds(records, part="combined")
     except Pending:
         return rows
-    bits = _mean([r.values["best"]["bits"] for r in combined])
+    bits = fmean([r.values["best"]["bits"] for r in combined])
     mixed = {"format": MIXED, "family": MIXED, "bits": bits, "trained": False}
     return [*rows, {**mixed, "test accuracy": _accuracy(combined)}]
 
@@ -603,7 +600,7 @@ def models_table(records: Records) -> Sequence[Row]:
     rows = [
         ("FP32", _bits(_fp32(records)), _validation(_fp32(records)), _fp32(records)),
         (f"`{short(name)}` everywhere", _bits(found), _validation(found), found),
-        (MIXED, _mean([b["bits"] for b in best]), _mean([b["validation"] for b in best]), combined),
+        (MIXED, fmean([b["bits"] for b in best]), fmean([b["validation"] for b in best]), combined),
     ]
     return [_model_row(*row) for row in rows]
 
@@ -629,8 +626,8 @@ def _format_row(records: Records, name: str, found: Records) -> Row:
     return {
         "format": f"`{short(name)}`",
         "bits": _bits(found),
-        "PTQ, validation": f"{_mean([r.values['ptq_validation'] for r in found]):.1%}",
-        "trained on, validation": "" if None in trained else f"{_mean(trained):.1%}",
+        "PTQ, validation": f"{fmean([r.values['ptq_validation'] for r in found]):.1%}",
+        "trained on, validation": "" if None in trained else f"{fmean(trained):.1%}",
         "test": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
         "inputs zeroed": f"{values['shares']['input_zeroed']:.0%}",
         "against FP32": effect(records, found),
@@ -659,7 +656,7 @@ def _seed_title(record: Record, combined: Records) -> str:
 def combined_rows(records: Records) -> Sequence[Row]:
     combined = _seeds(records, part="combined")
     curves = {MIXED: [[t["score"] for t in r.values["trials"]] for r in combined]}
-    best = _mean(
+    best = fmean(
         [max(t["score"] for t in r.values["trials"]) for r in _families(records)[_winner(records)]]
     )
     startup = combined[0].values["startup"]
@@ -671,7 +668,7 @@ def combined_rows(records: Records) -> Sequence[Row]:
 
 def _winner(records: Records) -> str:
     families = _families(records)
-    scores = {n: _mean([r.values["best"]["score"] for r in families[n]]) for n in families}
+    scores = {n: fmean([r.values["best"]["score"] for r in families[n]]) for n in families}
     return max(scores, key=lambda n: scores[n])
 
 

@@ -8,6 +8,7 @@ can bear. Each reported model meets the test split once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from madl.logbook import plots, searches, stats
@@ -111,7 +112,7 @@ def run_search(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
         return judged["score"], judged
 
     trials = search.search(
-        precision.study_folder(params, ctx),
+        search.study_folder(ctx, params),
         space,
         objective,
         sampler=str(params["sampler"]),
@@ -193,7 +194,7 @@ def disturbance(losses: Sequence[float], fp32: Sequence[float]) -> float:
 
     Up and down cancel in the mean loss, so that by it a layer can look better than untouched.
     """
-    return _mean([abs(a - b) for a, b in zip(losses, fp32, strict=True)])
+    return fmean([abs(a - b) for a, b in zip(losses, fp32, strict=True)])
 
 
 def steps(num_layers: int, count: int) -> list[int]:
@@ -220,10 +221,6 @@ def run_uniform(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
 
 
 # ---- reading the records ------------------------------------------------------------------------
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _part(records: Records, part: str, sampler: str | None = None) -> Records:
@@ -254,16 +251,16 @@ def _best(records: Records) -> tuple[str, Records]:
         "searched": _part(records, "search", "tpe"),
         "assembled": _part(records, "guided"),
     }
-    name = max(candidates, key=lambda n: _mean([r.values["best"]["score"] for r in candidates[n]]))
+    name = max(candidates, key=lambda n: fmean([r.values["best"]["score"] for r in candidates[n]]))
     return name, candidates[name]
 
 
 def _accuracy(records: Records) -> float:
-    return _mean([record.values["accuracy"] for record in records])
+    return fmean([record.values["accuracy"] for record in records])
 
 
 def _bits(records: Records) -> float:
-    return _mean([record.values["best"]["bits"] for record in records])
+    return fmean([record.values["best"]["bits"] for record in records])
 
 
 def sensitivity(records: Records, seed: int = 0) -> dict[str, dict[int, list[float]]]:
@@ -326,19 +323,19 @@ def assembled_beats_search(records: Records) -> Claim:
 def one_layer_is_enough(records: Records) -> Claim:
     coarse = min(FRACS)
     losses = {layer: by[coarse] for layer, by in sensitivity(records).items()}
-    worst = max(losses, key=lambda layer: _mean(losses[layer]))
+    worst = max(losses, key=lambda layer: fmean(losses[layer]))
     fp32 = _fp32_losses(records)
     text = (
         f"One layer can be enough: with {coarse} fraction bits in the {short(worst)} alone, the "
-        f"loss goes from {_mean(fp32):.2f} to {_mean(losses[worst]):.2f}"
+        f"loss goes from {fmean(fp32):.2f} to {fmean(losses[worst]):.2f}"
     )
     return stats.paired_mean(fp32, losses[worst], unit=stats.Unit.LOSS).improves(text)
 
 
 def most_layers_bear_8_bits(records: Records) -> Claim:
     """Layers whose own best eight-bit format costs next to nothing, against an even split."""
-    fp32 = _mean(_fp32_losses(records))
-    rises = [min(map(_mean, by.values())) - fp32 for by in sensitivity(records).values()]
+    fp32 = fmean(_fp32_losses(records))
+    rises = [min(map(fmean, by.values())) - fp32 for by in sensitivity(records).values()]
     fine = [rise < TOLERABLE for rise in rises]
     text = (
         f"Most layers bear {min(WIDTHS)} bits alone: in {sum(fine)} of {len(fine)}, the fraction "
@@ -374,10 +371,10 @@ def curve_rows(records: Records) -> Sequence[Row]:
         for name, (sampler, _) in CURVES.items()
     }
     levels = {
-        "assembled by sensitivity": _mean(
+        "assembled by sensitivity": fmean(
             [r.values["best"]["score"] for r in _part(records, "guided")]
         ),
-        f"uniform, {min(WIDTHS)} bits": _mean(
+        f"uniform, {min(WIDTHS)} bits": fmean(
             [r.values["best"]["score"] for r in _part(records, "uniform")]
         ),
     }
@@ -549,7 +546,7 @@ def _model_row(name: str, found: Records, bits: float | None) -> Row:
         "bits a weight": "32" if bits is None else f"{bits:.1f}",
         "validation, trials' sentences": ""
         if None in chosen_by
-        else f"{_mean([float(v) for v in chosen_by if v is not None]):.1%}",
+        else f"{fmean([float(v) for v in chosen_by if v is not None]):.1%}",
         "test": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
     }
 
@@ -563,7 +560,7 @@ def uniform_table(records: Records) -> Sequence[Row]:
                 next(t for t in r.values["trials"] if (t["width"], t["frac"]) == (width, frac))
                 for r in _part(records, "uniform")
             ]
-            row[f"{frac} fraction bits"] = f"{_mean([one['validation'] for one in found]):.1%}"
+            row[f"{frac} fraction bits"] = f"{fmean([one['validation'] for one in found]):.1%}"
         rows.append(row)
     return rows
 

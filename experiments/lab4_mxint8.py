@@ -10,6 +10,7 @@ Shapes: a Linear of `in` inputs and `out` outputs is given `rows` rows.
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median_high
 from typing import Any
 
 from madl.hardware import counts
@@ -330,7 +331,7 @@ def layer_table(records: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for num_rows in records.where(what="linear", layer="coursework").each("rows"):
         record = layer_record(records, "coursework", num_rows)
-        medians = {v: _median(record.values["samples_s"][v]) for v in VARIANTS}
+        medians = {v: median_high(record.values["samples_s"][v]) for v in VARIANTS}
         work = 2.0 * num_rows * record.case.params["in"] * record.case.params["out"]
         rate = work / medians[MXINT8]
         weight = record.case.params["in"] * record.case.params["out"] * BITS / 8
@@ -346,15 +347,11 @@ def layer_table(records: Records) -> Sequence[Row]:
     return rows
 
 
-def _median(samples: Sequence[float]) -> float:
-    return sorted(samples)[len(samples) // 2]
-
-
 def model_rows(records: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for batch in records.where(what="evaluation").each("batch"):
         samples = records.one(what="evaluation", batch=batch).values["samples_s"]
-        medians = {v: _median(samples[v]) for v in VARIANTS}
+        medians = {v: median_high(samples[v]) for v in VARIANTS}
         shares = {v: medians[v] / medians[FP32] for v in VARIANTS}
         rows.append({"batch": batch, **shares, "FP32 (ms)": 1e3 * medians[FP32]})
     return rows

@@ -123,10 +123,6 @@ class View:
         return (Pending,) if all_here else (Pending, *_OF_AN_EMPTY_SEQUENCE)
 
     @property
-    def origin(self) -> tuple[str, str]:
-        return self.machine, self.plan.profile.name
-
-    @property
     def machine(self) -> str:
         return self.own[0].run.host if self.own else NOT_RUN
 

@@ -8,17 +8,14 @@ Units: bits per weight, averaged over all weights of the Linear layers; losses i
 """
 
 import copy
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from torch import nn
 
 from madl.compression.quantize import Rule, linear_layers, quantize_
 from madl.formats.base import NumberFormat
-from madl.logbook.experiment import Context, Params, Scalar
+from madl.logbook.experiment import Params, Scalar
 from madl.training import baseline
 from madl.training.data import Encoded
 from madl.training.train import Evaluation, evaluate, train
@@ -94,13 +91,6 @@ def trained_on(
     recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
     train(tuned, data, recipe, device=device)
     return tuned
-
-
-def study_folder(params: Params, ctx: Context) -> Path:
-    """Where the search of these parameters keeps its trials, through kills and restarts."""
-    text = json.dumps(dict(params), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return ctx.artifact(f"study-{digest}", lambda folder: folder.mkdir())
 
 
 def of_experiment(params: Params, names: Iterable[str]) -> dict[str, Scalar]:
