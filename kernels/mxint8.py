@@ -142,7 +142,7 @@ def _quantize(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     x = x.float().contiguous()
     library = route().library
     if library is None:
-        return _quantize_in_torch(x, group)
+        return quantize_in_torch(x, group)
     _function(library, "madl_mxint8_quantize", 3, 3)(
         *(x.data_ptr(), mantissas.data_ptr(), scales.data_ptr()),
         *(x.numel() // x.shape[-1], x.shape[-1], group, torch.get_num_threads()),
@@ -150,8 +150,8 @@ def _quantize(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return mantissas, scales
 
 
-def _quantize_in_torch(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    """The definition: see `mxint8_quantize.h`."""
+def quantize_in_torch(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """The definition, in torch operators, on any device: see `mxint8_quantize.h`."""
     size = x.shape[-1]
     groups = F.pad(x, (0, -size % group)).unflatten(-1, (-1, group))  # (…, G, group)
     largest = groups.view(torch.int32).bitwise_and(0x7FFF_FFFF).amax(-1, keepdim=True)
@@ -266,7 +266,7 @@ def _linear_in_torch(
     num_in = x.shape[-1]
     weight, weight_scales = restore(panels, scales, out_features=num_out, in_features=num_in)
     flat = x.reshape(-1, num_in) if num_in else x.new_zeros(x.shape[:-1].numel(), 0)
-    codes, x_scales = _quantize_in_torch(flat, group) if flat.numel() else (flat, flat)
+    codes, x_scales = quantize_in_torch(flat, group) if flat.numel() else (flat, flat)
     y = x.new_zeros(len(flat), num_out)
     if bias is not None:
         y += bias

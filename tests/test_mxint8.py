@@ -95,7 +95,7 @@ def test_quantizing_is_the_format_bit_for_bit(forced, group):
 def test_every_path_makes_the_same_codes(forced):
     x = awkward(100)
     mantissas, scales = mxint8.quantize(x, 32)
-    expected = mxint8._quantize_in_torch(x, 32)
+    expected = mxint8.quantize_in_torch(x, 32)
     assert torch.equal(mantissas, expected[0])
     assert torch.equal(scales, expected[1])
     assert set(scales[x.isnan().any(-1)].flatten().tolist()) >= {mxint8.NAN_SCALE}

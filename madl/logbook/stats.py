@@ -44,6 +44,7 @@ class Unit(StrEnum):
     KERNELS = "kernels"
     GRAPHS = "graphs"
     POSITIONS = "positions"
+    MEGABYTES = "MB"
     TIMES = "×"
 
     @property

@@ -136,44 +136,58 @@ def live_bytes(forward: Callable[[], object]) -> int:
     Counted at each operator's result, on any device, meta too; what is there before is not in it,
     nor what a kernel allocates for itself.
     """
+    now = peak = 0
+
+    def allocate(size: int) -> int:
+        nonlocal now, peak
+        now += size
+        peak = max(peak, now)
+        return size
+
+    def free(size: int) -> None:
+        nonlocal now
+        now -= size
+
+    with watching(allocate, free):
+        forward()
+    return peak
+
+
+@contextlib.contextmanager
+def watching(allocate: Callable[[int], int], free: Callable[[int], None]) -> Generator[None]:
+    """Call `allocate` with the bytes of each new storage that an operator's result has, and `free`
+    with what that returned when the storage dies.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     alive: dict[int, weakref.ref[Any]] = {}
-    now = peak = 0
 
-    def forget(key: int, size: int) -> None:
-        nonlocal now
-        alive.pop(key, None)
-        now -= size
+    def forget(key: int, handle: int) -> None:
+        del alive[key]
+        free(handle)
+
+    def storages(values: Any) -> list[Any]:
+        tensors = (t for t in tree_leaves(values) if isinstance(t, torch.Tensor))
+        return [t.untyped_storage() for t in tensors]
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            nonlocal now, peak
-            inputs = {
-                id(t.untyped_storage())
-                for t in tree_leaves((args, kwargs or {}))
-                if isinstance(t, torch.Tensor)
-            }
+            given = {id(storage) for storage in storages((args, kwargs or {}))}
             result = func(*args, **(kwargs or {}))
-            for tensor in tree_leaves(result):
-                if not isinstance(tensor, torch.Tensor):
+            for storage in storages(result):
+                key = id(storage)
+                if key in alive or key in given or storage.nbytes() == 0:
                     continue
-                storage = tensor.untyped_storage()
-                key, size = id(storage), storage.nbytes()
-                if key in alive or key in inputs:
-                    continue
-                alive[key] = weakref.ref(storage, lambda _, key=key, size=size: forget(key, size))
-                now += size
-            peak = max(peak, now)
+                handle = allocate(storage.nbytes())
+                alive[key] = weakref.ref(storage, lambda _, k=key, h=handle: forget(k, h))
             return result
 
     with Watch():
-        forward()
-    return peak
+        yield
 
 
 def resident_bytes() -> int | None:

@@ -1,0 +1,118 @@
+"""The model of the CUDA caching allocator: its rules by hand, its invariants, and against a GPU."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from madl.machine.allocator import MIB, CachingAllocator
+from madl.machine.memory import watching
+
+SIZES = (1, 512, 513, 100_000, MIB, MIB + 1, 3 * MIB, 4 * MIB, 10 * MIB - 1, 10 * MIB, 25 * MIB)
+
+
+def test_a_small_request_is_rounded_to_512_bytes():
+    allocator = CachingAllocator()
+    for size, held in ((1, 512), (512, 512), (513, 1024), (MIB, MIB)):
+        before = allocator.allocated_bytes
+        allocator.allocate(size)
+        assert allocator.allocated_bytes - before == held
+    assert allocator.requested_bytes == 1 + 512 + 513 + MIB
+
+
+def test_a_block_less_than_a_mebibyte_too_large_is_handed_out_whole():
+    allocator = CachingAllocator()
+    held = [allocator.allocate(4 * MIB) for _ in range(5)]  # a segment of 20 MiB
+    allocator.free(held[2])
+    assert allocator.allocate(3 * MIB) == held[2]
+    assert allocator.allocated_bytes == 20 * MIB
+    assert allocator.requested_bytes == 19 * MIB
+
+
+def test_a_larger_rest_is_cut_off():
+    allocator = CachingAllocator()
+    held = [allocator.allocate(4 * MIB) for _ in range(5)]
+    allocator.free(held[2])
+    assert allocator.allocate(3 * MIB - 512) == held[2]  # leaves more than 1 MiB
+    assert allocator.allocated_bytes == 19 * MIB - 512
+
+
+def test_the_smallest_block_that_fits_is_taken():
+    allocator = CachingAllocator()
+    held = [allocator.allocate(size * MIB) for size in (8, 2, 5, 2)]
+    allocator.free(held[0])
+    allocator.free(held[2])
+    assert allocator.allocate(4 * MIB) == held[2]
+    assert allocator.allocate(6 * MIB) == held[0]
+
+
+def test_free_neighbours_become_one_block_and_whole_segments_go_back():
+    allocator = CachingAllocator()
+    held = [allocator.allocate(4 * MIB) for _ in range(5)]
+    for i in (0, 2, 1):
+        allocator.free(held[i])
+    assert [b.size for b in allocator.blocks.values() if b.is_free] == [12 * MIB]
+    allocator.empty_cache()
+    assert len(allocator.blocks) == 3, "part of the segment is in use"
+    for i in (3, 4):
+        allocator.free(held[i])
+    allocator.empty_cache()
+    assert (allocator.blocks, allocator.allocated_bytes) == ({}, 0)
+    assert allocator.peak_bytes == 20 * MIB
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.sampled_from(SIZES), st.integers(0, 30)), max_size=60))
+def test_segments_stay_covered_and_every_request_has_room(steps: list[tuple[int, int]]):
+    allocator, held = CachingAllocator(), []
+    for size, which in steps:
+        if which < len(held):
+            allocator.free(held.pop(which))
+        elif which == 30:
+            allocator.empty_cache()
+        else:
+            held.append(allocator.allocate(size))
+        blocks = allocator.blocks
+        assert {a for a, b in blocks.items() if not b.is_free} == set(held)
+        assert all(b.requested <= b.size for b in blocks.values() if not b.is_free)
+        for block in blocks.values():
+            if after := block.after:
+                assert after.before is block
+                assert block.address + block.size == after.address
+                assert not (block.is_free and after.is_free)
+        used = [b for b in blocks.values() if not b.is_free]
+        assert allocator.allocated_bytes == sum(b.size for b in used) <= allocator.peak_bytes
+        free = sorted((b.size, b.address) for b in blocks.values() if b.is_free)
+        assert free == sorted([*allocator._free[True], *allocator._free[False]])
+
+
+def test_a_program_on_the_meta_device_is_replayed():
+    allocator = CachingAllocator()
+    with watching(allocator.allocate, allocator.free):
+        x = torch.empty(3 * MIB, dtype=torch.uint8, device="meta")
+        y = x + 1
+        assert allocator.requested_bytes == 6 * MIB
+        del y
+        x[:100].add_(1)  # a view, in place
+    assert (allocator.requested_bytes, allocator.peak_requested_bytes) == (3 * MIB, 6 * MIB)
+    del x
+    assert allocator.allocated_bytes == 0
+
+
+@pytest.mark.cuda
+def test_the_model_agrees_with_the_allocator():
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    draw, model, held = random.Random(0), CachingAllocator(), []
+    for _ in range(2000):
+        if held and draw.random() < 0.5:
+            address, tensor = held.pop(draw.randrange(len(held)))
+            model.free(address)
+            del tensor
+        else:
+            size = draw.choice((*SIZES, draw.randrange(1, 30 * MIB)))
+            tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
+            held.append((model.allocate(size), tensor))
+        assert torch.cuda.memory_allocated() - before == model.allocated_bytes
