@@ -37,7 +37,7 @@ import torch
 import torch._dynamo
 from torch import Tensor, nn
 
-from kernels import linear_bf16, ops
+from kernels import linear_bf16, round_to_grid
 from madl.compression.quantize import Rule, quantize_
 from madl.formats import presets
 from madl.formats.base import NumberFormat
@@ -98,7 +98,7 @@ def publish(rows: list[dict[str, str]], contention: float | None) -> None:
 
 
 def print_machine() -> None:
-    route = ops.route()
+    route = round_to_grid.route()
     versions = {name: _version(name) for name in PEERS}
     print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))

@@ -408,8 +408,8 @@ def blocks_are_larger(records: Records) -> Claim:
 def packing_first_needs_less(records: Records) -> Claim:
     after, before = (peaks(records, kind)["allocated_bytes"] for kind in ("MXINT8", LOADED))
     text = (
-        f"A model that is packed before it is moved to the GPU needs {before / MB:,.1f} MB at most, "
-        f"where packing on the GPU leaves it at {after / MB:,.1f} MB"
+        f"A model that is packed before it is moved to the GPU needs {before / MB:,.1f} MB at "
+        f"most, where packing on the GPU leaves it at {after / MB:,.1f} MB"
     )
     return stats.counted(after / MB, before / MB, 1, unit=stats.Unit.MEGABYTES).degrades(text)
 

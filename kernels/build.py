@@ -80,16 +80,22 @@ def has_extension(extension: str) -> bool:
 
 
 @functools.cache
-def load(source: str, *, extension: str = "", without: str = "torch") -> Route:
+def load(source: str, *, extension: str = "", without: str = "torch", operator: str = "") -> Route:
     """The library of one source file, built if the cache does not have it.
 
     A source whose AVX-512 needs an `extension` takes the path `without` on CPUs that lack it: none
-    by default, or `avx2` if it has paths for every other CPU. A machine without a compiler gets the
-    torch path; that is logged once.
+    by default, or `avx2` if it has paths for every other CPU. The `operator` of torch, one of
+    operators.cpp, computes with it from then on. A machine without a compiler gets the torch path;
+    that is logged once.
 
     Raises:
         ValueError: `MADL_KERNELS` names no path, or one that this CPU cannot run.
     """
+    route = _load(source, extension, without)
+    return _hand_over(operator, route) if operator else route
+
+
+def _load(source: str, extension: str, without: str) -> Route:
     forced = os.environ.get("MADL_KERNELS") or "auto"
     _check_forced(forced)
     if forced == "torch":
@@ -114,6 +120,29 @@ def load(source: str, *, extension: str = "", without: str = "torch") -> Route:
     return Route(path=isa, reason=f"{why}, built by {compiler}", library=library)
 
 
+def _hand_over(operator: str, route: Route) -> Route:
+    if route.library is None and not _operators.cache_info().currsize:
+        return route
+    try:
+        slot = ctypes.c_void_p.in_dll(_operators(), f"madl_{operator}_kernel")
+    except (OSError, RuntimeError) as error:
+        log.warning("no fast path for %s, torch computes instead: %s", operator, error)
+        return Route(path="torch", reason=str(error), library=None)
+    kernel = route.library and route.library[f"madl_{operator}"]
+    slot.value = ctypes.cast(kernel, ctypes.c_void_p).value if kernel else None
+    return route
+
+
+@functools.cache
+def _operators() -> ctypes.CDLL:
+    """The C++ side of torch's operators, once in a process: torch keeps what it registers."""
+    home = Path(torch.__file__).parent
+    suffix = ".dylib" if platform.system() == "Darwin" else ".so"
+    return _build_and_load(
+        "operators.cpp", (f"-I{home / 'include'}",), (home / "lib" / f"libtorch_cpu{suffix}",)
+    )[0]
+
+
 def _check_forced(forced: str) -> None:
     known = ["auto", *_ISA_FLAGS, "torch"]
     if forced not in known:
@@ -123,13 +152,16 @@ def _check_forced(forced: str) -> None:
         raise ValueError(f"MADL_KERNELS={forced}: this CPU cannot run it; use auto or portable")
 
 
-def _build_and_load(source: str, isa_flags: tuple[str, ...]) -> tuple[ctypes.CDLL, str]:
+def _build_and_load(
+    source: str, more_flags: tuple[str, ...], libraries: tuple[Path, ...] = ()
+) -> tuple[ctypes.CDLL, str]:
     problems: list[str] = []
     for compiler in _compilers():
         for threads in (("-fopenmp",), ()):  # a compiler without OpenMP still gives one fast thread
-            flags = (*_FLAGS, *isa_flags, *threads)
+            flags = (*_FLAGS, *more_flags, *threads)
             try:
-                return ctypes.CDLL(str(_build(compiler, SOURCES / source, flags))), compiler
+                path = _build(compiler, SOURCES / source, flags, libraries=libraries)
+                return ctypes.CDLL(str(path)), compiler
             except (OSError, RuntimeError) as error:
                 problems.append(f"{compiler}: {error}")
     raise RuntimeError("; ".join(problems) or NO_COMPILER)
@@ -142,14 +174,22 @@ def _compilers() -> Iterator[str]:
             yield path
 
 
-def _build(compiler: str, source: Path, flags: Sequence[str], suffix: str = ".so") -> Path:
+def _build(
+    compiler: str,
+    source: Path,
+    flags: Sequence[str],
+    *,
+    suffix: str = ".so",
+    libraries: Sequence[Path] = (),
+) -> Path:
     """The path of the library in the cache, compiled if it is not there."""
     version = run([compiler, "--version"])
-    text = "\0".join([version, *flags, *texts(source)])
+    needed = [str(library) for library in libraries]
+    text = "\0".join([version, *flags, *needed, *texts(source)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     library = cache_dir() / f"{source.stem}-{key}{suffix}"
     if not library.is_file():
-        publish(library, lambda new: run([compiler, *flags, str(source), "-o", str(new)]))
+        publish(library, lambda new: run([compiler, *flags, str(source), *needed, "-o", str(new)]))
     return library
 
 
@@ -174,7 +214,7 @@ def program(source: str, *, include: Sequence[Path] = ()) -> Path:
     with FileLock(cache_dir() / f".{source}.lock"):  # it takes seconds: whoever is second waits
         for compiler in _compilers():
             try:
-                return _build(compiler, SOURCES / source, flags, ".bin")
+                return _build(compiler, SOURCES / source, flags, suffix=".bin")
             except RuntimeError as error:
                 problems.append(f"{compiler}: {error}")
     raise RuntimeError("; ".join(problems) or NO_COMPILER)

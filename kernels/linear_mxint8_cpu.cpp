@@ -6,6 +6,9 @@
 // groups are then added in their order, whatever the tile, the thread or the instruction set:
 // every path here gives the same bits.
 //
+// AVX-512 adds the exponents of the scales and shifts each sum by them (vscalefps): only that one
+// instruction a group shares the ports of the products, where two multiplications would.
+//
 // How: the instruction vpdpbusd multiplies unsigned by signed bytes, so weights are stored as
 // w + 128, and each sum starts at -128 times the sum of the group's inputs. Without it (AVX2),
 // vpmaddubsw of |w| and x sign(w): 128 * 127 * 2 fits 16 bits, so its saturation is never reached.
@@ -22,6 +25,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -38,9 +42,10 @@ constexpr int64_t kQuadBytes = 4 * kPanel;
 constexpr int64_t kBlockBytes = 1 << 21;  // of quantized inputs at a time
 constexpr int64_t kLooks = 20000;         // before a waiting thread lets others run: some 20 us
 
-// A group's inputs: their scale as a float and -128 times their sum, where its integer sums start.
+// A group's inputs: what their scale and all biases and fraction bits add to the exponent of a
+// weight's scale, NaN for the NaN scale; and -128 times their sum, where the integer sums start.
 struct Group {
-  float scale;
+  float exponent;
   int32_t start;
 };
 
@@ -50,11 +55,10 @@ struct Input {
   int64_t stride, num_groups, quads, quads_per_group;
 };
 
-// 2^(scale - 139): the two sixes of the fraction bits are taken here, none at the weight.
-inline float input_scale(uint8_t scale) {
-  const uint32_t e = scale;
-  if (e == madl::kNanScale) return madl::bits_to_float(0x7fc00000u);
-  return madl::bits_to_float(e > 12 ? (e - 12) << 23 : 1u << (e + 10));
+constexpr float kBiases = 127 + 6 + 127 + 6;
+
+inline float exponent_of(uint8_t scale) {
+  return scale == madl::kNanScale ? madl::bits_to_float(0x7fc00000u) : float(scale) - kBiases;
 }
 
 template <int kSize>
@@ -63,13 +67,13 @@ void quantize_groups(const float* x, int8_t* codes, Group* groups, int64_t K, in
   for (int64_t g = 0; g < whole; ++g) {
     const uint8_t scale = madl::mxint8_scale_of<kSize>(x + g * kSize, kSize);
     const int32_t sum = madl::mxint8_round<kSize>(x + g * kSize, kSize, scale, codes + g * kSize);
-    groups[g] = {input_scale(scale), -128 * sum};
+    groups[g] = {exponent_of(scale), -128 * sum};
   }
   for (int64_t k = whole * group, g = whole; k < K; k += group, ++g) {
     const int64_t size = std::min(group, K - k);
     const uint8_t scale = madl::mxint8_scale_of<0>(x + k, size);
     const int32_t sum = madl::mxint8_round<0>(x + k, size, scale, codes + k);
-    groups[g] = {input_scale(scale), -128 * sum};
+    groups[g] = {exponent_of(scale), -128 * sum};
   }
 }
 
@@ -90,16 +94,6 @@ inline int32_t quad_at(const int8_t* codes) {
 #if defined(__AVX512VNNI__)
 
 constexpr int kRows = 6, kVectors = 2, kLanes = 16;
-
-// 2^(scale - 127), NaN for 255.
-inline __m512 weight_scales(const uint8_t* scales) {
-  const __m512i e =
-      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
-  const __m512i number = _mm512_max_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(1 << 22));
-  const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255));
-  return _mm512_castsi512_ps(
-      _mm512_mask_mov_epi32(number, is_nan, _mm512_set1_epi32(0x7fc00000)));
-}
 
 template <int Rows>
 inline void multiply_quad(__m512i (&sum)[Rows][kVectors], const int8_t* codes, int64_t stride,
@@ -140,11 +134,13 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
         multiply_quad<Rows>(sum, codes + 4 * q, x.stride, w + q * kQuadBytes);
     }
     for (int j = 0; j < kVectors; ++j) {
-      const __m512 scale = weight_scales(scales + g * kPanel + j * kLanes);
+      const __m512 exponent = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(
+          reinterpret_cast<const __m128i*>(scales + g * kPanel + j * kLanes))));
       for (int r = 0; r < Rows; ++r) {
         const __m512 both =
-            _mm512_mul_ps(scale, _mm512_set1_ps(groups[r * x.num_groups + g].scale));
-        total[r][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][j]), both, total[r][j]);
+            _mm512_add_ps(exponent, _mm512_set1_ps(groups[r * x.num_groups + g].exponent));
+        const __m512 scaled = _mm512_scalef_ps(_mm512_cvtepi32_ps(sum[r][j]), both);
+        total[r][j] = _mm512_add_ps(total[r][j], scaled);
       }
     }
   }
@@ -153,14 +149,22 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
       _mm512_mask_storeu_ps(y + (m + r) * columns + j * kLanes, mask[j], total[r][j]);
 }
 
-#elif defined(__AVX2__)
+#else
+
+// The two scales as factors that float32 holds: 2^(scale - 127), and what is left.
+inline float weight_scale(uint8_t scale) {
+  return madl::bits_to_float(std::max(uint32_t(scale) << 23, 1u << 22));
+}
+
+inline float input_scale(const Group& group) {
+  if (group.exponent != group.exponent) return group.exponent;
+  const int32_t e = int32_t(group.exponent) + 2 * 127;
+  return madl::bits_to_float(e > 0 ? uint32_t(e) << 23 : 1u << (22 + e));
+}
+
+#if defined(__AVX2__)
 
 constexpr int kRows = 2, kLanes = 8, kVectors = kPanel / kLanes;
-
-inline float weight_scale(uint8_t scale) {
-  return madl::bits_to_float(scale == 255 ? 0x7fc00000u
-                                          : std::max(uint32_t(scale) << 23, 1u << 22));
-}
 
 template <int Rows, int kQuads>
 void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, const float* bias,
@@ -194,7 +198,7 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
     }
     for (int n = 0; n < kPanel; ++n) factor[n] = weight_scale(scales[g * kPanel + n]);
     for (int r = 0; r < Rows; ++r) {
-      const __m256 input = _mm256_set1_ps(groups[r * x.num_groups + g].scale);
+      const __m256 input = _mm256_set1_ps(input_scale(groups[r * x.num_groups + g]));
       for (int j = 0; j < kVectors; ++j) {
         const __m256 both = _mm256_mul_ps(_mm256_load_ps(factor + j * kLanes), input);
         float* at = total[r] + j * kLanes;
@@ -209,11 +213,6 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
 #else
 
 constexpr int kRows = 1;
-
-inline float weight_scale(uint8_t scale) {
-  return madl::bits_to_float(scale == 255 ? 0x7fc00000u
-                                          : std::max(uint32_t(scale) << 23, 1u << 22));
-}
 
 template <int Rows, int kQuads>
 void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, const float* bias,
@@ -231,11 +230,12 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
         for (int i = 0; i < 4; ++i)
           sum[n] += int32_t(codes[4 * q + i]) * int32_t(w[q * kQuadBytes + 4 * n + i]);
     for (int n = 0; n < kPanel; ++n)
-      total[n] += float(sum[n]) * (weight_scale(scales[g * kPanel + n]) * group.scale);
+      total[n] += float(sum[n]) * (weight_scale(scales[g * kPanel + n]) * input_scale(group));
   }
   std::copy_n(total, width, y + m * columns);
 }
 
+#endif
 #endif
 
 using Tile = void (*)(const Input&, int64_t, const uint8_t*, const uint8_t*, const float*, float*,
@@ -280,6 +280,16 @@ void quantize_rows(Product& p) {
   }
 }
 
+// A NaN among the scales of an output's weights makes all its results NaN.
+void spread_nan(const Product& p, const uint8_t* scales, int64_t first, int64_t width) {
+  if (!std::memchr(scales, madl::kNanScale, p.x.num_groups * kPanel)) return;
+  for (int64_t g = 0; g < p.x.num_groups; ++g)
+    for (int64_t n = 0; n < width; ++n)
+      if (scales[g * kPanel + n] == madl::kNanScale)
+        for (int64_t m = 0; m < p.rows; ++m)
+          p.y[m * p.columns + first + n] = madl::bits_to_float(0x7fc00000u);
+}
+
 void multiply_panels(Product& p) {
   const Input& x = p.x;
   const int64_t panels = (p.columns + kPanel - 1) / kPanel;
@@ -292,6 +302,7 @@ void multiply_panels(Product& p) {
       const Tile work = x.quads_per_group == 8 ? tile_of<8>(left) : tile_of<0>(left);
       work(x, m, w, scales, p.bias ? p.bias + first : nullptr, p.y + first, p.columns, width);
     }
+    spread_nan(p, scales, first, width);
   }
 }
 

@@ -23,8 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import build
-from kernels.ops import constant_in_traces
+from kernels import build, operators
 
 SOURCE, LINEAR_SOURCE = "mxint8_cpu.cpp", "linear_mxint8_cpu.cpp"
 GROUP = 32  # OCP's
@@ -35,10 +34,6 @@ NAN_SCALE = 255
 _library = torch.library.Library("madl", "FRAGMENT")
 _library.define("mxint8_quantize(Tensor x, int group) -> (Tensor, Tensor)")
 _library.define("mxint8_dequantize(Tensor mantissas, Tensor scales, int group) -> Tensor")
-_library.define(
-    "linear_mxint8(Tensor x, Tensor panels, Tensor panel_scales, Tensor? bias, int out_features,"
-    " int group) -> Tensor"
-)
 
 
 def route() -> build.Route:
@@ -48,10 +43,12 @@ def route() -> build.Route:
 
 def linear_route() -> build.Route:
     """Which path multiplies on this CPU, and why."""
-    return build.load(LINEAR_SOURCE, extension="avx512_vnni", without="avx2")
+    return build.load(
+        LINEAR_SOURCE, extension="avx512_vnni", without="avx2", operator="linear_mxint8"
+    )
 
 
-@constant_in_traces
+@operators.constant_in_traces
 def is_fast() -> bool:
     """Whether C++ multiplies on this CPU."""
     return linear_route().library is not None
@@ -239,24 +236,30 @@ def restore(
     )
 
 
-def _linear(
+def linear(
+    x: Tensor, panels: Tensor, panel_scales: Tensor, bias: Tensor | None, num_out: int, group: int
+) -> Tensor:
+    """The operator, saying what is wrong with its arguments if it does not take them.
+
+    Raises:
+        ValueError: another dtype, device, group or shape.
+    """
+    try:
+        return _operator(x, panels, panel_scales, bias, num_out, group)
+    except RuntimeError:
+        _check_linear(x, panels, panel_scales, bias, num_out, group)
+        if is_fast():
+            raise
+        return _linear_in_torch(x, panels, panel_scales, bias, num_out, group)
+
+
+def _first_linear(
     x: Tensor, panels: Tensor, scales: Tensor, bias: Tensor | None, num_out: int, group: int
 ) -> Tensor:
     _check_linear(x, panels, scales, bias, num_out, group)
-    rows = x if x.dtype is torch.float32 else x.float()
-    rows = rows.contiguous()
-    library = linear_route().library
-    if library is None or x.numel() == 0:
-        return _linear_in_torch(rows, panels, scales, bias, num_out, group).to(x.dtype)
-    y = torch.empty((*x.shape[:-1], num_out), dtype=torch.float32)
-    weight, weight_scales = panels.contiguous(), scales.contiguous()
-    row = None if bias is None else bias.contiguous()
-    _function(library, "madl_linear_mxint8", 5, 4)(
-        *(rows.data_ptr(), weight.data_ptr(), weight_scales.data_ptr()),
-        *(None if row is None else row.data_ptr(), y.data_ptr()),
-        *(rows.numel() // x.shape[-1], num_out, x.shape[-1], group, torch.get_num_threads()),
-    )
-    return y if x.dtype is torch.float32 else y.to(x.dtype)
+    if x.is_cpu and is_fast():
+        return _operator(x, panels, scales, bias, num_out, group)
+    return _linear_in_torch(x, panels, scales, bias, num_out, group)
 
 
 def _linear_in_torch(
@@ -265,16 +268,16 @@ def _linear_in_torch(
     """The same sums: integers within a group, which float32 holds, then group after group."""
     num_in = x.shape[-1]
     weight, weight_scales = restore(panels, scales, out_features=num_out, in_features=num_in)
-    flat = x.reshape(-1, num_in) if num_in else x.new_zeros(x.shape[:-1].numel(), 0)
+    flat = x.float().reshape(-1, num_in) if num_in else x.new_zeros(x.shape[:-1].numel(), 0).float()
     codes, x_scales = quantize_in_torch(flat, group) if flat.numel() else (flat, flat)
-    y = x.new_zeros(len(flat), num_out)
+    y = flat.new_zeros(len(flat), num_out)
     if bias is not None:
         y += bias
     for g in range(num_groups(num_in, group) if len(flat) else 0):
         part = slice(g * group, (g + 1) * group)
         sums = codes[:, part].float() @ weight[:, part].float().t()  # (M, N), exact integers
         y += sums * (_power(x_scales[:, g, None], 139) * _power(weight_scales[None, :, g], 127))
-    return y.view(*x.shape[:-1], num_out)
+    return y.view(*x.shape[:-1], num_out).to(x.dtype)
 
 
 def _power(scales: Tensor, bias: int) -> Tensor:
@@ -294,11 +297,15 @@ def _fake_linear(
 for _name, _kernel, _fake in (
     ("mxint8_quantize", _quantize, _fake_quantize),
     ("mxint8_dequantize", _dequantize, _fake_dequantize),
-    ("linear_mxint8", _linear, _fake_linear),
 ):
     _library.impl(_name, _kernel, "CPU")
     torch.library.register_fake(f"madl::{_name}", _fake, lib=_library)
 
 quantize = torch.ops.madl.mxint8_quantize.default
 dequantize = torch.ops.madl.mxint8_dequantize.default
-linear = torch.ops.madl.linear_mxint8.default
+_operator = operators.define(
+    "linear_mxint8(Tensor x, Tensor panels, Tensor panel_scales, Tensor? bias, int out_features,"
+    " int group) -> Tensor",
+    fake=_fake_linear,
+    first=_first_linear,
+)

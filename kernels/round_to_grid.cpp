@@ -14,16 +14,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "round_to_grid.h"
+
 namespace {
 
-enum Spacing : int32_t { kUniform = 0, kFloating = 1, kPowers = 2 };
-
-// The fields of Grid and SharedScale in madl/formats/grid.py; block == 0 means no shared scale.
-struct Grid {
-  int32_t spacing, mantissa_bits, min_exponent, keep_inf, is_wide;
-  int32_t block, top, scale_low, scale_high, nearest_power;
-  float low, high;
-};
+using madl::Grid;
+using madl::kFloating;
+using madl::kPowers;
+using madl::kUniform;
 
 constexpr int kMantissa = 23, kBias = 127;
 constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;

@@ -96,10 +96,9 @@ class MXInt8Linear(nn.Module):
         return mxint8.dequantize(mantissas, scales, self.block)
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.device.type == "cpu":
+        if input.is_cpu:
             return mxint8.linear(
-                *(input, self.packed, self.packed_scales, self.bias),
-                *(self.out_features, self.block),
+                input, self.packed, self.packed_scales, self.bias, self.out_features, self.block
             )
         return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
 

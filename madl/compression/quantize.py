@@ -64,7 +64,7 @@ class _Bf16Products(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(x.bfloat16(), weight.bfloat16())
         if x.device.type == "cpu" and linear_bf16.is_fast():
-            return torch.ops.madl.linear_bf16(x, weight, bias)
+            return linear_bf16.linear_bf16(x, weight, bias)
         return F.linear(x, weight, bias)
 
     @staticmethod

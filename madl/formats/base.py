@@ -14,7 +14,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from kernels import ops
+from kernels import operators
+from kernels import round_to_grid as cpp
 from madl.formats.grid import Grid, SharedScale, grid_fields, round_to_grid, shared_fields
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -23,9 +24,9 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 class NumberFormat(ABC):
     """A set of representable values and the rule that maps a tensor onto it.
 
-    `quantize` goes through C++ where there is some (`kernels.ops.route()` says), and is otherwise
-    `quantize_reference`, the definition; both give the same bits. A format whose values lie on a
-    `Grid` needs no more than `grid` (and `shared` where a block shares a scale); any other
+    `quantize` goes through C++ where there is some (`kernels.round_to_grid.route()` says), and is
+    otherwise `quantize_reference`, the definition; both give the same bits. A format whose values
+    lie on a `Grid` needs no more than `grid` (and `shared` where a block shares a scale); any other
     overrides `quantize_reference`.
     """
 
@@ -92,10 +93,10 @@ class NumberFormat(ABC):
         return self._round(x.float().contiguous()).to(x.dtype)
 
     def _round(self, x: Tensor) -> Tensor:
-        if x.is_cpu and ops.is_fast():
+        if x.is_cpu and cpp.is_fast():
             fields = _operator_fields(self)
             if fields is not None:
-                return ops.round_to_grid(x, *fields)
+                return cpp.round_to_grid(x, *fields)
         return self.quantize_reference(x)
 
     def quantize_reference(self, x: Tensor) -> Tensor:
@@ -110,7 +111,7 @@ def _computed_fields(number_format: NumberFormat) -> tuple[int | float | bool, .
     return None if grid is None else (*grid_fields(grid), *shared_fields(number_format.shared))
 
 
-@ops.constant_in_traces
+@operators.constant_in_traces
 def _operator_fields(number_format: NumberFormat) -> tuple[int | float | bool, ...] | None:
     """The operator's arguments, None where the values are no grid."""
     return _computed_fields(number_format)

@@ -1,0 +1,45 @@
+"""The torch operator `madl::round_to_grid`: one pass of C++ over a contiguous float32 CPU tensor.
+
+Its definition is `madl.formats.grid`; the arguments are the fields of `Grid` and `SharedScale`.
+Being an operator with a fake kernel, it goes through `torch.compile` and `torch.export` whole.
+
+Shapes: any; blocks lie on the last dimension.
+Not handled: gradients. `madl.compression.quantize` has the straight-through estimator.
+"""
+
+import torch
+from torch import Tensor
+
+from kernels import build, operators
+
+SOURCE = "round_to_grid.cpp"
+
+
+def route() -> build.Route:
+    """Which path rounds on this CPU, and why."""
+    return build.load(SOURCE, operator="round_to_grid")
+
+
+@operators.constant_in_traces
+def is_fast() -> bool:
+    """Whether C++ rounds on this CPU."""
+    return route().library is not None
+
+
+def _first(x: Tensor, *fields: float) -> Tensor:
+    if not x.is_cpu or not is_fast():
+        raise operators.needs_cpp("round_to_grid", route())
+    return round_to_grid(x, *fields)
+
+
+def _fake(x: Tensor, *fields: float) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+round_to_grid = operators.define(
+    "round_to_grid(Tensor x, int spacing, int mantissa_bits, int min_exponent, float low,"
+    " float high, bool keep_inf, bool is_wide, int block, int top, int scale_low, int scale_high,"
+    " bool nearest_power) -> Tensor",
+    fake=_fake,
+    first=_first,
+)
