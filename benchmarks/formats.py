@@ -25,12 +25,8 @@ Not handled: other devices than the CPU.
 """
 
 import argparse
-import importlib.metadata
-import json
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,6 +37,7 @@ from kernels import linear_bf16, round_to_grid
 from madl.compression.quantize import Rule, quantize_
 from madl.formats import presets
 from madl.formats.base import NumberFormat
+from madl.logbook import benchmarks
 from madl.machine import device
 from madl.machine.memory import keep_freed_pages
 from madl.machine.timing import Measurement, compare
@@ -80,38 +77,21 @@ def main() -> None:
     contention = meter.share()
     print(f"\nshare of the machine that other processes used meanwhile: {contention}")
     if arguments.publish:
-        publish(rows, contention)
-
-
-def publish(rows: list[dict[str, str]], contention: float | None) -> None:
-    """What the formats page shows: the ratios, and the machine and versions they hold for."""
-    run = {
-        "machine": f"{device.host_label()}, {torch.get_num_threads()} threads",
-        "versions": ", ".join(f"{name} {_version(name)}" for name in PEERS),
-        "date": datetime.now(UTC).date().isoformat(),
-        "contention": contention,
-    }
-    path = Path(__file__).parents[1] / "docs" / "data" / "benchmarks" / "formats.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"run": run, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
+        machine = f"{device.host_label()}, {torch.get_num_threads()} threads"
+        path = benchmarks.publish(
+            "formats", rows, machine=machine, peers=PEERS, contention=contention
+        )
+        print(f"wrote {path}")
 
 
 def print_machine() -> None:
     route = round_to_grid.route()
-    versions = {name: _version(name) for name in PEERS}
+    versions = {name: device.version(name) for name in PEERS}
     print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     print(f"path: {route.path} ({route.reason})")
     print(f"bfloat16 products: {linear_bf16.route().path} ({linear_bf16.route().reason})")
     print(f"OMP_WAIT_POLICY: {os.environ.get('OMP_WAIT_POLICY', 'unset')}")
-
-
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def tensor_tables(budget_s: float) -> list[dict[str, str]]:

@@ -17,11 +17,9 @@ tile, CuTe's headers, fetched through pip.
 import argparse
 import functools
 import importlib.metadata
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from torch import Tensor
 from kernels import build_cuda, mxint8, mxint8_cuda
 from madl import assets
 from madl.errors import MadlError
+from madl.logbook import benchmarks
 from madl.logbook.stats import ratio_interval
 from madl.machine import device
 from madl.machine.timing import Measurement, compare
@@ -68,7 +67,18 @@ def main() -> None:
     if "linear" in wanted:
         rows += linear_tables(arguments.budget_s)
     if arguments.publish:
-        publish(checked, rows, meter.share())
+        path = benchmarks.publish(
+            "mxint8_cuda",
+            rows,
+            machine=os.environ.get("MADL_HOST") or torch.cuda.get_device_name(),
+            peers=("torch", "triton", "torchao"),
+            contention=meter.share(),
+            cpu=device.cpu_name(),
+            cuda=torch.version.cuda,
+            nvcc=build_cuda.find_nvcc() is not None,
+            checked=checked,
+        )
+        print(f"wrote {path}")
 
 
 def print_machine() -> None:
@@ -308,26 +318,6 @@ def linear_peers(x: Tensor, dense: list[Tensor]) -> dict[str, Call]:
     with torch.no_grad():
         compiled(layers[0])
     return {"torchao int8 weight-only, compiled": lambda i: compiled(layers[i])}
-
-
-# ---- records ------------------------------------------------------------------------------------
-
-
-def publish(checked: Rows, rows: Rows, contention: float | None) -> None:
-    """The rows with their samples, and the machine and versions that they hold for."""
-    run = {
-        "machine": os.environ.get("MADL_HOST") or torch.cuda.get_device_name(),
-        "cpu": device.cpu_name(),
-        "cuda": torch.version.cuda,
-        "versions": {name: version(name) for name in ("torch", "triton", "torchao")},
-        "nvcc": build_cuda.find_nvcc() is not None,
-        "date": datetime.now(UTC).date().isoformat(),
-        "contention": contention,
-    }
-    path = Path(__file__).parents[1] / "docs" / "data" / "benchmarks" / "mxint8_cuda.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"run": run, "checked": checked, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -15,20 +15,17 @@ of 10 s or more takes at most 5 % longer than inline, all counted.
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from madl.logbook import runner
+from madl.logbook import benchmarks, runner
 from madl.logbook.experiment import Project
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Store
@@ -83,7 +80,11 @@ def main() -> None:
         print(f"{row['run']:<36}{row['result']:<28}{row['compared']}")
     print(f"share of the machine that others used before: {busy_before}")
     if arguments.publish:
-        publish(rows, machine, busy_before)
+        peers = ("torch", "distributed")
+        path = benchmarks.publish(
+            "scaling", rows, machine=machine, peers=peers, contention=busy_before
+        )
+        print(f"wrote {path}")
 
 
 def outside_load() -> float | None:
@@ -91,19 +92,6 @@ def outside_load() -> float | None:
     meter = device.ContentionMeter.start()
     time.sleep(2)
     return meter.share()
-
-
-def publish(rows: list[dict[str, str]], machine: str, contention: float | None) -> None:
-    run = {
-        "machine": machine,
-        "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "distributed")),
-        "date": datetime.now(UTC).date().isoformat(),
-        "contention": contention,
-    }
-    path = ROOT / "docs" / "data" / "benchmarks" / "scaling.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"run": run, "rows": rows}, indent=1) + "\n")
-    print(f"wrote {path}")
 
 
 def make_project(work: Path) -> Project:

