@@ -21,9 +21,10 @@ from madl.errors import MadlError
 
 if TYPE_CHECKING:
     from madl.logbook.experiment import Project
+    from madl.logbook.plans import StoredPlan
     from madl.logbook.report import Ledger
     from madl.logbook.results import Store
-    from madl.logbook.runner import Progress, StoredPlan
+    from madl.logbook.runner import Progress
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 log = logging.getLogger("madl")
@@ -161,10 +162,10 @@ def checklist(as_json: bool, strict: bool, **given: Any) -> None:
 @_options("stems", *PLAN, "as_json")
 def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what is done, failed and left, and whether code has changed since."""
-    from madl.logbook import runner
+    from madl.logbook import plans
 
     plan, store = _plan(**given)
-    rows = [runner.state_of(plan, store, name) for name in runner.with_needs(plan.project, stems)]
+    rows = [plans.state_of(plan, store, name) for name in plans.with_needs(plan.project, stems)]
     if as_json:
         click.echo(json.dumps({"experiments": rows}, indent=1))
         return
@@ -197,10 +198,10 @@ def formats(as_json: bool) -> None:
 @_options("stems", *PLAN)
 def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's records under docs/data, to be committed as evidence."""
-    from madl.logbook import results, runner
+    from madl.logbook import plans, results
 
     plan, _ = _plan(**given)
-    for name in runner.with_needs(plan.project, stems):
+    for name in plans.with_needs(plan.project, stems):
         records = plan.finished(name) if plan.is_ready(name) else results.Records()
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
@@ -242,8 +243,8 @@ def _project() -> "Project":
 def _plan(
     *, profile: str, workload: str, model: str | None, dataset: str | None
 ) -> "tuple[StoredPlan, Store]":
+    from madl.logbook.plans import StoredPlan, profile_named
     from madl.logbook.results import Store
-    from madl.logbook.runner import StoredPlan, profile_named
     from madl.training import workloads
 
     project = _project()
@@ -264,24 +265,24 @@ def _run(
     **given: Any,
 ) -> int:
     """Run and show; returns how many cases failed."""
-    from madl.logbook import runner
+    from madl.logbook import plans, runner
     from madl.machine import device as machine
 
     plan, store = _plan(**given)
-    share = runner.parse_shard(shard)
+    share = plans.parse_shard(shard)
     for stem in stems:
         plan.project.load(stem)
     machine.wait_passively()
     if (executor == "dask") != (scheduler is not None):
         raise MadlError("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
     if scheduler is not None:  # each worker has its own devices
-        options = runner.Options(device=device, force=force, shard=share, scheduler=scheduler)
+        options = plans.Options(device=device, force=force, shard=share, scheduler=scheduler)
     else:
         chosen, why = machine.resolve(device)
         log.info("device %s (%s)", chosen, why)
         workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
         jobs = 1 if chosen == "cuda" else workers
-        options = runner.Options(device=chosen, jobs=jobs, force=force, shard=share)
+        options = plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
     failed = done = 0
     for progress in _shown(runner.run(plan, store, stems, options)):
         done += 1

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from madl.logbook import benchmarks, runner
+from madl.logbook import benchmarks, plans, runner
 from madl.logbook.experiment import Project
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Store
@@ -107,10 +107,10 @@ def ends_s(project: Project, workload: Mapping[str, Any], **how: Any) -> list[fl
     """When each case had been stored, from the start of the run on."""
     with tempfile.TemporaryDirectory() as state:
         store = Store(Path(state))
-        plan = runner.StoredPlan(project, store, PROFILES["quick"], workload)
+        plan = plans.StoredPlan(project, store, PROFILES["quick"], workload)
         started = time.perf_counter()
         ends: list[float] = []
-        for event in runner.run(plan, store, [], runner.Options(**how)):
+        for event in runner.run(plan, store, [], plans.Options(**how)):
             assert event.record.status == "ok", event.record.error
             ends.append(time.perf_counter() - started)
     return ends

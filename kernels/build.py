@@ -124,12 +124,14 @@ def _hand_over(operator: str, route: Route) -> Route:
     if route.library is None and not _operators.cache_info().currsize:
         return route
     try:
-        slot = ctypes.c_void_p.in_dll(_operators(), f"madl_{operator}_kernel")
+        use = _operators().madl_use
     except (OSError, RuntimeError) as error:
         log.warning("no fast path for %s, torch computes instead: %s", operator, error)
         return Route(path="torch", reason=str(error), library=None)
-    kernel = route.library and route.library[f"madl_{operator}"]
-    slot.value = ctypes.cast(kernel, ctypes.c_void_p).value if kernel else None
+    use.restype = ctypes.c_bool
+    kernel = route.library and ctypes.cast(route.library[f"madl_{operator}"], ctypes.c_void_p)
+    known = use(operator.encode(), kernel)
+    assert known, f"operators.cpp has no operator {operator}"
     return route
 
 

@@ -248,9 +248,7 @@ def linear(
         return _operator(x, panels, panel_scales, bias, num_out, group)
     except RuntimeError:
         _check_linear(x, panels, panel_scales, bias, num_out, group)
-        if is_fast():
-            raise
-        return _linear_in_torch(x, panels, panel_scales, bias, num_out, group)
+        raise
 
 
 def _first_linear(

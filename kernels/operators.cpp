@@ -2,8 +2,8 @@
 // a quarter of what it costs from Python.
 //
 // The kernels know nothing of torch. They are built one by one for this CPU, and kernels/build.py
-// writes the address of the one to take into the pointers below. An operator checks its arguments
-// by one condition; the Python beside it, which also traces, says what is wrong with them.
+// gives the one to take to `madl_use`, which registers the operator. An operator checks its
+// arguments by one condition; the Python beside it, which also traces, says what is wrong with them.
 //
 // Source: the stable C++ interface of torch, the same in every version since 2.10.
 
@@ -11,20 +11,12 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "round_to_grid.h"
-
-extern "C" {
-int (*madl_round_to_grid_kernel)(const float* x, float* y, int64_t rows, int64_t columns,
-                                 const madl::Grid* grid, int32_t threads) = nullptr;
-void (*madl_linear_bf16_kernel)(const float* x, const float* w, const float* bias, float* y,
-                                int64_t M, int64_t N, int64_t K, int32_t threads) = nullptr;
-void (*madl_linear_mxint8_kernel)(const float* x, const uint8_t* w, const uint8_t* scales,
-                                  const float* bias, float* y, int64_t M, int64_t N, int64_t K,
-                                  int64_t group, int32_t threads) = nullptr;
-}
 
 namespace {
 
@@ -32,6 +24,14 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 using Shape = std::vector<int64_t>;
+
+int (*round_to_grid_kernel)(const float* x, float* y, int64_t rows, int64_t columns,
+                            const madl::Grid* grid, int32_t threads);
+void (*linear_bf16_kernel)(const float* x, const float* w, const float* bias, float* y, int64_t M,
+                           int64_t N, int64_t K, int32_t threads);
+void (*linear_mxint8_kernel)(const float* x, const uint8_t* w, const uint8_t* scales,
+                             const float* bias, float* y, int64_t M, int64_t N, int64_t K,
+                             int64_t group, int32_t threads);
 
 Shape shape_of(const Tensor& x) { return Shape(x.sizes().begin(), x.sizes().end()); }
 
@@ -64,16 +64,9 @@ int64_t rows_of(const Tensor& x) {
 
 int32_t threads() { return int32_t(torch::stable::get_num_threads()); }
 
-template <class Kernel>
-void check_built(Kernel kernel) {
-  STD_TORCH_CHECK(kernel, "this operator needs its C++, which this process does without; trace the "
-                          "model anew to be free of it");
-}
-
 Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, int64_t min_exponent,
                      double low, double high, bool keep_inf, bool is_wide, int64_t block,
                      int64_t top, int64_t scale_low, int64_t scale_high, bool nearest_power) {
-  check_built(madl_round_to_grid_kernel);
   STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float,
                   "madl::round_to_grid takes float32; cast first");
   const madl::Grid grid{int32_t(spacing), int32_t(mantissa_bits), int32_t(min_exponent),
@@ -84,14 +77,13 @@ Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, in
   Tensor y = torch::stable::empty_like(from);
   const int64_t count = x.numel(), columns = x.dim() ? x.size(-1) : 1;
   if (count == 0) return y;
-  const int unknown = madl_round_to_grid_kernel(floats(from), static_cast<float*>(y.data_ptr()),
+  const int unknown = round_to_grid_kernel(floats(from), static_cast<float*>(y.data_ptr()),
                                                 count / columns, columns, &grid, threads());
   STD_TORCH_CHECK(!unknown, "madl::round_to_grid knows no spacing ", spacing);
   return y;
 }
 
 Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bias) {
-  check_built(madl_linear_bf16_kernel);
   STD_TORCH_CHECK(x.dim() > 0 && weight.dim() == 2 && x.scalar_type() == ScalarType::Float &&
                       is(weight, ScalarType::Float, {weight.size(0), x.size(-1)}),
                   "madl::linear_bf16: x and weight must be float32 and agree in the last dimension");
@@ -102,7 +94,7 @@ Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bia
   const Tensor rows = dense(x), w = dense(weight);
   const MaybeTensor b = dense(bias);
   Tensor y = with_columns(rows, num_out);
-  madl_linear_bf16_kernel(floats(rows), floats(w), floats(b), static_cast<float*>(y.data_ptr()),
+  linear_bf16_kernel(floats(rows), floats(w), floats(b), static_cast<float*>(y.data_ptr()),
                           rows_of(x), num_out, x.size(-1), threads());
   return y;
 }
@@ -110,7 +102,6 @@ Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bia
 Tensor linear_mxint8(const Tensor& x, const Tensor& panels, const Tensor& panel_scales,
                      const MaybeTensor& bias, int64_t num_out, int64_t group) {
   constexpr int64_t kPanel = 32, kQuad = 4, kMaxGroup = 512;
-  check_built(madl_linear_mxint8_kernel);
   const bool is_half = x.scalar_type() == ScalarType::BFloat16;
   const int64_t num_in = x.dim() ? x.size(-1) : 0, num_panels = (num_out + kPanel - 1) / kPanel;
   STD_TORCH_CHECK(
@@ -124,16 +115,42 @@ Tensor linear_mxint8(const Tensor& x, const Tensor& panels, const Tensor& panel_
   const Tensor w = dense(panels), scales = dense(panel_scales);
   const MaybeTensor b = dense(bias);
   Tensor y = with_columns(rows, num_out);
-  madl_linear_mxint8_kernel(floats(rows), bytes(w), bytes(scales), floats(b),
+  linear_mxint8_kernel(floats(rows), bytes(w), bytes(scales), floats(b),
                             static_cast<float*>(y.data_ptr()), rows_of(x), num_out, num_in, group,
                             threads());
   return is_half ? torch::stable::to(y, ScalarType::BFloat16) : y;
 }
 
+using Library = torch::stable::detail::StableLibrary;
+
+struct Operator {
+  const char* name;
+  void (*call)(StableIValue*, uint64_t, uint64_t);
+  void* kernel;  // points to the pointer above
+  std::unique_ptr<Library> registration;
+};
+
+Operator operators[] = {
+    {"round_to_grid", TORCH_BOX(&round_to_grid), &round_to_grid_kernel, nullptr},
+    {"linear_bf16", TORCH_BOX(&linear_bf16), &linear_bf16_kernel, nullptr},
+    {"linear_mxint8", TORCH_BOX(&linear_mxint8), &linear_mxint8_kernel, nullptr},
+};
+
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(madl, CPU, m) {
-  m.impl("round_to_grid", TORCH_BOX(&round_to_grid));
-  m.impl("linear_bf16", TORCH_BOX(&linear_bf16));
-  m.impl("linear_mxint8", TORCH_BOX(&linear_mxint8));
+// Have the operator compute with this kernel from now on; without one, as it did before. Returns
+// whether there is an operator of that name.
+extern "C" bool madl_use(const char* name, void* kernel) {
+  for (Operator& o : operators) {
+    if (std::strcmp(o.name, name)) continue;
+    o.registration.reset();
+    std::memcpy(o.kernel, &kernel, sizeof kernel);
+    if (kernel) {
+      o.registration =
+          std::make_unique<Library>(Library::Kind::IMPL, "madl", "CPU", __FILE__, __LINE__);
+      o.registration->impl(o.name, o.call);
+    }
+    return true;
+  }
+  return false;
 }

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from madl.logbook.experiment import Case, Project
+from madl.logbook.plans import StoredPlan
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Record, Run, Store
-from madl.logbook.runner import StoredPlan
 
 TOY = '''
 """A toy experiment: squares of numbers."""

@@ -8,9 +8,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments import lab4_attention, lab4_compile
 from madl import compiling
 from madl.logbook.experiment import Project
+from madl.logbook.plans import StoredPlan
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Store
-from madl.logbook.runner import StoredPlan
 from madl.machine import fresh
 from madl.training.resnet import NUM_PARAMETERS, ResNet18
 

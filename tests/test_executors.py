@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook import executors, runner, shards
+from madl.logbook import executors, plans, runner, shards
+from madl.logbook.plans import Options
 from madl.logbook.results import Store
-from madl.logbook.runner import Options
 from tests.conftest import hears_ctrl_c
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
@@ -347,7 +347,7 @@ def test_results_of_two_machines_merge_by_copying(plan, tmp_path):
     """Each machine has its own folder and runs its share; then one gets the other's files."""
     here, there = Store(plan.project.state), Store(tmp_path / "there")
     for store, index in ((here, 1), (there, 2)):
-        there_plan = runner.StoredPlan(plan.project, store, plan.profile, plan.workload)
+        there_plan = plans.StoredPlan(plan.project, store, plan.profile, plan.workload)
         list(runner.run(there_plan, store, [], Options(shard=(index, 2))))
     assert not plan.is_complete("toy")
     shutil.copytree(there.root / "records", here.root / "records", dirs_exist_ok=True)

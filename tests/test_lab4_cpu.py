@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from madl.logbook.experiment import Case, Project
+from madl.logbook.plans import StoredPlan
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Records, Store
-from madl.logbook.runner import StoredPlan
 from tests.conftest import a_record
 
 PROJECT = Project()

@@ -1,6 +1,8 @@
 """MXINT8 on the CPU: every code against its definition, every path against exact integers."""
 
 import math
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -255,6 +257,22 @@ def test_compiled_and_exported_models_go_through_the_operators():
     exported = torch.export.export(Model(), (x,))
     assert any(n.target is torch.ops.madl.linear_mxint8.default for n in exported.graph.nodes)
     assert same(exported.module()(x), expected)
+
+
+@needs_compiler
+def test_an_operator_builds_its_kernel_when_it_is_called_and_not_before():
+    code = """
+import torch
+from kernels import mxint8, round_to_grid
+assert round_to_grid.is_fast()  # registers that one operator alone
+has_cpu = lambda: torch._C._dispatch_has_kernel_for_dispatch_key("madl::linear_mxint8", "CPU")
+assert not has_cpu()
+weight = mxint8.arrange(*mxint8.quantize(torch.ones(40, 64), 32), 32)
+y = torch.ops.madl.linear_mxint8(torch.ones(3, 64), *weight, None, 40, 32)
+assert torch.equal(y, torch.full((3, 40), 64.0))
+assert has_cpu()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_bad_input_is_named():

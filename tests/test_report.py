@@ -8,9 +8,9 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook import report, results
+from madl.logbook.plans import StoredPlan
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Store
-from madl.logbook.runner import StoredPlan
 from tests.conftest import a_record, a_run
 
 GOLDEN = Path(__file__).parent / "data"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook import runner
+from madl.logbook import plans, runner
+from madl.logbook.plans import Options
 from madl.logbook.results import Store
-from madl.logbook.runner import Options
 from tests.conftest import hears_ctrl_c
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +64,7 @@ def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     assert executed(tmp_path) == [0, 2, 3]
     assert store.get(plan.cases("toy")[1]).error == "no such tool"
     assert plan.is_complete("toy")
-    assert runner.state_of(plan, store, "toy")["skipped"] == 1
+    assert plans.state_of(plan, store, "toy")["skipped"] == 1
     stored = {path: path.read_bytes() for path in store.root.rglob("*.json")}
     assert run_all(plan) == []
     assert {path: path.read_bytes() for path in store.root.rglob("*.json")} == stored
@@ -92,7 +92,7 @@ def test_a_damaged_record_stops_the_run_before_anything_is_executed(plan, tmp_pa
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_shards_divide_the_cases(plan, count):
     shares = [
-        {case.key for case in runner.todo(plan, "toy", Options(shard=(i, count)))}
+        {case.key for case in plans.todo(plan, "toy", Options(shard=(i, count)))}
         for i in range(1, count + 1)
     ]
     assert sum(map(len, shares)) == len(set().union(*shares)) == 4
@@ -101,7 +101,7 @@ def test_shards_divide_the_cases(plan, count):
 @pytest.mark.parametrize("text", ["3/2", "0/2", "1", "a/b", "-1/2", "1/0"])
 def test_a_shard_that_makes_no_sense_is_refused(text):
     with pytest.raises(MadlError, match="--shard is i/n"):
-        runner.parse_shard(text)
+        plans.parse_shard(text)
 
 
 def test_an_experiment_waits_for_what_it_needs(plan, tmp_path, monkeypatch):
@@ -190,3 +190,36 @@ def test_a_dead_worker_is_reported_and_what_was_done_is_kept(plan, cli, tmp_path
     assert run.returncode == 1
     assert "a worker process died" in stderr
     assert len(stored(plan)) == 3
+
+
+STEP = """
+from madl.logbook.experiment import Experiment
+
+def params(plan):
+    return [{{"step": x, "seed": 0}} for x in range(2)]
+
+def run(params, ctx):
+    return {{"step": params["step"]}}
+
+experiment = Experiment(title="a step", params=params, run=run, needs={needs}, timed={timed})
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
+    for name, needs, timed in (
+        ("after", ("needed",), False),
+        ("clock", (), True),
+        ("needed", (), False),
+    ):
+        text = STEP.format(needs=needs, timed=timed)
+        (plan.project.experiments / f"{name}.py").write_text(text)
+        (plan.project.templates / f"{name}.md.j2").write_text("")
+    events = run_all(plan, jobs=jobs)
+    order = [event.record.case.experiment for event in events]
+    assert sorted(order[:2]) == ["needed", "needed"]
+    assert order[-2:] == ["clock", "clock"]
+    assert order.count("after") == 2
+    assert order.index("after") > 1
+    assert [event.done for event in events] == list(range(1, 11))
+    assert events[-1].total == 10

@@ -1,6 +1,7 @@
 """Where cases are executed: in this process, in several, or on a cluster.
 
-Each executor yields the records as they finish, for the caller to store.
+Each executor takes cases from a queue and yields the records as they finish, for the caller to
+store; what the caller adds to the queue meanwhile is executed too.
 """
 
 import functools
@@ -13,7 +14,7 @@ import threading
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,10 @@ CONNECT_S = 15
 POLL_S = 2.0  # how soon a worker that has just joined gets a case
 
 
-def inline(cases: Sequence[Case], execute: Execute) -> Iterator[Record]:
+def inline(cases: deque[Case], execute: Execute) -> Iterator[Record]:
     """One after the other, here."""
-    return (execute(case) for case in cases)
+    while cases:
+        yield execute(cases.popleft())
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Processes:
         self._pool = None
 
     def run(
-        self, cases: Sequence[Case], execute: Execute, *, jobs: int, threads: int, start: Start
+        self, cases: deque[Case], execute: Execute, *, jobs: int, threads: int, start: Start
     ) -> Iterator[Record]:
         """On `jobs` processes, each set up by `start(threads)`; what is given must pickle.
 
@@ -64,8 +66,13 @@ class Processes:
         """
         pool = self._with(jobs, threads, start)
         try:
-            for done in as_completed([pool.submit(execute, case) for case in cases]):
-                yield done.result()
+            running: set[Future[Record]] = set()
+            while cases or running:
+                while cases and len(running) < 2 * jobs:  # the next ones are there already
+                    running.add(pool.submit(execute, cases.popleft()))
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield future.result()
         except BrokenProcessPool as error:
             raise MadlError(
                 "a worker process died (killed, or out of memory); finished cases are kept, "
@@ -104,7 +111,7 @@ def _end_with_parent() -> None:
 
 
 def cluster(
-    cases: Sequence[Case],
+    cases: deque[Case],
     execute: Callable[[int, Case], Record],
     *,
     scheduler: str,
@@ -122,12 +129,12 @@ def cluster(
         MadlError: no Dask here, no scheduler there or no longer, or workers that cannot run this.
     """
     client = _connect(scheduler)
-    left, running = deque(cases), dict[Any, Case]()
+    running: dict[Any, Case] = {}
     try:
-        while left or running:
+        while cases or running:
             machines = _workers_by_machine(client)
-            while left and len(running) < max(1 if alone else machines.total(), 1):
-                case = left.popleft()
+            while cases and len(running) < max(1 if alone else machines.total(), 1):
+                case = cases.popleft()
                 beside = 1 if alone else max(machines.values(), default=1)
                 name = f"{case.experiment}-{case.key}-{uuid.uuid4().hex}"
                 future = client.submit(_on_worker, execute, beside, case, key=name, pure=False)

@@ -19,8 +19,8 @@ from madl.errors import MadlError
 from madl.logbook import plots
 from madl.logbook.experiment import Figure, Project, Question
 from madl.logbook.page import PageCalls
+from madl.logbook.plans import StoredPlan
 from madl.logbook.results import Store, write_atomically
-from madl.logbook.runner import StoredPlan
 from madl.logbook.views import NOT_RUN, Page, Status, pages
 
 

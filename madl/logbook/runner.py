@@ -1,79 +1,28 @@
-"""From a plan to records: what there is to do, in which order, done once, resumed for free."""
+"""From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
 import functools
-import itertools
 import logging
 import os
-import re
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import NamedTuple
 
 from madl.errors import MadlError
 from madl.logbook import executors, shards
-from madl.logbook.experiment import Case, Params, Project
-from madl.logbook.profiles import PROFILES, Profile
-from madl.logbook.results import Record, Records, Run, Source, Store, encode, select
+from madl.logbook.experiment import Case, Project
+from madl.logbook.plans import Options, StoredPlan, skip, todo, with_needs, without_values
+from madl.logbook.results import Record, Run, Store, encode
 from madl.machine import device as machine
 from madl.machine.memory import keep_freed_pages
 
 log = logging.getLogger(__name__)
 
 SHARD_POLL_S = 2.0
-
-
-@dataclass(frozen=True)
-class StoredPlan:
-    """The plan of a run: what `Experiment.params` sees (see `experiment.Plan`)."""
-
-    project: Project
-    store: Source
-    profile: Profile
-    workload: Params
-
-    def cases(self, name: str) -> list[Case]:
-        return self.project.load(name).cases(name, self)
-
-    def records(self, name: str) -> Records:
-        return select(self.store, self.cases(name))
-
-    def finished(self, name: str) -> Records:
-        """Results, and the cases that this machine cannot run."""
-        found = (self.store.get(case) for case in self.cases(name))
-        return Records(record for record in found if record and record.status != "failed")
-
-    def is_complete(self, name: str) -> bool:
-        """Whether every case has its result, or cannot have one on this machine."""
-        return self.is_ready(name) and len(self.finished(name)) == len(self.cases(name))
-
-    def is_ready(self, name: str) -> bool:
-        """Whether all that the experiment needs is complete, so that its cases are known."""
-        return all(self.is_complete(needed) for needed in self.project.load(name).needs)
-
-    def can_become_ready(self, name: str) -> bool:
-        """Whether nothing that it needs, at any distance, has failed."""
-        for needed in self.project.load(name).needs:
-            if not self.can_become_ready(needed):
-                return False
-            found = [self.store.get(c) for c in self.cases(needed)] if self.is_ready(needed) else []
-            if any(record and record.status == "failed" for record in found):
-                return False
-        return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to run, never what: nothing here can change a result's key."""
-
-    device: str = "cpu"
-    jobs: int = 1
-    force: bool = False
-    shard: tuple[int, int] = (1, 1)
-    scheduler: str | None = None  # of a Dask cluster, which then executes all cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,85 +34,6 @@ class Progress:
     total: int
     record: Record
     left_s: float
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """`i/n`: the i-th of n shares of the cases, 1-based.
-
-    Raises:
-        MadlError: not of that form, or i outside 1 … n.
-    """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise MadlError(f"--shard is i/n with 1 <= i <= n, for example 2/3; got {text!r}")
-    return int(match[1]), int(match[2])
-
-
-def profile_named(name: str) -> Profile:
-    """Raises: MadlError: there is no such profile."""
-    if name not in PROFILES:
-        raise MadlError(f"unknown profile {name!r}; known: {', '.join(PROFILES)}")
-    return PROFILES[name]
-
-
-def with_needs(project: Project, names: Sequence[str]) -> list[str]:
-    """The experiments and all they need, in order; all of them when none is named."""
-    wanted = {name for name in names if project.load(name)}
-    for name in reversed(project.names()):
-        if name in wanted:
-            wanted.update(project.load(name).needs)
-    return [name for name in project.names() if not names or name in wanted]
-
-
-def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
-    """Cases of this shard that can run here and have no good record: failed ones are retried."""
-    index, count = options.shard
-    mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
-    if not options.force:
-        mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
-    if options.scheduler is not None:
-        return mine  # what can run is for the workers to say
-    unavailable = plan.project.load(name).unavailable
-    return [case for case in mine if unavailable(case.params) is None]
-
-
-def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
-    """Store why cases cannot run on this machine, where the store does not say so yet."""
-    for case in plan.cases(name):
-        reason = plan.project.load(name).unavailable(case.params)
-        known = store.get(case)
-        if reason is None or (known and (known.status == "ok" or known.error == reason)):
-            continue
-        store.put(_without_values(plan.project.root, device, case, "skipped", reason))
-
-
-def _without_values(
-    root: Path, device: str, case: Case, status: Literal["failed", "skipped"], why: str
-) -> Record:
-    """The record of a case that was not executed, or whose end nobody saw."""
-    run = Run(**machine.provenance(root, case.experiment, device), contention=None)
-    return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
-
-
-def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
-    """Counts of an experiment's cases, for `status`."""
-    ready = plan.is_ready(name)
-    records = [store.get(case) for case in plan.cases(name)] if ready else []
-    ok = [r for r in records if r and r.status == "ok"]
-    failed = [r for r in records if r and r.status == "failed"]
-    skipped = [r for r in records if r and r.status == "skipped"]
-    code = machine.code_digest(plan.project.root, name)
-    return {
-        "name": name,
-        "ready": ready,
-        "cases": len(records),
-        "ok": len(ok),
-        "failed": len(failed),
-        "skipped": len(skipped),
-        "left": len(records) - len(ok) - len(skipped),
-        "changed": sum(record.run.code != code for record in ok),
-        "errors": sorted({record.error or "" for record in [*failed, *skipped]}),
-    }
 
 
 def run(
@@ -180,15 +50,17 @@ def run(
             todo(plan, name, options)  # reads every record: a bad one stops us here
     folder = store.root / "shards"
     with shards.at_work(folder, options.shard), executors.Processes() as processes:
-        while names:
-            _wait_for_other_shards(plan, names, folder, options.shard)
-            ready = [name for name in names if plan.is_ready(name)]
-            if not ready:
-                for name in names:
+        queues = _Queues(plan, store, options, names)
+        while True:
+            queues.fill()
+            if (way := queues.next_way()) is None:
+                _wait_for_other_shards(plan, queues.waiting, folder, options.shard)
+                if any(plan.is_ready(name) for name in queues.waiting):
+                    continue
+                for name in queues.waiting:
                     log.warning("%s waits: what it needs is not complete", name)
                 return
-            yield from _run_together(plan, store, ready, options, processes)
-            names = [name for name in names if name not in ready]
+            yield from _execute_queue(plan, store, queues, way, options, processes)
 
 
 def _wait_for_other_shards(
@@ -206,60 +78,103 @@ def _wait_for_other_shards(
         time.sleep(SHARD_POLL_S)
 
 
-def _run_together(
+class _Way(NamedTuple):
+    """How cases are executed; sorted in the order in which the ways are taken.
+
+    Cases that have the machine to themselves because they use all of it come first, as others need
+    them; then those that run side by side; and those that measure time when nothing else is left.
+    """
+
+    is_timed: bool
+    jobs: int
+
+
+@dataclass
+class _Queues:
+    """Cases that can be executed now, by their way; `fill` adds those that have become ready."""
+
+    plan: StoredPlan
+    store: Store
+    options: Options
+    waiting: list[str]  # experiments whose needs are not complete
+    cases: dict[_Way, deque[Case]] = field(default_factory=dict)
+    varying: dict[str, list[str]] = field(default_factory=dict)
+    total: int = 0  # cases that were ever put into a queue
+
+    done: int = 0
+    started: float = field(default_factory=time.perf_counter)
+
+    def next_way(self) -> _Way | None:
+        return min((way for way, cases in self.cases.items() if cases), default=None)
+
+    def is_needed(self, name: str) -> bool:
+        return any(name in self.plan.project.load(other).needs for other in self.waiting)
+
+    def progress(self, record: Record) -> Progress:
+        left_s = (time.perf_counter() - self.started) / self.done * (self.total - self.done)
+        params = record.case.params
+        keys = [key for key in self.varying[record.case.experiment] if key in params]
+        label = " ".join(f"{key}={params[key]}" for key in keys)
+        return Progress(label=label, done=self.done, total=self.total, record=record, left_s=left_s)
+
+    def fill(self) -> None:
+        while ready := [name for name in self.waiting if self.plan.is_ready(name)]:
+            self.waiting = [name for name in self.waiting if name not in ready]
+            for name in ready:
+                self._add(name)
+
+    def _add(self, name: str) -> None:
+        if self.options.scheduler is None:
+            skip(self.plan, self.store, name, self.options.device)
+        alone = self.plan.project.load(name).runs_alone
+        planned, left = self.plan.cases(name), todo(self.plan, name, self.options)
+        # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+        beside = max(min(self.options.jobs, sum(not alone(case.params) for case in planned)), 1)
+        by_way: dict[_Way, list[Case]] = {}
+        for case in left:
+            is_timed = alone(case.params)
+            by_way.setdefault(_Way(is_timed, 1 if is_timed else beside), []).append(case)
+        for way, cases in by_way.items():
+            queue = self.cases.setdefault(way, deque())
+            if self.is_needed(name):
+                queue.extendleft(reversed(cases))
+            else:
+                queue.extend(cases)
+        if left:
+            log.info("%s: %d of %d cases to do", name, len(left), len(planned))
+        self.total += len(left)
+        self.varying[name] = _varying(planned)
+
+
+def _execute_queue(
     plan: StoredPlan,
     store: Store,
-    names: Sequence[str],
+    queues: _Queues,
+    way: _Way,
     options: Options,
     processes: executors.Processes,
 ) -> Iterator[Progress]:
-    """Experiments that need nothing of each other: no worker idles until the last of all cases."""
-    for name in names if options.scheduler is None else ():
-        skip(plan, store, name, options.device)
-    batches = _batches(plan, names, options)
-    total = sum(map(len, batches.values()))
-    varying = {name: _varying(plan.cases(name)) for name in names}
-    records = itertools.chain.from_iterable(
-        _executed(plan, store, cases, options, processes, jobs=jobs, alone=alone)
-        for (alone, jobs), cases in sorted(batches.items())
+    """Until this queue is empty; cases that become ready meanwhile join it."""
+    records = _executed(
+        plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
-    started = time.perf_counter()
-    for done, record in enumerate(records, 1):
+    for record in records:
         store.put(record)
-        left_s = (time.perf_counter() - started) / done * (total - done)
-        params = record.case.params
-        keys = [key for key in varying[record.case.experiment] if key in params]
-        label = " ".join(f"{key}={params[key]}" for key in keys)
-        yield Progress(label=label, done=done, total=total, record=record, left_s=left_s)
-
-
-def _batches(
-    plan: StoredPlan, names: Sequence[str], options: Options
-) -> dict[tuple[bool, int], list[Case]]:
-    """What is left of these experiments, by (alone, jobs): the ways in which it is executed."""
-    batches: dict[tuple[bool, int], list[Case]] = {}
-    for name in names:
-        alone = plan.project.load(name).runs_alone
-        planned, left = plan.cases(name), todo(plan, name, options)
-        # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
-        beside = max(min(options.jobs, sum(not alone(case.params) for case in planned)), 1)
-        for case in left:
-            timed = alone(case.params)
-            batches.setdefault((timed, 1 if timed else beside), []).append(case)
-        if left:
-            log.info("%s: %d of %d cases to do", name, len(left), len(planned))
-    return batches
+        queues.done += 1
+        if queues.is_needed(record.case.experiment):
+            queues.fill()
+        yield queues.progress(record)
 
 
 def _executed(
     plan: StoredPlan,
     store: Store,
-    cases: Sequence[Case],
+    cases: deque[Case],
     options: Options,
     processes: executors.Processes,
     *,
     jobs: int,
-    alone: bool = False,
+    alone: bool,
 ) -> Iterator[Record]:
     """Execute cases here, in processes of their own, or on a cluster."""
     root, device = plan.project.root, options.device
@@ -272,7 +187,7 @@ def _executed(
             remote,
             scheduler=options.scheduler,
             alone=alone,
-            lost=lambda case, why: _without_values(root, device, case, "failed", why),
+            lost=lambda case, why: without_values(root, device, case, "failed", why),
         )
         return
     threads = max(machine.num_cores() // jobs, 1)
@@ -377,7 +292,7 @@ def execute_on_worker(
         )
     why = Project(root).load(case.experiment).unavailable(case.params)
     if why is not None:
-        return _without_values(root, device, case, "skipped", why)
+        return without_values(root, device, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
     start_process(threads)
     return execute(root, store_root, machine.resolve(device)[0], jobs, case)

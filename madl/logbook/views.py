@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from madl.logbook.experiment import Case, Claim, Experiment, Project, Question, Row
+from madl.logbook.plans import StoredPlan
 from madl.logbook.profiles import PROFILES
 from madl.logbook.results import Pending, Published, Record, Records, read_published
-from madl.logbook.runner import StoredPlan
 
 _OF_AN_EMPTY_SEQUENCE = (LookupError, ValueError, ArithmeticError, StopIteration)
 Status = Literal["answered", "partly", "open"]

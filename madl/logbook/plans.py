@@ -1,0 +1,142 @@
+"""What there is to do: the cases of a run, what is left of them, and what cannot be done here."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from madl.errors import MadlError
+from madl.logbook.experiment import Case, Params, Project
+from madl.logbook.profiles import PROFILES, Profile
+from madl.logbook.results import Record, Records, Run, Source, Store, select
+from madl.machine import device as machine
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """The plan of a run: what `Experiment.params` sees (see `experiment.Plan`)."""
+
+    project: Project
+    store: Source
+    profile: Profile
+    workload: Params
+
+    def cases(self, name: str) -> list[Case]:
+        return self.project.load(name).cases(name, self)
+
+    def records(self, name: str) -> Records:
+        return select(self.store, self.cases(name))
+
+    def finished(self, name: str) -> Records:
+        """Results, and the cases that this machine cannot run."""
+        found = (self.store.get(case) for case in self.cases(name))
+        return Records(record for record in found if record and record.status != "failed")
+
+    def is_complete(self, name: str) -> bool:
+        """Whether every case has its result, or cannot have one on this machine."""
+        return self.is_ready(name) and len(self.finished(name)) == len(self.cases(name))
+
+    def is_ready(self, name: str) -> bool:
+        """Whether all that the experiment needs is complete, so that its cases are known."""
+        return all(self.is_complete(needed) for needed in self.project.load(name).needs)
+
+    def can_become_ready(self, name: str) -> bool:
+        """Whether nothing that it needs, at any distance, has failed."""
+        for needed in self.project.load(name).needs:
+            if not self.can_become_ready(needed):
+                return False
+            found = [self.store.get(c) for c in self.cases(needed)] if self.is_ready(needed) else []
+            if any(record and record.status == "failed" for record in found):
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run, never what: nothing here can change a result's key."""
+
+    device: str = "cpu"
+    jobs: int = 1
+    force: bool = False
+    shard: tuple[int, int] = (1, 1)
+    scheduler: str | None = None  # of a Dask cluster, which then executes all cases
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`i/n`: the i-th of n shares of the cases, 1-based.
+
+    Raises:
+        MadlError: not of that form, or i outside 1 … n.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise MadlError(f"--shard is i/n with 1 <= i <= n, for example 2/3; got {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def profile_named(name: str) -> Profile:
+    """Raises: MadlError: there is no such profile."""
+    if name not in PROFILES:
+        raise MadlError(f"unknown profile {name!r}; known: {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def with_needs(project: Project, names: Sequence[str]) -> list[str]:
+    """The experiments and all they need, in order; all of them when none is named."""
+    wanted = {name for name in names if project.load(name)}
+    for name in reversed(project.names()):
+        if name in wanted:
+            wanted.update(project.load(name).needs)
+    return [name for name in project.names() if not names or name in wanted]
+
+
+def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
+    """Cases of this shard that can run here and have no good record: failed ones are retried."""
+    index, count = options.shard
+    mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
+    if not options.force:
+        mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
+    if options.scheduler is not None:
+        return mine  # what can run is for the workers to say
+    unavailable = plan.project.load(name).unavailable
+    return [case for case in mine if unavailable(case.params) is None]
+
+
+def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
+    """Store why cases cannot run on this machine, where the store does not say so yet."""
+    for case in plan.cases(name):
+        reason = plan.project.load(name).unavailable(case.params)
+        known = store.get(case)
+        if reason is None or (known and (known.status == "ok" or known.error == reason)):
+            continue
+        store.put(without_values(plan.project.root, device, case, "skipped", reason))
+
+
+def without_values(
+    root: Path, device: str, case: Case, status: Literal["failed", "skipped"], why: str
+) -> Record:
+    """The record of a case that was not executed, or whose end nobody saw."""
+    run = Run(**machine.provenance(root, case.experiment, device), contention=None)
+    return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
+
+
+def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
+    """Counts of an experiment's cases, for `status`."""
+    ready = plan.is_ready(name)
+    records = [store.get(case) for case in plan.cases(name)] if ready else []
+    ok = [r for r in records if r and r.status == "ok"]
+    failed = [r for r in records if r and r.status == "failed"]
+    skipped = [r for r in records if r and r.status == "skipped"]
+    code = machine.code_digest(plan.project.root, name)
+    return {
+        "name": name,
+        "ready": ready,
+        "cases": len(records),
+        "ok": len(ok),
+        "failed": len(failed),
+        "skipped": len(skipped),
+        "left": len(records) - len(ok) - len(skipped),
+        "changed": sum(record.run.code != code for record in ok),
+        "errors": sorted({record.error or "" for record in [*failed, *skipped]}),
+    }
