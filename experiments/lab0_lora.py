@@ -22,8 +22,9 @@ from madl.logbook.experiment import (
     Plan,
     Row,
 )
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook.results import Pending, Records
 from madl.training import baseline
+from madl.training.baseline import accuracy, outcomes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -414,15 +415,6 @@ def _validation(records: Records) -> float:
     return sum(r.values["validation_accuracy"] for r in records) / max(len(records), 1)
 
 
-def _accuracy(records: Records) -> float:
-    return sum(r.values["accuracy"] for r in records) / len(records)
-
-
-def outcomes(records: Sequence[Record]) -> list[stats.Outcomes]:
-    ordered = sorted(records, key=lambda record: record.case.params["seed"])
-    return [stats.Outcomes.from_json(record.values["outcomes"]) for record in ordered]
-
-
 def _compare(base: Records, other: Records) -> stats.Comparison:
     return stats.compare(outcomes(base), outcomes(other))
 
@@ -439,7 +431,7 @@ def lora_is_enough(records: Records) -> Claim:
     full, lora = at(records, "full"), at(records, "lora", rank)
     text = (
         f"LoRA of rank {rank} is within {MARGIN * 100:g} points of full fine-tuning: "
-        f"{_accuracy(lora):.1%} against {_accuracy(full):.1%}"
+        f"{accuracy(lora):.1%} against {accuracy(full):.1%}"
     )
     return _compare(full, lora).within(MARGIN, text)
 
@@ -460,8 +452,8 @@ def lora_learns(records: Records) -> Claim:
     rank = best_rank(records)
     before, lora = at(records, "before"), at(records, "lora", rank)
     text = (
-        f"The untrained head gives {_accuracy(before):.1%}; the adapter and the head together "
-        f"bring it to {_accuracy(lora):.1%}"
+        f"The untrained head gives {accuracy(before):.1%}; the adapter and the head together "
+        f"bring it to {accuracy(lora):.1%}"
     )
     return _compare(before, lora).improves(text)
 
@@ -469,7 +461,7 @@ def lora_learns(records: Records) -> Claim:
 def frozen_is_enough(records: Records) -> Claim:
     full, frozen = at(records, "full"), at(records, "frozen")
     text = (
-        f"Freezing the embeddings gives {_accuracy(frozen):.1%}, within {MARGIN * 100:g} points "
+        f"Freezing the embeddings gives {accuracy(frozen):.1%}, within {MARGIN * 100:g} points "
         f"of training everything"
     )
     return _compare(full, frozen).within(MARGIN, text)
@@ -480,7 +472,7 @@ def rank_matters(records: Records) -> Claim:
     a, b = at(records, "lora", low), at(records, "lora", high)
     text = (
         f"Rank {high} is more accurate than rank {low} after the same training: "
-        f"{_accuracy(b):.1%} against {_accuracy(a):.1%}"
+        f"{accuracy(b):.1%} against {accuracy(a):.1%}"
     )
     return _compare(a, b).improves(text)
 
@@ -600,7 +592,7 @@ NAMES = {"full": "full fine-tuning", "frozen": "embeddings frozen", "lora": "LoR
 def accuracy_rows(records: Records) -> Sequence[Row]:
     found = [("lora", rank, at(records, "lora", rank)) for rank in ranks_of(records)]
     found += [(method, None, at(records, method)) for method in ("frozen", "full")]
-    before = _accuracy(at(records, "before"))
+    before = accuracy(at(records, "before"))
     rows: list[Row] = []
     for method, rank, group in found:
         low, high = stats.accuracy_interval(outcomes(group))
@@ -609,7 +601,7 @@ def accuracy_rows(records: Records) -> Sequence[Row]:
                 "method": NAMES[method],
                 "rank": rank,
                 "trainable": group[0].values["num_trainable"],
-                "accuracy": _accuracy(group),
+                "accuracy": accuracy(group),
                 "accuracy low": low,
                 "accuracy high": high,
                 "untrained head": before,
@@ -777,7 +769,7 @@ def methods_table(records: Records) -> Sequence[Row]:
                 "method": NAMES[method] + (f", rank {rank}" if rank else ""),
                 "trains": costs["trainable"][key],
                 "of all": f"{costs['trainable'][key] / total:.1%}",
-                "test accuracy": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
+                "test accuracy": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
                 "validation": f"{_validation(found):.1%}",
                 "step (ms)": round(1e3 * median(costs["steps"][key]["samples_s"]), 1),
                 "held (MB)": round(sum(costs["held"][key].values()) / 1e6),

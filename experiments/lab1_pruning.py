@@ -13,6 +13,7 @@ from madl.logbook import plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Record, Records
 from madl.training import baseline
+from madl.training.baseline import accuracy, outcomes
 
 METHODS = {"l1": "L1-norm", "random": "random"}
 ROLES = {"l1": "first", "random": "second"}
@@ -190,15 +191,6 @@ def at(records: Records, **point: Any) -> Records:
     return found
 
 
-def outcomes(records: Records, when: str) -> list[stats.Outcomes]:
-    ordered = sorted(records, key=lambda record: record.case.params["seed"])
-    return [stats.Outcomes.from_json(record.values[when]["outcomes"]) for record in ordered]
-
-
-def accuracy(records: Records, when: str = "before") -> float:
-    return sum(record.values[when]["accuracy"] for record in records) / len(records)
-
-
 def sparsities(records: Records) -> list[float]:
     return records.where(part="weights").each("sparsity")
 
@@ -210,8 +202,9 @@ def l1_wins(records: Records) -> Claim:
     l1 = at(records, part="weights", pruning="l1", sparsity=HALF)
     rand = at(records, part="weights", pruning="random", sparsity=HALF)
     text = (
-        f"With {HALF:.0%} of the weights removed, L1-norm pruning leaves {accuracy(l1):.1%} and "
-        f"random pruning {accuracy(rand):.1%}, before any further training"
+        f"With {HALF:.0%} of the weights removed, L1-norm pruning leaves "
+        f"{accuracy(l1, 'before'):.1%} and random pruning {accuracy(rand, 'before'):.1%}, "
+        "before any further training"
     )
     return stats.compare(outcomes(rand, "before"), outcomes(l1, "before")).improves(text)
 
@@ -222,13 +215,13 @@ def recovery_helps(records: Records) -> Claim:
         sparsities(records),
         key=lambda s: (
             accuracy(at(records, part="weights", pruning="l1", sparsity=s), "after")
-            - accuracy(at(records, part="weights", pruning="l1", sparsity=s))
+            - accuracy(at(records, part="weights", pruning="l1", sparsity=s), "before")
         ),
     )
     l1 = at(records, part="weights", pruning="l1", sparsity=lost)
     text = (
         f"Training on brings an L1-pruned model back the most at {lost:.0%} sparsity: from "
-        f"{accuracy(l1):.1%} to {accuracy(l1, 'after'):.1%}"
+        f"{accuracy(l1, 'before'):.1%} to {accuracy(l1, 'after'):.1%}"
     )
     return stats.compare(outcomes(l1, "before"), outcomes(l1, "after")).improves(text)
 
@@ -310,7 +303,7 @@ def accuracy_rows(records: Records) -> Sequence[Row]:
             found = at(records, part="weights", pruning=method, sparsity=sparsity)
             for when in ("before", "after"):
                 _point(row, f"{title}, {when}", found, when)
-        rows.append({**row, "nothing pruned": accuracy(whole)})
+        rows.append({**row, "nothing pruned": accuracy(whole, "before")})
     return rows
 
 
@@ -350,7 +343,7 @@ def accuracy_table(records: Records) -> Sequence[Row]:
         row: dict[str, Any] = {"sparsity": f"{sparsity:.0%}"}
         for method, title in METHODS.items():
             found = at(records, part="weights", pruning=method, sparsity=sparsity)
-            row[title] = f"{accuracy(found):.1%}"
+            row[title] = f"{accuracy(found, 'before'):.1%}"
             row[f"{title}, trained on"] = f"{accuracy(found, 'after'):.1%}"
             row[f"{title}, zeros counted"] = f"{found[0].values['sparsity_after']:.2%}"
         rows.append(row)

@@ -11,8 +11,9 @@ from typing import Any
 
 from madl.logbook import plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook.results import Pending, Records
 from madl.training import baseline
+from madl.training.baseline import outcomes
 
 RULES: Mapping[str, Callable[[int], int]] = {
     "half the width": lambda width: width // 2,
@@ -82,14 +83,6 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
 
 
 # ---- reading the records ------------------------------------------------------------------------
-
-
-def outcomes(records: Sequence[Record]) -> list[stats.Outcomes]:
-    """One entry a seed."""
-    if not records:
-        raise Pending("no seed is done")
-    ordered = sorted(records, key=lambda record: record.case.params["seed"])
-    return [stats.Outcomes.from_json(record.values["outcomes"]) for record in ordered]
 
 
 def at(records: Records, method: str, width: int | None = None, rule: str | None = None) -> Records:

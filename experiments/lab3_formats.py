@@ -15,6 +15,7 @@ from madl.logbook import plots, searches, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Record, Records
 from madl.training import baseline
+from madl.training.baseline import accuracy, outcomes
 
 FP32 = "fp32"  # a layer that is left alone
 FAMILIES: Mapping[str, tuple[str, ...]] = {
@@ -211,14 +212,6 @@ def _seeds(records: Records, **wanted: Any) -> Records:
     return Records(sorted(found, key=lambda record: record.case.params["seed"]))
 
 
-def _outcomes(records: Records) -> list[stats.Outcomes]:
-    return [stats.Outcomes.from_json(record.values["outcomes"]) for record in records]
-
-
-def _accuracy(records: Records) -> float:
-    return fmean([record.values["accuracy"] for record in records])
-
-
 def _fp32(records: Records) -> Records:
     return _seeds(records, part="fp32")
 
@@ -271,10 +264,10 @@ KEEPS, LOSES, GUESSES = "keeps", "loses", "not shown above guessing"
 def effect(records: Records, found: Records) -> str:
     """What the tests say of a format: as good as FP32 as far as seen, worse, or no better than
     answering with the larger class."""
-    outcomes, level = _outcomes(found), _fp32(records)[0].values["larger_class"]
-    if not all(_above(one, level) for one in outcomes):
+    found_outcomes, level = outcomes(found), _fp32(records)[0].values["larger_class"]
+    if not all(_above(one, level) for one in found_outcomes):
         return GUESSES
-    against = stats.compare(_outcomes(_fp32(records)), outcomes)
+    against = stats.compare(outcomes(_fp32(records)), found_outcomes)
     return LOSES if against.decided and against.evidence.effect < 0 else KEEPS
 
 
@@ -300,10 +293,10 @@ def fewest_bits(records: Records) -> Claim:
     trained = " after a short training," if good[name][0].values["trained"] else ""
     text = (
         f"{what} is {short(name)} ({_bits(good[name]):g} bits a value):{trained} "
-        f"{_accuracy(good[name]):.1%} on test, within {100 * MARGIN:g} points of FP32 "
-        f"({_accuracy(_fp32(records)):.1%})"
+        f"{accuracy(good[name]):.1%} on test, within {100 * MARGIN:g} points of FP32 "
+        f"({accuracy(_fp32(records)):.1%})"
     )
-    return stats.compare(_outcomes(_fp32(records)), _outcomes(good[name])).within(MARGIN, text)
+    return stats.compare(outcomes(_fp32(records)), outcomes(good[name])).within(MARGIN, text)
 
 
 def _works(records: Records, family: str) -> Claim:
@@ -314,10 +307,10 @@ def _works(records: Records, family: str) -> Claim:
     name, found = _best(formats)
     level = _fp32(records)[0].values["larger_class"]
     text = (
-        f"The {family} format {short(name)} is effective: {_accuracy(found):.1%} on test, where "
-        f"the larger class alone gives {level:.1%} and FP32 {_accuracy(_fp32(records)):.1%}"
+        f"The {family} format {short(name)} is effective: {accuracy(found):.1%} on test, where "
+        f"the larger class alone gives {level:.1%} and FP32 {accuracy(_fp32(records)):.1%}"
     )
-    return stats.exceeds(_outcomes(found)[0], level).improves(text)
+    return stats.exceeds(outcomes(found)[0], level).improves(text)
 
 
 def log_works(records: Records) -> Claim:
@@ -335,9 +328,9 @@ def one_bit_fails(records: Records) -> Claim:
     name = max(formats, key=lambda n: _validation(formats[n]))
     text = (
         f"One bit for weights and inputs alike is not enough: the better of those formats, {name}, "
-        f"has {_accuracy(formats[name]):.1%} on test, FP32 {_accuracy(_fp32(records)):.1%}"
+        f"has {accuracy(formats[name]):.1%} on test, FP32 {accuracy(_fp32(records)):.1%}"
     )
-    found = stats.compare(_outcomes(_fp32(records)), _outcomes(formats[name]))
+    found = stats.compare(outcomes(_fp32(records)), outcomes(formats[name]))
     return found.degrades(text)
 
 
@@ -346,10 +339,10 @@ def scale_rescues_eight_bits(records: Records) -> Claim:
     plain = _seeds(records, part="uniform", format="fixed(8,4)")
     scaled = _seeds(records, part="uniform", format="mxint8")
     text = (
-        f"A scale from the data is what eight bits need: mxint8 has {_accuracy(scaled):.1%} on "
-        f"test, fixed(8,4){_how(plain)} {_accuracy(plain):.1%}"
+        f"A scale from the data is what eight bits need: mxint8 has {accuracy(scaled):.1%} on "
+        f"test, fixed(8,4){_how(plain)} {accuracy(plain):.1%}"
     )
-    return stats.compare(_outcomes(plain), _outcomes(scaled)).improves(text)
+    return stats.compare(outcomes(plain), outcomes(scaled)).improves(text)
 
 
 def _how(found: Records) -> str:
@@ -361,11 +354,11 @@ def combined_beats_uniform(records: Records) -> Claim:
     name, found = _best(_formats(records))
     bits = fmean([r.values["best"]["bits"] for r in combined])
     text = (
-        f"What one search over all formats found ({bits:.1f} bits, {_accuracy(combined):.1%} on "
+        f"What one search over all formats found ({bits:.1f} bits, {accuracy(combined):.1%} on "
         f"test) is more accurate than the best uniform format, {short(name)} "
-        f"({_bits(found):g} bits, {_accuracy(found):.1%})"
+        f"({_bits(found):g} bits, {accuracy(found):.1%})"
     )
-    return stats.compare(_outcomes(found), _outcomes(combined)).improves(text)
+    return stats.compare(outcomes(found), outcomes(combined)).improves(text)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
@@ -463,7 +456,7 @@ def front_rows(records: Records) -> Sequence[Row]:
             "format": name,
             "family": family_of(name),
             "bits": _bits(found),
-            "test accuracy": _accuracy(found),
+            "test accuracy": accuracy(found),
             "trained": bool(found[0].values["trained"]),
         }
         for name, found in _formats(records).items()
@@ -474,7 +467,7 @@ def front_rows(records: Records) -> Sequence[Row]:
         return rows
     bits = fmean([r.values["best"]["bits"] for r in combined])
     mixed = {"format": MIXED, "family": MIXED, "bits": bits, "trained": False}
-    return [*rows, {**mixed, "test accuracy": _accuracy(combined)}]
+    return [*rows, {**mixed, "test accuracy": accuracy(combined)}]
 
 
 MIXED = "combined search"
@@ -565,7 +558,7 @@ def why_rows(records: Records) -> Sequence[Row]:
             "format": name,
             "family": family_of(name),
             "inputs (dB)": round(measured[name]["inputs_db"], 2),
-            "test accuracy": _accuracy(found),
+            "test accuracy": accuracy(found),
         }
         for name, found in _formats(records).items()
         if name in measured and measured[name]["inputs_db"] < MAX_DB
@@ -606,12 +599,12 @@ def models_table(records: Records) -> Sequence[Row]:
 
 
 def _model_row(title: str, bits: float, validation: float, found: Records) -> Row:
-    low, high = stats.accuracy_interval(_outcomes(found))
+    low, high = stats.accuracy_interval(outcomes(found))
     return {
         "model": title,
         "bits": f"{bits:.3g}",
         "validation": f"{validation:.1%}",
-        "test": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
+        "test": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
     }
 
 
@@ -620,7 +613,7 @@ def _order(name: str) -> int:
 
 
 def _format_row(records: Records, name: str, found: Records) -> Row:
-    low, high = stats.accuracy_interval(_outcomes(found))
+    low, high = stats.accuracy_interval(outcomes(found))
     values = found[0].values
     trained = [r.values["qat_validation"] for r in found]
     return {
@@ -628,7 +621,7 @@ def _format_row(records: Records, name: str, found: Records) -> Row:
         "bits": _bits(found),
         "PTQ, validation": f"{fmean([r.values['ptq_validation'] for r in found]):.1%}",
         "trained on, validation": "" if None in trained else f"{fmean(trained):.1%}",
-        "test": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
+        "test": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
         "inputs zeroed": f"{values['shares']['input_zeroed']:.0%}",
         "against FP32": effect(records, found),
     }

@@ -15,6 +15,7 @@ from madl.logbook import plots, searches, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Records
 from madl.training import baseline
+from madl.training.baseline import accuracy, outcomes
 
 WIDTHS, FRACS = (8, 16, 32), (2, 4, 8)
 PRICE_PER_BIT = 0.001  # accuracy that one bit per weight has to bring
@@ -236,10 +237,6 @@ def _part(records: Records, part: str, sampler: str | None = None) -> Records:
     return Records(sorted(found, key=lambda record: record.case.params["seed"]))
 
 
-def _outcomes(records: Records) -> list[stats.Outcomes]:
-    return [stats.Outcomes.from_json(record.values["outcomes"]) for record in records]
-
-
 def _fp32(records: Records) -> Records:
     found = records.where(method="fp32")
     return Records(sorted(found, key=lambda record: record.case.params["seed"]))
@@ -253,10 +250,6 @@ def _best(records: Records) -> tuple[str, Records]:
     }
     name = max(candidates, key=lambda n: fmean([r.values["best"]["score"] for r in candidates[n]]))
     return name, candidates[name]
-
-
-def _accuracy(records: Records) -> float:
-    return fmean([record.values["accuracy"] for record in records])
 
 
 def _bits(records: Records) -> float:
@@ -295,29 +288,29 @@ def mixed_beats_uniform(records: Records) -> Claim:
     frac = plain[0].values["best"]["frac"]
     text = (
         f"A format for each layer ({name}, {_bits(best):.1f} bits a weight) reaches "
-        f"{_accuracy(best):.1%} on test; fixed({min(WIDTHS)},{frac}) everywhere, the best uniform "
-        f"format of {min(WIDTHS)} bits, reaches {_accuracy(plain):.1%}"
+        f"{accuracy(best):.1%} on test; fixed({min(WIDTHS)},{frac}) everywhere, the best uniform "
+        f"format of {min(WIDTHS)} bits, reaches {accuracy(plain):.1%}"
     )
-    return stats.compare(_outcomes(plain), _outcomes(best)).improves(text)
+    return stats.compare(outcomes(plain), outcomes(best)).improves(text)
 
 
 def mixed_keeps_fp32(records: Records) -> Claim:
     _, best = _best(records)
     text = (
-        f"That model stays within {100 * MARGIN:g} points of FP32 ({_accuracy(_fp32(records)):.1%})"
+        f"That model stays within {100 * MARGIN:g} points of FP32 ({accuracy(_fp32(records)):.1%})"
     )
-    return stats.compare(_outcomes(_fp32(records)), _outcomes(best)).within(MARGIN, text)
+    return stats.compare(outcomes(_fp32(records)), outcomes(best)).within(MARGIN, text)
 
 
 def assembled_beats_search(records: Records) -> Claim:
     searched, guided = _part(records, "search", "tpe"), _part(records, "guided")
     text = (
         f"Put together from what each layer alone can bear, the model reaches "
-        f"{_accuracy(guided):.1%} on test at {_bits(guided):.1f} bits; what TPE found in "
-        f"{searched[0].case.params['trials']} trials, {_accuracy(searched):.1%} at "
+        f"{accuracy(guided):.1%} on test at {_bits(guided):.1f} bits; what TPE found in "
+        f"{searched[0].case.params['trials']} trials, {accuracy(searched):.1%} at "
         f"{_bits(searched):.1f}"
     )
-    return stats.compare(_outcomes(searched), _outcomes(guided)).improves(text)
+    return stats.compare(outcomes(searched), outcomes(guided)).improves(text)
 
 
 def one_layer_is_enough(records: Records) -> Claim:
@@ -539,7 +532,7 @@ def models_table(records: Records) -> Sequence[Row]:
 
 
 def _model_row(name: str, found: Records, bits: float | None) -> Row:
-    low, high = stats.accuracy_interval(_outcomes(found))
+    low, high = stats.accuracy_interval(outcomes(found))
     chosen_by = [r.values.get("best", {}).get("validation") for r in found]
     return {
         "model": name,
@@ -547,7 +540,7 @@ def _model_row(name: str, found: Records, bits: float | None) -> Row:
         "validation, trials' sentences": ""
         if None in chosen_by
         else f"{fmean([float(v) for v in chosen_by if v is not None]):.1%}",
-        "test": f"{_accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
+        "test": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
     }
 
 

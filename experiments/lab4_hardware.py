@@ -16,6 +16,7 @@ from madl.logbook import plots, stats
 from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
 from madl.logbook.results import Pending, Record, Records
 from madl.logbook.stats import Unit
+from madl.training import baseline
 
 log = logging.getLogger(__name__)
 
@@ -149,10 +150,7 @@ def _outcomes(records: Records, unit: Params) -> list[stats.Outcomes]:
         raise Pending(f"no format of {unit} is judged")
     found = records.where(part="fp32" if judged == "fp32" else "uniform")
     found = [r for r in found if r.case.params.get("format", "fp32") == judged]
-    if not found:
-        raise Pending(f"accuracy of {judged}")
-    found.sort(key=lambda record: record.case.params["seed"])
-    return [stats.Outcomes.from_json(record.values["outcomes"]) for record in found]
+    return baseline.outcomes(found)
 
 
 def _ratio(a: int, b: int, n: int) -> stats.Comparison:

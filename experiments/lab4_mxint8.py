@@ -152,10 +152,6 @@ def most_rows(records: Records, layer: str = "coursework") -> int:
     return max(found)
 
 
-def _outcomes(record: Record) -> list[stats.Outcomes]:
-    return [stats.Outcomes.from_json(record.values["outcomes"])]
-
-
 def fp32_record(records: Records) -> Record:
     """The baseline's own test result: it has no `what`."""
     found = [r for r in records if r.case.experiment == "baseline" and "outcomes" in r.values]
@@ -223,7 +219,7 @@ def accuracy_stays(records: Records) -> Claim:
         f"The classifier with every Linear in MXINT8 has {ours.values['accuracy']:.1%} test "
         f"accuracy, within {100 * MARGIN:g} point of FP32's {fp32.values['accuracy']:.1%}"
     )
-    return stats.compare(_outcomes(fp32), _outcomes(ours)).within(MARGIN, text)
+    return stats.compare(baseline.outcomes([fp32]), baseline.outcomes([ours])).within(MARGIN, text)
 
 
 def model_is_faster(records: Records) -> Claim:
@@ -257,7 +253,7 @@ def coarse_scales_lose(records: Records) -> Claim:
         f"With one scale a tensor, the classifier has {dynamic.values['accuracy']:.1%}, less than "
         f"FP32's {fp32.values['accuracy']:.1%}"
     )
-    return stats.compare(_outcomes(fp32), _outcomes(dynamic)).degrades(text)
+    return stats.compare(baseline.outcomes([fp32]), baseline.outcomes([dynamic])).degrades(text)
 
 
 def small_layers_gain_less(records: Records) -> Claim:
@@ -391,7 +387,7 @@ def accuracy_table(records: Records) -> Sequence[Row]:
         record = fp32_record(records) if variant == FP32 else next(iter(found), None)
         shown: str | None = None
         if record is not None:
-            low, high = _outcomes(record)[0].interval
+            low, high = baseline.outcomes([record])[0].interval
             shown = f"{record.values['accuracy']:.1%} [{low:.1%},\u00a0{high:.1%}]"
         error = f"{errors[variant]:.1f}"
         rows.append(

@@ -151,22 +151,16 @@ def mxint(*, lanes: int, width: int, block: int = 32) -> Unit:
     Raises:
         ValueError: no lane, a width outside 2 … 16, lanes that are no multiple of the block.
     """
-    block = _checked_block(lanes, block)
     _check("width", width, 2, 16)
-    side = Operand(element=Integer(width=width), is_scaled=True)
-    guard = max(0, WINDOW - 2 * width - _log2(block))
-    return Unit(
-        name=f"MXINT{width} × MXINT{width}",
-        top="dot_mxint",
-        parameters={
-            **{"LANES": lanes, "WIDTH": width, "BLOCK": block, "GUARD": guard},
-            "OFFSET": 2 * (SCALE_BIAS + width - 2),
-        },
+    return _block_integers(
+        f"MXINT{width}",
+        "dot_mxint",
+        Integer(width=width),
+        {"WIDTH": width},
+        product_bits=2 * width,
+        fraction_bits=width - 2,
         lanes=lanes,
-        a=side,
-        b=side,
-        block=block,
-        block_guard=guard,
+        block=_checked_block(lanes, block),
     )
 
 
@@ -176,16 +170,39 @@ def block_float(*, lanes: int, mantissa: int, block: int = 16) -> Unit:
     Raises:
         ValueError: no lane, a mantissa outside 1 … 16, lanes that are no multiple of the block.
     """
-    block = _checked_block(lanes, block)
     _check("mantissa", mantissa, 1, 16)
-    side = Operand(element=SignMagnitude(mantissa=mantissa), is_scaled=True)
-    guard = max(0, WINDOW - 2 * mantissa - 1 - _log2(block))
+    return _block_integers(
+        f"block FP{mantissa + 1}",
+        "dot_block_float",
+        SignMagnitude(mantissa=mantissa),
+        {"MANTISSA": mantissa},
+        product_bits=2 * mantissa + 1,
+        fraction_bits=mantissa - 1,
+        lanes=lanes,
+        block=_checked_block(lanes, block),
+    )
+
+
+def _block_integers(
+    name: str,
+    top: str,
+    element: Integer | SignMagnitude,
+    widths: Mapping[str, int],
+    *,
+    product_bits: int,
+    fraction_bits: int,
+    lanes: int,
+    block: int,
+) -> Unit:
+    """Integers under a scale a block, on both sides: the sum within a block is exact."""
+    side = Operand(element=element, is_scaled=True)
+    guard = max(0, WINDOW - product_bits - _log2(block))
     return Unit(
-        name=f"block FP{mantissa + 1} × block FP{mantissa + 1}",
-        top="dot_block_float",
+        name=f"{name} × {name}",
+        top=top,
         parameters={
-            **{"LANES": lanes, "MANTISSA": mantissa, "BLOCK": block, "GUARD": guard},
-            "OFFSET": 2 * (SCALE_BIAS + mantissa - 1),
+            **{"LANES": lanes, **widths, "BLOCK": block, "GUARD": guard},
+            "OFFSET": 2 * (SCALE_BIAS + fraction_bits),
         },
         lanes=lanes,
         a=side,

@@ -9,15 +9,21 @@ import functools
 import hashlib
 import json
 import logging
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from madl.logbook.experiment import Context, Params, Plan, Scalar
+from madl.logbook.results import Pending
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from madl.logbook.results import Record
+    from madl.logbook.stats import Outcomes
     from madl.training.data import Encoded
     from madl.training.train import Recipe
 
@@ -177,6 +183,29 @@ def judge_on_test(
     if keep_losses:
         values["losses"] = [round(loss, 4) for loss in test.losses]
     return values
+
+
+def outcomes(records: "Sequence[Record]", *within: str) -> "list[Outcomes]":
+    """What `judge` stored of each seed's model, in the order of the seeds; `within` leads to it.
+
+    Raises:
+        Pending: no record.
+    """
+    from madl.logbook.stats import Outcomes
+
+    return [Outcomes.from_json(judged["outcomes"]) for judged in _judged(records, within)]
+
+
+def accuracy(records: "Sequence[Record]", *within: str) -> float:
+    """On the test split, the mean over the seeds; as for `outcomes`."""
+    return fmean(judged["accuracy"] for judged in _judged(records, within))
+
+
+def _judged(records: "Sequence[Record]", within: Sequence[str]) -> list[Any]:
+    if not records:
+        raise Pending("no model is judged")
+    ordered = sorted(records, key=lambda record: _int(record.case.params["seed"]))
+    return [functools.reduce(operator.getitem, within, record.values) for record in ordered]
 
 
 def _int(value: Scalar) -> int:
