@@ -1,6 +1,7 @@
 """From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
 import functools
+import itertools
 import logging
 import os
 import sys
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, median
 from typing import NamedTuple
 
 from madl.errors import MadlError
@@ -100,9 +102,7 @@ class _Queues:
     cases: dict[_Way, deque[Case]] = field(default_factory=dict)
     varying: dict[str, list[str]] = field(default_factory=dict)
     total: int = 0  # cases that were ever put into a queue
-
-    done: int = 0
-    started: float = field(default_factory=time.perf_counter)
+    took_s: dict[str, list[float]] = field(default_factory=dict)  # experiment → its finished cases
 
     def next_way(self) -> _Way | None:
         return min((way for way, cases in self.cases.items() if cases), default=None)
@@ -110,12 +110,24 @@ class _Queues:
     def is_needed(self, name: str) -> bool:
         return any(name in self.plan.project.load(other).needs for other in self.waiting)
 
-    def progress(self, record: Record) -> Progress:
-        left_s = (time.perf_counter() - self.started) / self.done * (self.total - self.done)
+    def finished(self, record: Record) -> Progress:
+        self.took_s.setdefault(record.case.experiment, []).append(record.seconds)
         params = record.case.params
         keys = [key for key in self.varying[record.case.experiment] if key in params]
         label = " ".join(f"{key}={params[key]}" for key in keys)
-        return Progress(label=label, done=self.done, total=self.total, record=record, left_s=left_s)
+        done = sum(map(len, self.took_s.values()))
+        return Progress(
+            label=label, done=done, total=self.total, record=record, left_s=self._left_s()
+        )
+
+    def _left_s(self) -> float:
+        """A case takes as long as those of its experiment did, or else as the median of all."""
+        usual_s = median(itertools.chain.from_iterable(self.took_s.values()))
+        mean_s = {name: fmean(seconds) for name, seconds in self.took_s.items()}
+        return sum(
+            sum(mean_s.get(case.experiment, usual_s) for case in cases) / way.jobs
+            for way, cases in self.cases.items()
+        )
 
     def fill(self) -> None:
         while ready := [name for name in self.waiting if self.plan.is_ready(name)]:
@@ -160,10 +172,9 @@ def _execute_queue(
     )
     for record in records:
         store.put(record)
-        queues.done += 1
         if queues.is_needed(record.case.experiment):
             queues.fill()
-        yield queues.progress(record)
+        yield queues.finished(record)
 
 
 def _executed(
