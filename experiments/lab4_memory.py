@@ -560,8 +560,9 @@ def peaks_table(records: Records) -> Sequence[Row]:
             "held, replayed (MB)": peaks(records, kind)["allocated_bytes"],
             "held, on a GPU (MB)": on_gpu and on_gpu[kind]["allocated_bytes"],
         }
-        shown = {name: None if v is None else round(v / MB, 1) for name, v in sizes.items()}
-        rows.append({"weights": kind, **shown, "reported (MB)": REPORTED.get(kind)})
+        shown = {name: None if v is None else f"{v / MB:,.1f}" for name, v in sizes.items()}
+        reported = f"{REPORTED[kind]:,}" if kind in REPORTED else "–"
+        rows.append({"weights": kind, **shown, "reported (MB)": reported})
     return rows
 
 

@@ -40,7 +40,7 @@ def params(plan: Plan) -> Iterable[Params]:
     for batch in (1, 32):
         size = {"batch": batch, "length": 27, "budget_s": 2 * budget_s}
         yield {"what": "evaluation", **base, **size}
-    for variant in choose(smoke=(MXINT8,), quick=(DYNAMIC, MXINT8), full=(DYNAMIC, MXINT8, BF16)):
+    for variant in choose(smoke=(MXINT8,), quick=VARIANTS[1:], full=VARIANTS[1:]):
         yield {"what": "accuracy", "variant": variant, **base}
 
 
