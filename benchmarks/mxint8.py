@@ -103,8 +103,7 @@ def linear_tables(budget_s: float) -> Rows:
                 goal = f"  (target {TARGETS[name][i]})" if name in TARGETS else ""
                 print(f"    {name:44s} {times_s[name] / times_s[OURS]:6.2f}{goal}")
             over = {name: f"{times_s[name] / times_s[OURS]:.1f} ×" for name in list(fns)[1:]}
-            shape = f"{num_in:,} → {num_out:,}"
-            ours = f"{1e6 * times_s[OURS]:.0f} µs, {rate:.0f} Gop/s"
+            shape, ours = f"{num_in} → {num_out}", f"{1e6 * times_s[OURS]:.0f} µs"
             found.append({"layer": shape, "rows": rows, OURS: ours, **over})
     return found
 

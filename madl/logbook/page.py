@@ -116,7 +116,8 @@ class PageCalls:
         """Every claim with what decided it."""
         lines = ["| Verdict | Claim | Effect, 95 % interval | Test |", "| :-- | :-- | :-- | :-- |"]
         lines += [_evidence_row(claim) for claim in self.page.view.claims.values()]
-        return "\n".join(lines) + "\n" if self.page.view.claims else ""
+        table = "\n".join(lines)
+        return f'<div class="evidence" markdown>\n\n{table}\n\n</div>\n' if lines[2:] else ""
 
     def param(self, name: str) -> Any:
         """The values of a parameter in the cases that have it, run or not."""
