@@ -272,7 +272,7 @@ def _run(
     share = plans.parse_shard(shard)
     for stem in stems:
         plan.project.load(stem)
-    machine.wait_passively()
+    machine.wait_briefly()
     if (executor == "dask") != (scheduler is not None):
         raise MadlError("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
     if scheduler is not None:  # each worker has its own devices

@@ -19,28 +19,30 @@ Targets: fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4
 
 A copy of a large tensor into fresh memory is mostly page faults, which would make every ratio 1:
 freed pages are kept (`madl.machine.memory`), and no tensor is above the 32 MB that glibc keeps.
-Torch's threads wait actively, and on a busy machine that costs milliseconds per operation, ours and
-theirs: OMP_WAIT_POLICY=passive in the environment avoids it.
+Torch's threads would spin for milliseconds, which costs as much per operation on a busy machine,
+ours and theirs; here they sleep after some 50 µs (`madl.machine.device.wait_briefly`).
 Not handled: other devices than the CPU.
 """
 
 import argparse
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-import torch._dynamo
-from torch import Tensor, nn
-
-from kernels import linear_bf16, round_to_grid
-from madl.compression.quantize import Rule, quantize_
-from madl.formats import presets
-from madl.formats.base import NumberFormat
-from madl.logbook import benchmarks
 from madl.machine import device
-from madl.machine.memory import keep_freed_pages
-from madl.machine.timing import Measurement, compare
+
+device.wait_briefly()  # before torch is imported
+
+import torch  # noqa: E402
+import torch._dynamo  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+from kernels import linear_bf16, round_to_grid  # noqa: E402
+from madl.compression.quantize import Rule, quantize_  # noqa: E402
+from madl.formats import presets  # noqa: E402
+from madl.formats.base import NumberFormat  # noqa: E402
+from madl.logbook import benchmarks  # noqa: E402
+from madl.machine.memory import keep_freed_pages  # noqa: E402
+from madl.machine.timing import Measurement, compare  # noqa: E402
 
 PEERS = ("torch", "torchao", "transformers")
 Fns = Mapping[str, Callable[[], object]]
@@ -91,7 +93,6 @@ def print_machine() -> None:
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     print(f"path: {route.path} ({route.reason})")
     print(f"bfloat16 products: {linear_bf16.route().path} ({linear_bf16.route().reason})")
-    print(f"OMP_WAIT_POLICY: {os.environ.get('OMP_WAIT_POLICY', 'unset')}")
 
 
 def tensor_tables(budget_s: float) -> list[dict[str, str]]:

@@ -255,7 +255,7 @@ Tile tile_of(int64_t rows) {
 }
 
 // Everything that the threads of one product share. They take work from two counters: waking a
-// thread takes tens of microseconds where waiting is passive, and whoever is awake goes on alone.
+// thread that sleeps takes tens of microseconds, and whoever is awake goes on alone.
 struct Product {
   Input x;
   const float* source;
