@@ -37,7 +37,7 @@ def params(plan: Plan) -> Iterable[Params]:
         ("cuda", "resnet18"): choose(smoke=(1,), quick=(1, 32, 128), full=(1, 32, 128)),
         ("cuda", "bert"): choose(smoke=(2,), quick=(1, 32, 128), full=(1, 32, 128)),
     }
-    shared = {"budget_s": choose(smoke=0.02, quick=0.6, full=5.0)}
+    shared = {"budget_s": choose(smoke=0.02, quick=2.0, full=5.0)}
     for device in DEVICES:
         for network, size in sizes.items():
             for batch in batches[device, network]:
