@@ -7,6 +7,7 @@ Shapes: x (..., in_features), weight (out_features, in_features), bias (out_feat
 Not handled: gradients; operands that bfloat16 does not hold, which are truncated.
 """
 
+import torch
 from torch import Tensor
 
 from kernels import build, operators
@@ -25,10 +26,18 @@ def is_fast() -> bool:
     return route().library is not None
 
 
-def _first(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if not x.is_cpu or not is_fast():
-        raise operators.needs_cpp("linear_bf16", route())
-    return linear_bf16(x, weight, bias)
+def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    if any(t.dtype != torch.float32 for t in (x, weight)) or x.shape[-1:] != weight.shape[1:]:
+        raise ValueError(
+            f"madl::linear_bf16: x {tuple(x.shape)} {x.dtype} and weight {tuple(weight.shape)} "
+            f"{weight.dtype} must be float32 and agree in the last dimension"
+        )
+    num_out = len(weight)
+    if bias is not None and (bias.shape != (num_out,) or bias.dtype != torch.float32):
+        raise ValueError(
+            f"madl::linear_bf16: bias must be float32 ({num_out},), got {bias.dtype} "
+            f"{tuple(bias.shape)}"
+        )
 
 
 def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -36,5 +45,8 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 linear_bf16 = operators.define(
-    "linear_bf16(Tensor x, Tensor weight, Tensor? bias) -> Tensor", fake=_fake, first=_first
+    "linear_bf16(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    route=route,
+    check=_check,
+    fake=_fake,
 )

@@ -236,30 +236,6 @@ def restore(
     )
 
 
-def linear(
-    x: Tensor, panels: Tensor, panel_scales: Tensor, bias: Tensor | None, num_out: int, group: int
-) -> Tensor:
-    """The operator, saying what is wrong with its arguments if it does not take them.
-
-    Raises:
-        ValueError: another dtype, device, group or shape.
-    """
-    try:
-        return _operator(x, panels, panel_scales, bias, num_out, group)
-    except RuntimeError:
-        _check_linear(x, panels, panel_scales, bias, num_out, group)
-        raise
-
-
-def _first_linear(
-    x: Tensor, panels: Tensor, scales: Tensor, bias: Tensor | None, num_out: int, group: int
-) -> Tensor:
-    _check_linear(x, panels, scales, bias, num_out, group)
-    if x.is_cpu and is_fast():
-        return _operator(x, panels, scales, bias, num_out, group)
-    return _linear_in_torch(x, panels, scales, bias, num_out, group)
-
-
 def _linear_in_torch(
     x: Tensor, panels: Tensor, scales: Tensor, bias: Tensor | None, num_out: int, group: int
 ) -> Tensor:
@@ -301,9 +277,11 @@ for _name, _kernel, _fake in (
 
 quantize = torch.ops.madl.mxint8_quantize.default
 dequantize = torch.ops.madl.mxint8_dequantize.default
-_operator = operators.define(
+linear = operators.define(
     "linear_mxint8(Tensor x, Tensor panels, Tensor panel_scales, Tensor? bias, int out_features,"
     " int group) -> Tensor",
+    route=linear_route,
+    check=_check_linear,
     fake=_fake_linear,
-    first=_first_linear,
+    in_torch=_linear_in_torch,
 )

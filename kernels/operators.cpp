@@ -78,7 +78,7 @@ Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, in
   const int64_t count = x.numel(), columns = x.dim() ? x.size(-1) : 1;
   if (count == 0) return y;
   const int unknown = round_to_grid_kernel(floats(from), static_cast<float*>(y.data_ptr()),
-                                                count / columns, columns, &grid, threads());
+                                           count / columns, columns, &grid, threads());
   STD_TORCH_CHECK(!unknown, "madl::round_to_grid knows no spacing ", spacing);
   return y;
 }
@@ -95,7 +95,7 @@ Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bia
   const MaybeTensor b = dense(bias);
   Tensor y = with_columns(rows, num_out);
   linear_bf16_kernel(floats(rows), floats(w), floats(b), static_cast<float*>(y.data_ptr()),
-                          rows_of(x), num_out, x.size(-1), threads());
+                     rows_of(x), num_out, x.size(-1), threads());
   return y;
 }
 
@@ -116,8 +116,8 @@ Tensor linear_mxint8(const Tensor& x, const Tensor& panels, const Tensor& panel_
   const MaybeTensor b = dense(bias);
   Tensor y = with_columns(rows, num_out);
   linear_mxint8_kernel(floats(rows), bytes(w), bytes(scales), floats(b),
-                            static_cast<float*>(y.data_ptr()), rows_of(x), num_out, num_in, group,
-                            threads());
+                       static_cast<float*>(y.data_ptr()), rows_of(x), num_out, num_in, group,
+                       threads());
   return is_half ? torch::stable::to(y, ScalarType::BFloat16) : y;
 }
 

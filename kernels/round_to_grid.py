@@ -26,10 +26,9 @@ def is_fast() -> bool:
     return route().library is not None
 
 
-def _first(x: Tensor, *fields: float) -> Tensor:
-    if not x.is_cpu or not is_fast():
-        raise operators.needs_cpp("round_to_grid", route())
-    return round_to_grid(x, *fields)
+def _check(x: Tensor, *fields: float) -> None:
+    if x.dtype != torch.float32:
+        raise ValueError(f"madl::round_to_grid takes float32, got {x.dtype}; cast first")
 
 
 def _fake(x: Tensor, *fields: float) -> Tensor:
@@ -40,6 +39,7 @@ round_to_grid = operators.define(
     "round_to_grid(Tensor x, int spacing, int mantissa_bits, int min_exponent, float low,"
     " float high, bool keep_inf, bool is_wide, int block, int top, int scale_low, int scale_high,"
     " bool nearest_power) -> Tensor",
+    route=route,
+    check=_check,
     fake=_fake,
-    first=_first,
 )

@@ -154,6 +154,8 @@ def test_a_compiled_and_an_exported_model_go_through_the_operator(name):
 
 @needs_compiler
 def test_operator_refuses_another_dtype():
+    with pytest.raises(ValueError, match=r"takes float32, got torch\.float16"):
+        round_to_grid.round_to_grid(torch.zeros(3).half(), *fields(MXInt()))
     with pytest.raises(RuntimeError, match="takes float32; cast first"):
         torch.ops.madl.round_to_grid(torch.zeros(3).half(), *fields(MXInt()))
 
