@@ -25,7 +25,7 @@ Not handled: other devices than the CPU.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from madl.machine import device
@@ -76,13 +76,23 @@ def main() -> None:
     rows: list[dict[str, str]] = []
     for part in arguments.parts or ("tensor", "model"):
         rows += {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
+    conclude("formats", rows, PEERS, meter, is_published=arguments.publish)
+
+
+def conclude(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    peers: Sequence[str],
+    meter: device.ContentionMeter,
+    *,
+    is_published: bool,
+) -> None:
+    """Say how busy the machine was, and keep the rows if they are wanted."""
     contention = meter.share()
     print(f"\nshare of the machine that other processes used meanwhile: {contention}")
-    if arguments.publish:
+    if is_published:
         machine = f"{device.host_label()}, {torch.get_num_threads()} threads"
-        path = benchmarks.publish(
-            "formats", rows, machine=machine, peers=PEERS, contention=contention
-        )
+        path = benchmarks.publish(name, rows, machine=machine, peers=peers, contention=contention)
         print(f"wrote {path}")
 
 

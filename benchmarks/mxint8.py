@@ -35,10 +35,9 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks.formats import batch, build_model, print_ratios  # noqa: E402
+from benchmarks.formats import batch, build_model, conclude, print_ratios  # noqa: E402
 from kernels import mxint8  # noqa: E402
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_  # noqa: E402
-from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import compare  # noqa: E402
 
@@ -69,14 +68,7 @@ def main() -> None:
     with torch.inference_mode():
         for part in arguments.parts or parts:
             rows += [{"part": part, **row} for row in parts[part](arguments.budget_s)]
-    contention = meter.share()
-    print(f"\nshare of the machine that other processes used meanwhile: {contention}")
-    if arguments.publish:
-        machine = f"{device.host_label()}, {torch.get_num_threads()} threads"
-        path = benchmarks.publish(
-            "mxint8", rows, machine=machine, peers=PEERS, contention=contention
-        )
-        print(f"wrote {path}")
+    conclude("mxint8", rows, PEERS, meter, is_published=arguments.publish)
 
 
 def print_machine() -> None:

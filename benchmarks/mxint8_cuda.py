@@ -16,7 +16,6 @@ tile, CuTe's headers, fetched through pip.
 
 import argparse
 import functools
-import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -86,13 +85,6 @@ def print_machine() -> None:
     gib = properties.total_memory >> 30
     print(f"{properties.name}, sm_{properties.major}{properties.minor}, {gib} GiB")
     print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, nvcc: {build_cuda.find_nvcc()}")
-
-
-def version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 # ---- paths --------------------------------------------------------------------------------------

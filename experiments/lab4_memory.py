@@ -306,9 +306,9 @@ def written_out(records: Records, model: str) -> int:
     return WRITTEN_BYTES * values["largest_weight"]
 
 
-def peaks(records: Records, kind: str, what: str = "replay") -> Any:
+def peaks(records: Records, kind: str) -> Any:
     """Bytes that DeBERTa-xlarge asks for and that the allocator takes, at most."""
-    return records.one(what=what).values[kind]
+    return records.one(what="replay").values[kind]
 
 
 def activations(records: Records, kind: str) -> int:

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-_MEMORY = {0x181: "LDG", 0x186: "STG", 0x184: "LDS", 0x188: "STS", 0x1AE: "LDGSTS"}
-_WIDTHS = ("U8", "S8", "U16", "S16", "32", "64", "128", "128")
 _HMMA, _LDGSTS = 0x03C, 0x1AE
+_MEMORY = {0x181: "LDG", 0x186: "STG", 0x184: "LDS", 0x188: "STS", _LDGSTS: "LDGSTS"}
+_WIDTHS = ("U8", "S8", "U16", "S16", "32", "64", "128", "128")
 
 
 def instructions(cubin: Path) -> dict[str, Counter[str]]:
