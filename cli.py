@@ -20,11 +20,11 @@ import click
 from madl.errors import MadlError
 
 if TYPE_CHECKING:
-    from madl.logbook.experiment import Project
-    from madl.logbook.plans import StoredPlan
-    from madl.logbook.report import Ledger
-    from madl.logbook.results import Store
-    from madl.logbook.runner import Progress
+    from madl.logbook.records import Store
+    from madl.running.plans import StoredPlan
+    from madl.running.project import Project
+    from madl.running.runner import Progress
+    from madl.site.report import Ledger
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 log = logging.getLogger("madl")
@@ -144,8 +144,8 @@ def report(**given: Any) -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 if a question is not answered.")
 def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     """List every question: answered, partly, or open."""
-    from madl.logbook import report as reports
-    from madl.logbook.views import pages
+    from madl.site import report as reports
+    from madl.site.views import pages
 
     plan, _ = _plan(**given)
     state = reports.ledger(plan.project, pages(plan))
@@ -162,7 +162,7 @@ def checklist(as_json: bool, strict: bool, **given: Any) -> None:
 @_options("stems", *PLAN, "as_json")
 def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what is done, failed and left, and whether code has changed since."""
-    from madl.logbook import plans
+    from madl.running import plans
 
     plan, store = _plan(**given)
     rows = [plans.state_of(plan, store, name) for name in plans.with_needs(plan.project, stems)]
@@ -198,11 +198,12 @@ def formats(as_json: bool) -> None:
 @_options("stems", *PLAN)
 def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's records under docs/data, to be committed as evidence."""
-    from madl.logbook import plans, results
+    from madl.logbook import records as results
+    from madl.running import plans
 
     plan, _ = _plan(**given)
     for name in plans.with_needs(plan.project, stems):
-        records = plan.finished(name) if plan.is_ready(name) else results.Records()
+        records = plan.finished(name) if plan.is_ready(name) else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
             click.echo(f"{results.publish(records, path)} records of {name} in {path}")
@@ -234,7 +235,7 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 
 
 def _project() -> "Project":
-    from madl.logbook.experiment import Project
+    from madl.running.project import Project
 
     root = os.environ.get("MADL_ROOT")
     return Project(Path(root).resolve()) if root else Project()
@@ -243,8 +244,8 @@ def _project() -> "Project":
 def _plan(
     *, profile: str, workload: str, model: str | None, dataset: str | None
 ) -> "tuple[StoredPlan, Store]":
-    from madl.logbook.plans import StoredPlan, profile_named
-    from madl.logbook.results import Store
+    from madl.logbook.records import Store
+    from madl.running.plans import StoredPlan, profile_named
     from madl.training import workloads
 
     project = _project()
@@ -265,8 +266,8 @@ def _run(
     **given: Any,
 ) -> int:
     """Run and show; returns how many cases failed."""
-    from madl.logbook import plans, runner
     from madl.machine import device as machine
+    from madl.running import plans, runner
 
     plan, store = _plan(**given)
     share = plans.parse_shard(shard)
@@ -298,7 +299,7 @@ def _shown(events: "Iterator[Progress]") -> "Iterator[Progress]":
             log.info(_line(event))
             yield event
         return
-    from madl.logbook.console import progress_bar
+    from madl.running.console import progress_bar
 
     yield from progress_bar(events, _line)
 
@@ -312,7 +313,7 @@ def _line(event: "Progress") -> str:
 
 
 def _report(**given: Any) -> None:
-    from madl.logbook import report as reports
+    from madl.site import report as reports
 
     plan, store = _plan(**given)
     state = reports.write(plan, store)

@@ -25,11 +25,12 @@ from typing import Any
 
 import torch
 
-from madl.logbook import benchmarks, plans, runner
-from madl.logbook.experiment import Project
-from madl.logbook.profiles import PROFILES
-from madl.logbook.results import Store
+from madl.logbook import benchmarks
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store
 from madl.machine import device
+from madl.running import plans, runner
+from madl.running.project import Project
 
 ROOT = Path(__file__).parents[1]
 SIDE = 512  # of the matrices
@@ -41,11 +42,15 @@ import time
 
 from madl.logbook.experiment import Experiment
 
+page = Experiment(title="Equal cases")
 
-def params(plan):
+
+@page.cases
+def cases(plan):
     return [{{"case": i, **plan.workload}} for i in range(plan.workload["cases"])]
 
 
+@page.run
 def run(params, ctx):
     import torch
 
@@ -56,9 +61,6 @@ def run(params, ctx):
     for _ in range(params["products"]):
         a = torch.nn.functional.normalize(a @ a)
     return {{"sum": float(a.sum())}}
-
-
-experiment = Experiment(title="Equal cases", params=params, run=run)
 '''
 
 

@@ -1,20 +1,26 @@
 """The starting point of every lab: the pretrained model, fine-tuned on the default data."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Records
+from madl.logbook.arms import arm
+from madl.logbook.charts import Chart, line, linear
+from madl.logbook.claims import Fact, Judged, above
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import per_cent
 from madl.training import baseline
 
+page = Experiment(title="The starting point: model, data, FP32 accuracy")
 
-def params(plan: Plan) -> Iterable[Params]:
+
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         yield {"method": "fp32", **baseline.recipe_params(plan, seed)}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     model = baseline.fine_tuned(params, ctx)
     splits = baseline.load_splits(params)
     tokens = sum(len(ids) for ids in splits.train.token_ids)
@@ -30,89 +36,79 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     }
 
 
-def learns(records: Records) -> Claim:
-    record = records.one(seed=0)
-    outcomes = stats.Outcomes.from_json(record.values["outcomes"])
-    majority = max(record.values["positive_share"], 1 - record.values["positive_share"])
-    beats = stats.exceeds(outcomes, majority)
-    text = (
-        f"The fine-tuned model classifies {outcomes.accuracy:.1%} of {outcomes.n:,} held-out "
-        f"sentences correctly; always answering with the larger class gives {majority:.1%}"
+@page.claim
+def learns(r: Records) -> Judged:
+    """The fine-tuned model beats always answering with the larger class of the test split."""
+    fp32 = arm(r, "FP32", method="fp32", seed=0)
+    share = fp32.value("positive_share")
+    majority = max(share, 1 - share)
+    beats = above(fp32, majority)
+    said = f"The fine-tuned model classifies {fp32} of {fp32.accuracy.n:,} test sentences correctly"
+    return beats.judge(
+        supported=f"{said}; always answering with the larger class gives {per_cent(majority)}",
+        refuted=f"{said}, fewer than the {per_cent(majority)} of always giving the larger class",
+        undecided=f"{said}; nothing tells that from the larger class' {per_cent(majority)}",
     )
-    return beats.improves(text)
+
+
+@page.fact
+def sizes(r: Records) -> Fact:
+    values = r.one(method="fp32", seed=0).values
+    return Fact(
+        text=f"The classifier has {values['num_parameters']:,} parameters, and a training sentence "
+        f"{values['mean_tokens']:.0f} tokens on average",
+        of=f"{values['num_train']:,} training sentences",
+    )
 
 
 SMOOTHING = 25  # steps in the running mean of the loss
 
 
-def loss_rows(records: Records) -> Sequence[Row]:
-    losses = records.one(seed=0).values["losses"]
+@page.chart(
+    caption="The running mean of the training loss. Where it still falls at the last step, a "
+    "longer training has more to gain."
+)
+def loss(r: Records) -> Chart:
+    losses = r.one(method="fp32", seed=0).values["losses"]
     window = max(min(SMOOTHING, len(losses) // 4), 1)
     smooth = [sum(losses[i : i + window]) / window for i in range(len(losses) - window + 1)]
     stride = max(len(smooth) // 200, 1)
-    return [{"step": i + window, "loss": smooth[i]} for i in range(0, len(smooth), stride)]
-
-
-def draw_loss(ax: Any, rows: Sequence[Row]) -> None:
-    ax.plot(
-        [row["step"] for row in rows],
-        [row["loss"] for row in rows],
-        **plots.line("first", marker=""),
-    )
-    ax.set_xlabel("training step")
-    ax.set_ylabel("cross-entropy, running mean")
-
-
-def loss_alt(rows: Sequence[Row]) -> str:
-    return (
-        f"The running mean of the training loss goes from {rows[0]['loss']:.2f} at step "
-        f"{rows[0]['step']} to {rows[-1]['loss']:.2f} at step {rows[-1]['step']}."
+    rows = [{"step": i + window, "training": smooth[i]} for i in range(0, len(smooth), stride)]
+    return Chart(
+        rows,
+        x=linear("step", "training step"),
+        y=linear(label="cross-entropy", unit="nats"),
+        marks=[line("training", markers=False)],
     )
 
 
-def splits_table(records: Records) -> Sequence[Row]:
-    values = records.one(seed=0).values
+@page.table
+def splits(r: Records) -> Sequence[Row]:
+    values = r.one(method="fp32", seed=0).values
+    used = {
+        "train": "fine-tuning",
+        "validation": "choosing epochs, formats, trials",
+        "test": "reported accuracy only",
+    }
     return [
-        {"split": "train", "sentences": values["num_train"], "used for": "fine-tuning"},
-        {
-            "split": "validation",
-            "sentences": values["num_validation"],
-            "used for": "choosing epochs, rules, trials",
-        },
-        {"split": "test", "sentences": values["num_test"], "used for": "reported accuracy only"},
+        {"split": name, "sentences": values[f"num_{name}"], "used for": use}
+        for name, use in used.items()
     ]
 
 
-def seeds_table(records: Records) -> Sequence[Row]:
-    return [
-        {
-            "seed": record.case.params["seed"],
-            "test accuracy": f"{record.values['accuracy']:.1%}",
-            "validation accuracy": f"{record.values['validation_accuracy']:.1%}",
-            "test loss": f"{record.values['loss']:.3f}",
-            "best epoch": 1
-            + record.values["validation_accuracies"].index(
-                max(record.values["validation_accuracies"])
-            ),
-            "products": "bf16" if record.values["bf16"] else "fp32",
-        }
-        for record in records
-    ]
-
-
-experiment = Experiment(
-    title="The starting point: model, data, FP32 accuracy",
-    params=params,
-    run=run,
-    claims={"learns": learns},
-    figures={
-        "loss": Figure(
-            caption="The loss as training goes on. Where it still falls at the last step, a longer "
-            "training would have had more to gain.",
-            rows=loss_rows,
-            draw=draw_loss,
-            alt=loss_alt,
+@page.table
+def seeds(r: Records) -> Sequence[Row]:
+    rows: list[Row] = []
+    for record in r.all(method="fp32"):
+        seed, values = record.case.params["seed"], record.values
+        reached = values["validation_accuracies"]
+        rows.append(
+            {
+                "seed": seed,
+                "test accuracy": arm(r, method="fp32", seed=seed),
+                "validation accuracy": per_cent(values["validation_accuracy"]),
+                "best epoch": 1 + reached.index(max(reached)),
+                "products": "bf16" if values["bf16"] else "fp32",
+            }
         )
-    },
-    tables={"splits": splits_table, "seeds": seeds_table},
-)
+    return rows

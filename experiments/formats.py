@@ -9,24 +9,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madl.logbook import benchmarks, plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Records
+from madl.logbook import benchmarks
+from madl.logbook.charts import Chart, category, line, linear, points
+from madl.logbook.claims import Fact
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import number
 from madl.training import baseline
+
+page = Experiment(title="Number formats", needs=("baseline",))
 
 ROOT = Path(__file__).parents[1]
 PROBE_SENTENCES = 16
 LINE_BITS = 6.0  # formats up to this width fit on a number line
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     digest = hashlib.sha256()
     for path in sorted((ROOT / "madl" / "formats").glob("*.py")):
         digest.update(path.read_bytes())
     yield {**baseline.recipe_params(plan, 0), "formats": digest.hexdigest()[:12]}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.compression.quantize import linear_layers
     from madl.formats import presets
 
@@ -94,225 +101,212 @@ def describe(number_format: Any) -> dict[str, Any]:
     }
 
 
-# ---- claims -------------------------------------------------------------------------------------
+# ---- facts --------------------------------------------------------------------------------------
 
 
-def _formats(records: Records) -> dict[str, dict[str, Any]]:
-    found = records.where(method=None)
-    if not found:
-        raise Pending("formats")
-    return found[0].values["formats"]
+def _values(r: Records) -> Values:
+    return r.of("formats").one().values
 
 
-def _num(records: Records, part: str) -> int:
-    return records.where(method=None)[0].values[f"num_{part}"]
+def _formats(r: Records) -> list[dict[str, Any]]:
+    """Every format with its name, by ascending bits."""
+    found = _values(r)["formats"]
+    return sorted(({"name": name, **f} for name, f in found.items()), key=lambda f: f["bits"])
 
 
-def best_at_8_bits(records: Records) -> Claim:
-    """Which family keeps most of the weights at about eight bits, a scale counted in."""
-    eight = {name: f for name, f in _formats(records).items() if 8 <= f["bits"] < 9}
-    best = max(eight, key=lambda name: eight[name]["weights_db"])
-    plain = eight["fixed(8,4)"]["weights_db"]
-    text = (
-        f"With about eight bits a value, {best} keeps the weights best: "
-        f"{eight[best]['weights_db']:.1f} dB above its error, fixed(8,4) {plain:.1f} dB"
+def _is_scaled(f: Mapping[str, Any]) -> bool:
+    """It takes a scale from the data, so it has no values of its own."""
+    return f["num_values"] is None
+
+
+def _best(formats: Iterable[Mapping[str, Any]], *, scaled: bool) -> Mapping[str, Any] | None:
+    """Which of those with a scale from the data, or without one, keeps the weights best."""
+    found = [f for f in formats if _is_scaled(f) is scaled]
+    return max(found, key=lambda f: f["weights_db"], default=None)
+
+
+def _best_at(r: Records, bits: int) -> Fact:
+    near = [f for f in _formats(r) if bits <= f["bits"] < bits + 1]
+    best, fixed = _best(near, scaled=True), _best(near, scaled=False)
+    assert best is not None
+    assert fixed is not None
+    return Fact(
+        text=f"Of {len(near)} formats with {bits} bits, or a scale's share more, `{best['name']}` "
+        f"keeps the weights best, {best['weights_db']:.1f} dB above its error; of those that take "
+        f"no scale from the data, `{fixed['name']}` does, {fixed['weights_db']:.1f} dB",
+        of=f"{_values(r)['num_weights']:,} weights",
     )
-    found = stats.counted(
-        plain, eight[best]["weights_db"], _num(records, "weights"), unit=stats.Unit.DECIBEL
+
+
+@page.fact
+def eight_bits(r: Records) -> Fact:
+    return _best_at(r, 8)
+
+
+@page.fact
+def four_bits(r: Records) -> Fact:
+    return _best_at(r, 4)
+
+
+@page.fact
+def inputs_and_weights(r: Records) -> Fact:
+    formats = _formats(r)
+    scaled = [f for f in formats if _is_scaled(f)]
+    fixed = [f for f in formats if not _is_scaled(f)]
+    worse, fixed_worse = (
+        sum(f["inputs_db"] < f["weights_db"] for f in group) for group in (scaled, fixed)
     )
-    return found.improves(text)
-
-
-def scale_beats_bits(records: Records) -> Claim:
-    formats = _formats(records)
-    four, eight = formats["mxint4"], formats["fixed(8,4)"]
-    text = (
-        f"A scale for each block is worth more than twice the bits: mxint4 ({four['bits']:g} bits) "
-        f"keeps {four['weights_db']:.1f} dB of the weights, fixed(8,4) {eight['weights_db']:.1f} dB"
+    return Fact(
+        text=f"{worse} of {len(scaled)} formats that take a scale from the data lose more of the "
+        f"inputs than of the weights; of those whose values are fixed beforehand, {fixed_worse} of "
+        f"{len(fixed)} do",
+        of=f"{len(formats)} formats, {_values(r)['num_weights']:,} weights, "
+        f"{_values(r)['num_inputs']:,} inputs",
     )
-    found = stats.counted(
-        eight["weights_db"],
-        four["weights_db"],
-        _num(records, "weights"),
-        unit=stats.Unit.DECIBEL,
-    )
-    return found.improves(text)
 
 
-def inputs_are_harder(records: Records) -> Claim:
-    mxint8 = _formats(records)["mxint8"]
-    text = (
-        f"Activations are harder than weights: mxint8 keeps {mxint8['inputs_db']:.1f} dB of the "
-        f"inputs and {mxint8['weights_db']:.1f} dB of the weights"
-    )
-    found = stats.counted(
-        mxint8["weights_db"],
-        mxint8["inputs_db"],
-        _num(records, "inputs"),
-        unit=stats.Unit.DECIBEL,
-    )
-    return found.degrades(text)
-
-
-# ---- figures and tables -------------------------------------------------------------------------
+# ---- charts and tables --------------------------------------------------------------------------
 
 FAMILIES = {
-    "fixed": ("fixed point, scaled integer", "first"),
-    "minifloat": ("minifloat", "second"),
-    "blocked": ("with a scale for each block", "third"),
-    "log": ("logarithmic", "fourth"),
-    "binary": ("binary, ternary", "chance"),
+    "fixed": "fixed point, scaled integer",
+    "minifloat": "minifloat",
+    "blocked": "with a scale for each block",
+    "log": "logarithmic",
+    "binary": "binary, ternary",
 }
-
-
-def error_rows(records: Records) -> Sequence[Row]:
-    return [
-        {
-            "format": name,
-            "family": f["family"],
-            "bits": f["bits"],
-            "weights (dB)": round(f["weights_db"], 2),
-            "inputs (dB)": round(f["inputs_db"], 2),
-        }
-        for name, f in sorted(_formats(records).items(), key=lambda item: item[1]["bits"])
-        if f["bits"] <= MAX_DRAWN_BITS
-    ]
-
-
 MAX_DRAWN_BITS = 9.0
-LABEL_GAP_BITS = 0.9
 
 
-def draw_error(ax: Any, rows: Sequence[Row]) -> None:
-    for family, (title, role) in FAMILIES.items():
-        mine = [row for row in rows if row["family"] == family]
-        style = plots.line(role, label=title, linestyle="", markersize=7)
-        ax.plot(
-            [row["bits"] for row in mine],
-            [row["weights (dB)"] for row in mine],
-            **style | {"marker": style["marker"] or "x"},
-        )
-    best: dict[float, Row] = {}
-    for row in rows:
-        if row["bits"] not in best or row["weights (dB)"] > best[row["bits"]]["weights (dB)"]:
-            best[row["bits"]] = row
-    front = [row for row in best.values() if _is_on_front(row, list(best.values()))]
-    ax.plot(
-        [row["bits"] for row in front],
-        [row["weights (dB)"] for row in front],
-        color=plots.color("fp32"),
-        linewidth=1,
-        zorder=1,
-    )
-    labelled = max(row["bits"] for row in front) + LABEL_GAP_BITS
-    for row in sorted(front, key=lambda row: -row["bits"]):
-        if labelled - row["bits"] < LABEL_GAP_BITS or row["family"] == "binary":
-            continue  # its label would lie on its neighbour's, or beyond the axis
-        labelled = row["bits"]
-        ax.annotate(
-            str(row["format"]).partition(",block")[0],
-            (row["bits"], row["weights (dB)"]),
-            xytext=(-7, 6),
-            textcoords="offset points",
-            ha="right",
-            fontsize=9,
-        )
-    ax.margins(x=0.08, y=0.12)
-    ax.set_xlabel("bits per value, with the block's scale")
-    ax.set_ylabel("signal to error (dB)")
-    plots.legend(ax)
+def front(formats: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Those that keep more of the weights than any format of no more bits, by ascending bits."""
+    found: list[str] = []
+    highest = float("-inf")
+    for f in sorted(formats, key=lambda f: (f["bits"], -f["weights_db"])):
+        if f["weights_db"] > highest:
+            found.append(f["name"])
+            highest = f["weights_db"]
+    return found
 
 
-def _is_on_front(row: Any, rows: Sequence[Any]) -> bool:
-    return all(
-        other["weights (dB)"] < row["weights (dB)"] for other in rows if other["bits"] < row["bits"]
+@page.chart(
+    caption="How far the model's weights lie above the error that a format makes in them, in "
+    "decibels of squared value over squared error. The line joins the formats that no other one of "
+    "so few bits reaches."
+)
+def error(r: Records) -> Chart:
+    drawn = [f for f in _formats(r) if f["bits"] <= MAX_DRAWN_BITS]
+    best = front(drawn)
+    rivals = (_best((f for f in drawn if int(f["bits"]) == b), scaled=False) for b in (4, 6, 8))
+    named = {*best, *(f["name"] for f in rivals if f)}
+    rows = [
+        {
+            "format": f["name"],
+            "family": FAMILIES[f["family"]],
+            "bits": f["bits"],
+            "weights (dB)": f["weights_db"],
+            "inputs (dB)": f["inputs_db"],
+            "front": f["weights_db"] if f["name"] in best else None,
+            "label": f["name"] if f["name"] in named else None,
+        }
+        for f in drawn
+    ]
+    return Chart(
+        rows,
+        x=linear("bits", "bits a value, with a block's scale"),
+        y=linear(label="signal to error", unit="dB"),
+        marks=[
+            line("front", "best for its bits", markers=False, like="FP32"),
+            points("weights (dB)", by="family", text="label"),
+        ],
     )
 
 
-def error_alt(rows: Sequence[Row]) -> str:
-    best = max(rows, key=lambda row: row["weights (dB)"])  # type: ignore[arg-type,return-value]
-    return (
-        f"Signal to error against bits for {len(rows)} formats; the highest is {best['format']} "
-        f"with {best['weights (dB)']} dB at {best['bits']} bits."
-    )
-
-
-def line_rows(records: Records) -> Sequence[Row]:
-    small = {name: f for name, f in _formats(records).items() if f["values"]}
-    return [
-        {"format": name, "value": value, "of the largest": value / max(f["values"])}
-        for name, f in sorted(small.items(), key=lambda item: (item[1]["bits"], item[0]))
+@page.chart(
+    caption="Every value of the small formats whose values are fixed beforehand, over its largest."
+)
+def lines(r: Records) -> Chart:
+    rows = [
+        {"format": f["name"], "value": value, "of the largest": value / max(f["values"])}
+        for f in _formats(r)
+        if f["values"]
         for value in f["values"]
     ]
+    return Chart(
+        rows,
+        x=linear("of the largest", "value over the largest value"),
+        y=category("format"),
+        marks=[points("format", "a value")],
+    )
 
 
-def draw_lines(ax: Any, rows: Sequence[Row]) -> None:
-    names = list(dict.fromkeys(row["format"] for row in rows))
-    for i, name in enumerate(names):
-        values = [row["of the largest"] for row in rows if row["format"] == name]
-        ax.hlines(i, -1, 1, color=plots.color("chance"), linewidth=0.6)
-        ax.plot(values, [i] * len(values), "|", color=plots.color("first"), markersize=13)
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel("value ÷ largest value")
+@page.table
+def by_width(r: Records) -> Sequence[Row]:
+    """The best of each whole number of bits, with a scale from the data and without."""
+    formats = _formats(r)
+    rows: list[Row] = []
+    for bits in sorted({int(f["bits"]) for f in formats}):
+        near = [f for f in formats if int(f["bits"]) == bits]
+        row: dict[str, Any] = {"bits": bits, "formats": len(near)}
+        for scaled, said in ((False, "values fixed"), (True, "scale from the data")):
+            best = _best(near, scaled=scaled)
+            row[f"best, {said}"] = f"`{best['name']}`" if best else "there is none"
+            row[f"{said} (dB)"] = number(best["weights_db"]) if best else "–"
+        rows.append(row)
+    return rows
 
 
-def line_alt(rows: Sequence[Row]) -> str:
-    names = dict.fromkeys(row["format"] for row in rows)
-    counts = ", ".join(f"{n} {sum(row['format'] == n for row in rows)} values" for n in names)
-    return f"Number lines of the small formats: {counts}."
-
-
-def formats_table(records: Records) -> Sequence[Row]:
+@page.table
+def formats(r: Records) -> Sequence[Row]:
     return [
         {
-            "format": f"`{name}`",
+            "format": f"`{f['name']}`",
             "bits": f["bits"],
-            "values": "scaled" if f["num_values"] is None else f"{f['num_values']:,}",
-            "smallest > 0": "" if f["smallest"] is None else f"{f['smallest']:.3g}",
-            "largest": "" if f["range"] is None else f"{f['range'][1]:.4g}",
-            "weights (dB)": f"{f['weights_db']:.1f}",
-            "inputs (dB)": f"{f['inputs_db']:.1f}",
+            "values": "scaled" if _is_scaled(f) else f"{f['num_values']:,}",
+            "smallest > 0": "scaled" if f["smallest"] is None else f"{f['smallest']:.3g}",
+            "largest": "scaled" if f["range"] is None else f"{f['range'][1]:.4g}",
+            "weights (dB)": f["weights_db"],
+            "inputs (dB)": f["inputs_db"],
         }
-        for name, f in sorted(_formats(records).items(), key=lambda item: item[1]["bits"])
+        for f in _formats(r)
     ]
 
 
-def benchmark_table(records: Records) -> Sequence[Row]:
-    """The last published run of `benchmarks/formats.py`."""
-    return benchmarks.rows("formats")
+# ---- the last published run of benchmarks/formats.py --------------------------------------------
+
+HOW = {"": "here", "plain torch (no compiler)": "plain torch", "torch.compile of that": "compiled"}
 
 
-def benchmark_run(records: Records) -> Sequence[Row]:
+def _pivoted(*, of: str, first: str, peers: bool = False) -> list[Row]:
+    """A row a variant, a column for each work and way to do it, of times that are `× of`."""
+    made: dict[str, dict[str, Any]] = {}
+    for row in benchmarks.rows("formats"):
+        variant = row["variant"]
+        is_peer = variant.startswith("peer of")
+        if not row["time"].endswith(f"× {of}") or variant == of or is_peer is not peers:
+            continue
+        name, _, how = (variant, "", "") if peers else variant.partition(", ")
+        work = row["work"].partition(" (")[2].rstrip(")") or row["work"].partition(",")[0]
+        column = work if peers else f"{work}: {HOW.get(how, how)}"
+        cells = made.setdefault(name, {first: name.removeprefix("peer of ")})
+        cells[column] = row["time"].removesuffix(f" {of}")
+    return list(made.values())
+
+
+@page.table
+def tensor_times(r: Records) -> Sequence[Row]:
+    return _pivoted(of="copy", first="format")
+
+
+@page.table
+def peer_times(r: Records) -> Sequence[Row]:
+    return _pivoted(of="copy", first="peer", peers=True)
+
+
+@page.table
+def model_times(r: Records) -> Sequence[Row]:
+    return _pivoted(of="float32", first="format")
+
+
+@page.table
+def benchmark_run(r: Records) -> Sequence[Row]:
     return benchmarks.run_table("formats")
-
-
-experiment = Experiment(
-    title="Number formats",
-    params=params,
-    run=run,
-    needs=("baseline",),
-    claims={
-        "best_at_8_bits": best_at_8_bits,
-        "scale_beats_bits": scale_beats_bits,
-        "inputs_are_harder": inputs_are_harder,
-    },
-    figures={
-        "error": Figure(
-            caption="What is left of the model's weights. The line joins the formats that no "
-            "cheaper one reaches; the decibels count squared error against squared value.",
-            rows=error_rows,
-            draw=draw_error,
-            alt=error_alt,
-        ),
-        "lines": Figure(
-            caption="Where the small formats put their values: evenly, denser towards zero, or "
-            "at powers of two.",
-            rows=line_rows,
-            draw=draw_lines,
-            alt=line_alt,
-        ),
-    },
-    tables={"formats": formats_table, "benchmark": benchmark_table, "benchmark_run": benchmark_run},
-)

@@ -1,31 +1,44 @@
 """Question 1.2: accuracy against sparsity, random and L1, before and after training on.
 
-The model is the best one of the width study, by validation accuracy, found through its records.
+The model is the best one of the width study, by validation, found through its records.
 Weights, inputs and both are pruned apart. Masks are drawn once and hold, in training and in
 evaluation; the confounded variant of the course tool is one case, to show what it does. What zeros
 cost in time and bytes is measured on one layer, in a case that runs alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook.arms import Arm, TimedArm, arm, best_of, every_arm, timed
+from madl.logbook.charts import Chart, bars, category, level, line, linear, percent
+from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Scalar, Values
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline
-from madl.training.baseline import accuracy, outcomes
 
-METHODS = {"l1": "L1-norm", "random": "random"}
-ROLES = {"l1": "first", "random": "second"}
+page = Experiment(
+    title="Sparsity: random and L1-norm pruning",
+    needs=("baseline", "lab1_quantization"),
+    timed=lambda params: params["part"] == "cost",
+)
+
+METHODS = {"l1": "L1-norm", "random": "Random"}
 HALF = 0.5  # the sparsity at which weights, inputs and both are held side by side
 SAME_TIME = 0.05  # times closer than this count as the same
-CHANCE = 0.5
+CHANCE = 0.5  # of two classes
 TOGETHER = "weights of all layers together"  # ranked globally; "weights" ranks each layer alone
 PARTS = ("weights", TOGETHER, "inputs", "both")
-POINT_FIELDS = ("width", "frac_width", "tune_examples", "tune_learning_rate", "tune_batch_size")
+POINT_FIELDS = (
+    *("width", "frac_width", "input_frac_width"),
+    *("tune_examples", "tune_learning_rate", "tune_batch_size"),
+)
+LAYER = 4  # the first feed-forward matrix, the largest kind: whose histogram and cost are shown
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     sparsities = choose(
         smoke=(0.5,),
@@ -59,31 +72,24 @@ def params(plan: Plan) -> Iterable[Params]:
         yield {**base, "part": "inputs", "pruning": "fresh random", "sparsity": HALF}
 
 
-def best_point(records: Records) -> dict[str, Any]:
-    """The width study's best point on validation data, over its seeds; the narrower of equals."""
-    points: dict[tuple[Any, ...], list[Record]] = {}
-    for record in records:
-        if "width" in record.case.params:
-            key = tuple(record.case.params.get(field) for field in POINT_FIELDS)
-            points.setdefault(key, []).append(record)
-
-    def merit(key: tuple[Any, ...]) -> tuple[float, int]:
-        found = points[key]
-        return sum(r.values["validation_accuracy"] for r in found) / len(found), -key[0]
-
-    best = max(points, key=merit)
-    return {field: value for field, value in zip(POINT_FIELDS, best) if value is not None}
+def best_point(records: Records) -> dict[str, Scalar]:
+    """The width study's best point on validation data, over its seeds."""
+    params = best_of(every_arm(records, operands="both")).records[0].case.params
+    return {field: params[field] for field in POINT_FIELDS if params.get(field) is not None}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.compression import prune
     from madl.compression.quantize import linear_layers
-    from madl.training import compressed
+    from madl.training import compressed, pruned_layer
     from madl.training.train import train
 
     model = compressed.build(params, ctx)
     if params["part"] == "cost":
-        return cost(linear_layers(model)[LAYER].weight, params, ctx.device)
+        weight = linear_layers(model)[LAYER].weight
+        asked, budget_s = str(params["sparsities"]), float(params["budget_s"])
+        return pruned_layer.costs(weight, map(float, asked.split()), ctx.device, budget_s=budget_s)
     weights = [layer.weight.detach().clone() for layer in linear_layers(model)]
     sparsity, seed = float(params["sparsity"]), int(params["seed"])
     method, part = params.get("pruning"), params["part"]
@@ -113,396 +119,282 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
         }
     prune.fuse_masks_(model)
     if part == "nothing":
-        values |= {"histogram": histogram(linear_layers(model)[LAYER].weight)}
+        values |= {"histogram": pruned_layer.histogram(linear_layers(model)[LAYER].weight)}
     return {**values, "accuracy": values["before"]["accuracy"]}
 
 
-LAYER = 4  # the first feed-forward matrix, the largest kind: whose histogram and cost are shown
-BINS = 60
+# ---- the arms -----------------------------------------------------------------------------------
 
 
-def histogram(weight: Any) -> dict[str, Any]:
-    """Counts of one layer's magnitudes up to their 99.9th percentile, and the median."""
-    import torch
-
-    magnitude = weight.detach().abs().flatten()
-    top = float(magnitude.quantile(0.999))
-    counts = torch.histc(magnitude, bins=BINS, min=0.0, max=top)
-    return {"counts": counts.tolist(), "top": top, "median": float(magnitude.median())}
+def pruned(r: Records, method: str, when: str, part: str = "weights", at: float = HALF) -> Arm:
+    """The models of one point, judged before or after training on."""
+    return arm(r, METHODS[method], when, part=part, pruning=method, sparsity=at)
 
 
-def cost(weight: Any, params: Params, device: str) -> dict[str, Any]:
-    """One layer's product, dense with zeros and as CSR, and its bytes, at every sparsity."""
-    from madl.compression import prune
-
-    weight = weight.detach().to(device)
-    found: dict[str, Any] = {}
-    for text in str(params["sparsities"]).split():
-        (mask,) = prune.weight_masks([weight], sparsity=float(text), method="l1")
-        found[text] = _cost_of(weight * mask, device, float(params["budget_s"] or 0))
-    return found
+def weight_points(r: Records) -> Records:
+    """The models with pruned weights; the width study has a `part` of another meaning."""
+    return r.of("lab1_pruning").all(part="weights")
 
 
-def _cost_of(weight: Any, device: str, budget_s: float) -> dict[str, Any]:
-    import zlib
-
-    import torch
-    import torch.nn.functional as F
-
-    from madl.machine.timing import compare
-
-    x = torch.randn(256, weight.shape[1], device=device)  # (tokens, in_features)
-    full = torch.randn_like(weight)
-    with torch.no_grad():
-        sparse = weight.to_sparse_csr()
-        assert torch.allclose(sparse @ x.T, F.linear(x, weight).T, atol=1e-3)
-        timed = compare(
-            {
-                "dense": lambda: F.linear(x, full),
-                "masked": lambda: F.linear(x, weight),
-                "csr": lambda: sparse @ x.T,
-            },
-            device=device,
-            budget_s=budget_s,
-        )
-    num_kept = int((weight != 0).sum())
+def products(r: Records) -> dict[float, dict[str, TimedArm]]:
+    """One layer's product, by sparsity: dense, dense with masked weights, CSR."""
+    found = r.one(part="cost").values
     return {
-        "samples_s": {name: measurement.samples_s for name, measurement in timed.items()},
-        "dense_bytes": 4 * weight.numel(),
-        # a value and a 32-bit column for each kept weight, and where each row starts
-        "csr_bytes": 8 * num_kept + 4 * (weight.shape[0] + 1),
-        "zip_bytes": len(zlib.compress(weight.cpu().numpy().tobytes(), 6)),
+        float(sparsity): {
+            kind: timed(r, kind, at=(sparsity, "samples_s"), part="cost")
+            for kind in found[sparsity]["samples_s"]
+        }
+        for sparsity in sorted(found)
     }
 
 
-# ---- reading the records ------------------------------------------------------------------------
+def _shown(share: float) -> str:
+    return f"{100 * share:g} %"
 
 
-def at(records: Records, **point: Any) -> Records:
-    """All seeds of one point.
-
-    Raises:
-        Pending: a seed is missing.
-    """
-    seeds = len(records.where(part="nothing"))
-    found = records.where(**point)
-    if not found or len(found) != seeds:
-        raise Pending(str(point))
-    return found
+# ---- weights ------------------------------------------------------------------------------------
 
 
-def sparsities(records: Records) -> list[float]:
-    return records.where(part="weights").each("sparsity")
-
-
-# ---- claims -------------------------------------------------------------------------------------
-
-
-def l1_wins(records: Records) -> Claim:
-    l1 = at(records, part="weights", pruning="l1", sparsity=HALF)
-    rand = at(records, part="weights", pruning="random", sparsity=HALF)
-    text = (
-        f"With {HALF:.0%} of the weights removed, L1-norm pruning leaves "
-        f"{accuracy(l1, 'before'):.1%} and random pruning {accuracy(rand, 'before'):.1%}, "
-        "before any further training"
-    )
-    return stats.compare(outcomes(rand, "before"), outcomes(l1, "before")).improves(text)
-
-
-def recovery_helps(records: Records) -> Claim:
-    """Where L1 pruning has lost most, and training on can show what it brings."""
-    lost = max(
-        sparsities(records),
-        key=lambda s: (
-            accuracy(at(records, part="weights", pruning="l1", sparsity=s), "after")
-            - accuracy(at(records, part="weights", pruning="l1", sparsity=s), "before")
-        ),
-    )
-    l1 = at(records, part="weights", pruning="l1", sparsity=lost)
-    text = (
-        f"Training on brings an L1-pruned model back the most at {lost:.0%} sparsity: from "
-        f"{accuracy(l1, 'before'):.1%} to {accuracy(l1, 'after'):.1%}"
-    )
-    return stats.compare(outcomes(l1, "before"), outcomes(l1, "after")).improves(text)
-
-
-def random_recovers_less(records: Records) -> Claim:
-    l1 = at(records, part="weights", pruning="l1", sparsity=HALF)
-    rand = at(records, part="weights", pruning="random", sparsity=HALF)
-    text = (
-        f"After the same further training at {HALF:.0%} sparsity, L1-norm pruning has "
-        f"{accuracy(l1, 'after'):.1%} and random pruning {accuracy(rand, 'after'):.1%}"
-    )
-    return stats.compare(outcomes(rand, "after"), outcomes(l1, "after")).improves(text)
-
-
-def l1_keeps_magnitude(records: Records) -> Claim:
-    l1 = at(records, part="weights", pruning="l1", sparsity=HALF)[0].values["kept"]["l2"]
-    rand = at(records, part="weights", pruning="random", sparsity=HALF)[0].values["kept"]["l2"]
-    text = (
-        f"At {HALF:.0%} sparsity, L1-norm pruning keeps {l1:.1%} of the weights' squared "
-        f"magnitude, random pruning {rand:.1%}"
-    )
-    return stats.counted(rand, l1, _num_weights(records)).improves(text)
-
-
-def _num_weights(records: Records) -> int:
-    return next(r.values["num_weights"] for r in records if "num_weights" in r.values)
-
-
-def evaluation_repeats(records: Records) -> Claim:
-    fresh = at(records, part="inputs", pruning="fresh random", sparsity=HALF)[0].values
-    first, again = (stats.Outcomes.from_json(fresh[k]["outcomes"]) for k in ("before", "again"))
-    changed = int((first.correct != again.correct).sum())
-    text = (
-        f"With a fresh random input mask at every forward, two evaluations of the same model "
-        f"disagree on {changed} of {first.n:,} sentences"
-    )
-    return stats.counted(0.0, changed / first.n, first.n).improves(text)
-
-
-def _product_ratio(records: Records, kind: str) -> tuple[float, stats.Comparison]:
-    """At the highest sparsity: how much faster than the dense product of a full weight."""
-    found = records.one(part="cost")
-    most = max(found.values, key=float)
-    samples = found.values[most]["samples_s"]
-    return float(most), stats.ratio(
-        samples["dense"], samples[kind], contention=found.run.contention
+@page.claim(headline=True)
+def l1_wins(r: Records) -> Judged:
+    """With half of the weights removed, L1-norm pruning leaves more accuracy than random."""
+    l1, rand = pruned(r, "l1", "before"), pruned(r, "random", "before")
+    where = "With half of the weights removed and no further training"
+    return compare(l1, rand).judge(
+        supported=f"{where}, L1-norm pruning leaves {l1} and random pruning {rand}",
+        refuted=f"{where}, random pruning leaves {rand} and L1-norm pruning only {l1}",
+        undecided=f"{where}, nothing shows that one method leaves more than the other: L1-norm "
+        f"{l1}, random {rand}, {l1 - rand:+i}",
     )
 
 
-def masked_is_as_slow(records: Records) -> Claim:
-    most, ratio = _product_ratio(records, "masked")
-    text = (
-        f"At {most:.0%} sparsity, the dense product takes the same time with the masked weights, "
-        f"to within {SAME_TIME:.0%}"
+@page.claim(headline=True)
+def random_recovers_less(r: Records) -> Judged:
+    """At half sparsity L1-norm pruning is ahead of random pruning after training on as well."""
+    l1, rand = pruned(r, "l1", "after"), pruned(r, "random", "after")
+    where = "After the same further training with half of the weights removed"
+    return compare(l1, rand).judge(
+        supported=f"{where}, L1-norm pruning has {l1} and random pruning {rand}",
+        refuted=f"{where}, random pruning is ahead: {rand} against {l1} of L1-norm pruning",
+        undecided=f"{where}, nothing shows that the methods differ: L1-norm {l1}, random {rand}, "
+        f"{l1 - rand:+i}",
     )
-    return ratio.within(SAME_TIME, text)
 
 
-def csr_is_faster(records: Records) -> Claim:
-    most, ratio = _product_ratio(records, "csr")
-    text = f"At {most:.0%} sparsity, a sparse (CSR) product is faster than the dense one"
-    return ratio.improves(text)
+@page.claim
+def recovery_helps(r: Records) -> Judged:
+    """At half sparsity, training on makes the L1-pruned model more accurate."""
+    after, before = pruned(r, "l1", "after"), pruned(r, "l1", "before")
+    where = "at half sparsity"
+    return compare(after, before).judge(
+        supported=f"Training on brings the L1-pruned model {where} from {before} to {after}",
+        refuted=f"Training on costs the L1-pruned model {where} accuracy: {after} after {before}",
+        undecided=f"Nothing shows that training on changes the L1-pruned model {where}: {after} "
+        f"after {before}, {after - before:+i}",
+    )
 
 
-# ---- figures and tables -------------------------------------------------------------------------
+@page.fact
+def l1_keeps_magnitude(r: Records) -> Fact:
+    l1, rand = (
+        fmean(one.values["kept"]["l2"] for one in pruned(r, method, "before").records)
+        for method in METHODS
+    )
+    weights = r.all(part="nothing")[0].values["num_weights"]
+    return Fact(
+        text=f"At half sparsity, L1-norm pruning keeps {per_cent(l1)} of the weights' "
+        f"squared magnitude, random pruning {per_cent(rand)}",
+        of=f"{weights:,} weights",
+    )
 
 
-def _point(row: dict[str, Any], column: str, records: Records, when: str) -> None:
-    low, high = stats.accuracy_interval(outcomes(records, when))
-    row |= {column: accuracy(records, when), f"{column} low": low, f"{column} high": high}
+@page.fact
+def masks_hold(r: Records) -> Fact:
+    found = weight_points(r)
+    off = max(abs(one.values["sparsity_after"] - one.case.params["sparsity"]) for one in found)
+    return Fact(
+        text="Counted after training on, the share of zeros among the stored weights is the one "
+        f"asked for, to {off:.0e}".replace("e-0", "e-"),
+        of=f"{len(found)} pruned models of {found[0].values['num_weights']:,} weights each",
+    )
 
 
-def accuracy_rows(records: Records) -> Sequence[Row]:
+@page.chart(
+    caption="Accuracy against the share of weights removed, before any further training and after "
+    "the same short training for all. The level lines are the model with nothing removed, as it is "
+    "and after that training, and chance."
+)
+def accuracy(r: Records) -> Chart:
+    whole, control = (
+        arm(r, label, when, part="nothing")
+        for label, when in (("nothing pruned", "before"), ("same training", "after"))
+    )
     rows: list[Row] = []
-    whole = at(records, part="nothing")
-    for sparsity in sparsities(records):
+    for sparsity in weight_points(r).each("sparsity"):
         row: dict[str, Any] = {"sparsity": sparsity}
         for method, title in METHODS.items():
-            found = at(records, part="weights", pruning=method, sparsity=sparsity)
-            for when in ("before", "after"):
-                _point(row, f"{title}, {when}", found, when)
-        rows.append({**row, "nothing pruned": accuracy(whole, "before")})
-    return rows
-
-
-def draw_accuracy(ax: Any, rows: Sequence[Row]) -> None:
-    plots.level(ax, CHANCE, "chance")
-    plots.level(ax, rows[0]["nothing pruned"], "fp32", label="nothing pruned")  # type: ignore[arg-type]
-    for method, title in METHODS.items():
-        for when, style in (("before", "--"), ("after", "-")):
-            column = f"{title}, {when}"
-            plots.curve(ax, rows, "sparsity", column, ROLES[method], label=column)
-            ax.lines[-1].set_linestyle(style)
-            ax.lines[-1].set_markerfacecolor(
-                "none" if when == "before" else plots.color(ROLES[method])
-            )
-    ax.set_xlabel("sparsity of the weights (%)")
-    ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
-    plots.percent_axis(ax, "test accuracy")
-    ax.set_ylim(0.43, 0.9)
-    plots.legend(ax)
-
-
-def accuracy_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['sparsity']:.0%}: "
-        + ", ".join(
-            f"{title} {row[f'{title}, before']:.1%} then {row[f'{title}, after']:.1%}"
-            for title in METHODS.values()
-        )
-        for row in rows
-    )
-    return f"Test accuracy before and after training on, by sparsity. {points}."
-
-
-def accuracy_table(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for sparsity in sparsities(records):
-        row: dict[str, Any] = {"sparsity": f"{sparsity:.0%}"}
-        for method, title in METHODS.items():
-            found = at(records, part="weights", pruning=method, sparsity=sparsity)
-            row[title] = f"{accuracy(found, 'before'):.1%}"
-            row[f"{title}, trained on"] = f"{accuracy(found, 'after'):.1%}"
-            row[f"{title}, zeros counted"] = f"{found[0].values['sparsity_after']:.2%}"
+            row[title] = pruned(r, method, "before", at=sparsity)
+            row[f"{title}, trained on"] = pruned(r, method, "after", at=sparsity)
         rows.append(row)
-    return rows
-
-
-def parts_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for part in PARTS:
-        row: dict[str, Any] = {"pruned": part}
-        for method, title in METHODS.items():
-            found = at(records, part=part, pruning=method, sparsity=HALF)
-            _point(row, title, found, "before")
-        rows.append(row)
-    return rows
-
-
-def draw_parts(ax: Any, rows: Sequence[Row]) -> None:
-    for shift, (method, title) in zip((-0.2, 0.2), METHODS.items()):
-        heights = [row[title] for row in rows]
-        below = [row[title] - row[f"{title} low"] for row in rows]  # type: ignore[operator]
-        above = [row[f"{title} high"] - row[title] for row in rows]  # type: ignore[operator]
-        ax.bar(
-            [i + shift for i in range(len(rows))],
-            heights,
-            width=0.36,
-            color=plots.color(ROLES[method]),
-            label=title,
-            yerr=[below, above],
-            ecolor=plots.color("fp32"),
-            capsize=4,
-            hatch="" if method == "l1" else "//",
-            edgecolor=plots.color("fp32"),
-            linewidth=0.6,
-        )
-    plots.level(ax, CHANCE, "chance")
-    names = [
-        str(row["pruned"]).replace(" of all ", ",\nall ").replace(" tog", "\ntog") for row in rows
-    ]
-    ax.set_xticks(range(len(rows)), names)
-    ax.grid(axis="x", visible=False)
-    plots.percent_axis(ax, "test accuracy")
-    ax.set_ylim(0, 1)
-    plots.legend(ax)
-
-
-def parts_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['pruned']}: " + ", ".join(f"{t} {row[t]:.1%}" for t in METHODS.values())
-        for row in rows
+    lines = [(line(title), line(f"{title}, trained on", like=title)) for title in METHODS.values()]
+    return Chart(
+        rows,
+        x=percent("sparsity of the weights", column="sparsity"),
+        y=percent("test accuracy"),
+        marks=[level(CHANCE, "chance"), level(whole), level(control), *lines],
     )
-    return f"Accuracy with half of the weights, the inputs or both removed. {points}."
 
 
-def histogram_rows(records: Records) -> Sequence[Row]:
-    found = at(records, part="nothing")[0].values["histogram"]
-    width = found["top"] / len(found["counts"])
-    total = sum(found["counts"])
-    return [
+@page.chart(
+    caption="One layer's weights by magnitude, and what is left of them when half are removed: "
+    "computed from the magnitudes and each method's rule, not counted from a mask."
+)
+def histogram(r: Records) -> Chart:
+    found = arm(r, part="nothing").value("histogram")
+    width, total = found["top"] / len(found["counts"]), sum(found["counts"])
+    rows = [
         {
             "magnitude": (i + 0.5) * width,
-            "share of weights": count / total,
+            "all weights": count / total,
             "kept by L1-norm": count / total * min(max((i + 1) - found["median"] / width, 0), 1),
             "kept by random": count / total * (1 - HALF),
         }
         for i, count in enumerate(found["counts"])
     ]
-
-
-def draw_histogram(ax: Any, rows: Sequence[Row]) -> None:
-    xs = [row["magnitude"] for row in rows]
-    ax.plot(
-        xs, [row["share of weights"] for row in rows], **plots.line("fp32", label="all weights")
+    return Chart(
+        rows,
+        x=linear("magnitude", "magnitude of the weight"),
+        y=percent("share of the weights in a bin"),
+        marks=[
+            line("all weights", markers=False),
+            line("kept by L1-norm", markers=False, like="L1-norm"),
+            line("kept by random", markers=False, like="Random"),
+        ],
     )
-    for method, title in METHODS.items():
-        ys = [row[f"kept by {title}"] for row in rows]
-        ax.plot(xs, ys, **plots.line(ROLES[method], marker="", label=f"kept by {title}"))
-        ax.fill_between(xs, ys, color=plots.color(ROLES[method]), alpha=0.15, linewidth=0)
-    ax.set_xlabel("magnitude of the weight")
-    plots.percent_axis(ax, "share of the weights in a bin")
-    plots.legend(ax)
 
 
-def histogram_alt(rows: Sequence[Row]) -> str:
-    middle = rows[len(rows) // 2]["magnitude"]
+# ---- inputs -------------------------------------------------------------------------------------
+
+
+@page.claim
+def l1_wins_on_inputs(r: Records) -> Judged:
+    """With half of each layer's inputs removed, L1-norm pruning leaves more than random pruning."""
+    l1, rand = (pruned(r, method, "before", part="inputs") for method in METHODS)
+    where = "With half of every layer's inputs removed"
+    return compare(l1, rand).judge(
+        supported=f"{where}, keeping the largest of each token leaves {l1} and keeping the same "
+        f"random features {rand}",
+        refuted=f"{where}, keeping the same random features leaves {rand} and keeping the largest "
+        f"of each token only {l1}",
+        undecided=f"{where}, nothing shows that one way leaves more than the other: L1-norm {l1}, "
+        f"random {rand}, {l1 - rand:+i}",
+    )
+
+
+@page.chart(
+    caption="Half of the weights, half of each layer's inputs, or half of both removed, without "
+    "further training."
+)
+def parts(r: Records) -> Chart:
+    rows = [
+        {
+            "pruned": part,
+            **{METHODS[method]: pruned(r, method, "before", part=part) for method in METHODS},
+        }
+        for part in PARTS
+    ]
+    return Chart(
+        rows,
+        x=category("pruned", "what is pruned"),
+        y=percent("test accuracy"),
+        marks=[level(CHANCE, "chance"), *bars(*METHODS.values())],
+    )
+
+
+@page.fact
+def evaluation_repeats(r: Records) -> Fact:
+    first, again = (
+        arm(r, when, when, part="inputs", pruning="fresh random", sparsity=HALF)
+        for when in ("before", "again")
+    )
+    return Fact(
+        text="With a fresh random input mask at every forward, one model evaluated twice on the "
+        f"same sentences scores {first} and {again}",
+        of=f"2 evaluations on {first.accuracy.n:,} test sentences",
+    )
+
+
+# ---- what zeros cost ----------------------------------------------------------------------------
+
+
+@page.claim
+def masked_is_as_slow(r: Records) -> Judged:
+    """At the highest sparsity, a dense product takes the same time with masked weights, to 5 %."""
+    sparsity, one = max(products(r).items())
+    masked, dense = one["masked"], one["dense"]
+    where, said = f"At {_shown(sparsity)} sparsity", f"{dense / masked:i} as fast"
     return (
-        f"Magnitudes of one layer's weights up to {rows[-1]['magnitude']:.3f}; most lie below "
-        f"{middle:.3f}. L1-norm pruning keeps the right half, random pruning half of each bin."
+        compare(masked, dense)
+        .within(SAME_TIME)
+        .judge(
+            supported=f"{where}, one layer's dense product takes the same time with the masked "
+            f"weights, to within {_shown(SAME_TIME)}: {said}",
+            refuted=f"{where}, one layer's dense product takes another time with the masked "
+            f"weights: {said}",
+            undecided=f"{where}, nothing shows whether masked weights keep the time of one layer's "
+            f"dense product to within {_shown(SAME_TIME)}: {said}",
+        )
     )
 
 
-def cost_table(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for sparsity, found in sorted(records.one(part="cost").values.items()):
-        row: dict[str, Any] = {"sparsity": f"{float(sparsity):.0%}"}
-        for name, title in (("masked", "time, masked"), ("csr", "time, CSR")):
-            ratio = stats.ratio_interval(found["samples_s"][name], found["samples_s"]["dense"])
-            row[f"{title} ÷ dense"] = f"{ratio.low:.2f} to {ratio.high:.2f}"
-        for name, title in (("csr", "CSR"), ("zip", "compressed")):
-            row[f"bytes, {title} ÷ dense"] = f"{found[f'{name}_bytes'] / found['dense_bytes']:.2f}"
-        rows.append(row)
-    return rows
+@page.claim
+def csr_is_faster(r: Records) -> Judged:
+    """At the highest sparsity, a sparse (CSR) product is faster than the dense one."""
+    sparsity, one = max(products(r).items())
+    csr, dense = one["csr"], one["dense"]
+    where, said = f"At {_shown(sparsity)} sparsity", f"{dense / csr:i} as fast as the dense one"
+    return compare(csr, dense).judge(
+        supported=f"{where}, a sparse (CSR) product of one layer is {said}",
+        refuted=f"{where}, a sparse (CSR) product of one layer is slower: {said}",
+        undecided=f"{where}, nothing shows that a sparse (CSR) product of one layer is faster: "
+        f"{said}",
+    )
 
 
-REPORTED = {
-    0.1: ("85.9%", "84.1%"),
-    0.3: ("85.4%", "80.7%"),
-    0.5: ("84.1%", "73.4%"),
-    0.6: ("82.7%", "52.3%"),
-    0.7: ("80.2%", "50.5%"),
-    0.8: ("74.2%", "50.1%"),
-    0.9: ("52.6%", "50.1%"),
-}
-
-
-def reported_table(records: Records) -> Sequence[Row]:
+@page.table
+def costs(r: Records) -> Sequence[Row]:
+    values = r.one(part="cost").values
     return [
-        {"sparsity": f"{sparsity:.0%}", "L1-norm": l1, "random": rand}
-        for sparsity, (l1, rand) in REPORTED.items()
+        {
+            "sparsity": _shown(sparsity),
+            "dense": one["dense"],
+            "masked, speed": one["dense"] / one["masked"],
+            "CSR, speed": one["dense"] / one["csr"],
+            **{
+                f"{title}, bytes": f"{number(found[f'{name}_bytes'] / found['dense_bytes'])} ×"
+                for name, title in (("csr", "CSR"), ("zip", "compressed"))
+            },
+        }
+        for (sparsity, one), (_, found) in zip(products(r).items(), sorted(values.items()))
     ]
 
 
-experiment = Experiment(
-    title="Sparsity: random and L1-norm pruning",
-    params=params,
-    run=run,
-    needs=("baseline", "lab1_quantization"),
-    timed=lambda params: params["part"] == "cost",
-    claims={
-        "l1_wins": l1_wins,
-        "recovery_helps": recovery_helps,
-        "random_recovers_less": random_recovers_less,
-        "l1_keeps_magnitude": l1_keeps_magnitude,
-        "evaluation_repeats": evaluation_repeats,
-        "masked_is_as_slow": masked_is_as_slow,
-        "csr_is_faster": csr_is_faster,
-    },
-    figures={
-        "accuracy": Figure(
-            caption="Where each method falls off before any further training (open markers), and "
-            "what the same short training brings back (filled). The axis is cut below chance.",
-            rows=accuracy_rows,
-            draw=draw_accuracy,
-            alt=accuracy_alt,
-        ),
-        "histogram": Figure(
-            caption="One layer's weights by magnitude, and what is left of them when half are "
-            "removed: L1 takes the small ones, random takes its share of the large ones too.",
-            rows=histogram_rows,
-            draw=draw_histogram,
-            alt=histogram_alt,
-        ),
-        "parts": Figure(
-            caption="Half of the weights, half of each layer's inputs, or half of both removed, "
-            "without further training.",
-            rows=parts_rows,
-            draw=draw_parts,
-            alt=parts_alt,
-        ),
-    },
-    tables={"accuracy_table": accuracy_table, "cost": cost_table, "reported": reported_table},
-)
+# ---- what others reported -----------------------------------------------------------------------
+
+REPORTED = {
+    0.1: (0.859, 0.841),
+    0.3: (0.854, 0.807),
+    0.5: (0.841, 0.734),
+    0.6: (0.827, 0.523),
+    0.7: (0.802, 0.505),
+    0.8: (0.742, 0.501),
+    0.9: (0.526, 0.501),
+}
+
+
+@page.table
+def reported(r: Records) -> Sequence[Row]:
+    return [
+        {"sparsity": _shown(sparsity), "L1-norm": per_cent(l1), "Random": per_cent(rand)}
+        for sparsity, (l1, rand) in REPORTED.items()
+    ]

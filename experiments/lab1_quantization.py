@@ -1,486 +1,365 @@
 """Question 1.1: accuracy against fixed-point width, after quantization and after training on.
 
-Every Linear layer's weight, bias and input take the same format `fixed(width, frac_width)`. Two
-rules give the fraction width: half of the width, or a fixed four bits. The rule of a curve's point
-is chosen on validation data. QAT trains on from the fine-tuned model, so its control is the same
-training without quantization.
+Every Linear layer takes fixed point of one width. How many bits stand behind the point is chosen on
+validation at each width, for PTQ and QAT apart, and for weights (with biases) and inputs apart; the
+sweeps are `lab1_fractions`. QAT trains on from the fine-tuned model; its control is the same
+training without quantization. Evaluations multiply in bfloat16 where it holds every operand.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Records
-from madl.training import baseline
-from madl.training.baseline import outcomes
+from madl.logbook.arms import Arm, arm, best, best_of
+from madl.logbook.charts import (
+    Chart,
+    Mark,
+    category,
+    doubling,
+    intervals,
+    level,
+    line,
+    linear,
+    percent,
+)
+from madl.logbook.claims import Fact, Judged, all_of, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import per_cent
+from madl.training import baseline, widths
+from madl.training.widths import chosen, pair_of, point
 
-RULES: Mapping[str, Callable[[int], int]] = {
-    "half the width": lambda width: width // 2,
-    "fixed at 4": lambda width: 4,
-}
-HALF, FIXED = RULES
+page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline", "lab1_fractions"))
+
+PROBE = 8  # bits: the width that the coursework starts from
+NARROW = widths.APART  # bits: the narrowest width
+ENOUGH = 6  # bits: half as many again, and fewer than any report found to be enough
+WIDEST = 32
 PROBE_SENTENCES = 64  # whose activations are counted
-PROBE_WIDTH = 8  # the width that the coursework starts from
-MARGIN = 0.02  # accuracies closer than this count as the same
-CHANCE = 0.5
-FAR_FROM_CHANCE = 0.1  # an accuracy closer to chance than this has not come back
+MARGIN = 0.02  # two points: what a user who wants the bits would give away
 
-# BERT-tiny on IMDb in four public reports: lowest and highest accuracy, (width, frac_width) → …
+# BERT-tiny on IMDb in four public reports: lowest and highest accuracy by (width, fraction width).
 REPORTED = {
-    (4, 2): ((0.500, 0.500), (0.500, 0.500)),
-    (4, 3): ((0.578, 0.578), (0.814, 0.814)),
-    (6, 3): ((0.635, 0.689), (0.823, 0.830)),
-    (8, 2): ((0.500, 0.500), (0.500, 0.500)),
-    (8, 4): ((0.733, 0.823), (0.833, 0.841)),
-    (12, 6): ((0.809, 0.835), (0.835, 0.842)),
-    (16, 8): ((0.814, 0.836), (0.835, 0.842)),
-    (32, 16): ((0.814, 0.836), (0.835, 0.842)),
+    "(4, 2)": ("50.0", "50.0"),
+    "(4, 3)": ("57.8", "81.4"),
+    "(6, 3)": ("63.5 to 68.9", "82.3 to 83.0"),
+    "(8, 2)": ("50.0", "50.0"),
+    "(8, 4)": ("73.3 to 82.3", "83.3 to 84.1"),
+    "(12, 6)": ("80.9 to 83.5", "83.5 to 84.2"),
+    "(16, 8)": ("81.4 to 83.6", "83.5 to 84.2"),
+    "(32, 16)": ("81.4 to 83.6", "83.5 to 84.2"),
 }
-REPORTED_MODEL, REPORTED_DATASET = "bert-tiny", "imdb"
 
 
-def params(plan: Plan) -> Iterable[Params]:
-    choose = plan.profile.choose
-    half = choose(
-        smoke=(4, 8), quick=(4, 6, 8, 10, 16, 32), full=(4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
-    )
-    fixed = choose(smoke=(8,), quick=(6, 16, 32), full=(4, 6, 10, 12, 16, 32))
-    fixed_qat = choose(smoke=(), quick=(6,), full=(4, 6, 10, 16))
-    points = {HALF: half, FIXED: fixed}
-    qat_points = {HALF: half, FIXED: fixed_qat}
-    tune = {
-        "tune_examples": choose(smoke=32, quick=512, full=1024),
-        "tune_learning_rate": 3e-5,
-        "tune_batch_size": 16,
-    }
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
+    swept, tune = plan.records("lab1_fractions"), widths.training(plan)
+    rule = (widths.FIXED_RULE, widths.FIXED_RULE)
     for seed in range(plan.profile.seeds):
         base = baseline.recipe_params(plan, seed)
-        base["choosing_examples"] = choose(smoke=None, quick=300, full=None)
         yield {"method": "control", **base, **tune}
-        for method, curves in (("qat", qat_points), ("ptq", points)):
-            for rule, widths in curves.items():
-                for width in widths:
-                    point = {"width": width, "frac_width": RULES[rule](width)}
-                    yield {"method": method, **base, **point, **(tune if method == "qat" else {})}
+        for width in widths.of_plan(plan):
+            for method, more in (("qat", tune), ("ptq", {})):
+                pair = pair_of(chosen(swept, method, width))
+                yield {"method": method, **base, **point(width, pair), **more}
+        shared = pair_of(chosen(swept, "ptq", NARROW, shared=True))
+        yield {"method": "ptq", **base, **point(NARROW, shared)}
+        for operands in widths.ALONE:
+            pair = pair_of(chosen(swept, "ptq", NARROW, operands=operands))
+            yield {"method": "ptq", **base, **point(NARROW, pair, operands)}
+        for width in (PROBE, WIDEST):
+            yield {"method": "ptq", **base, **point(width, rule)}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.compression.quantize import linear_layers, range_use
     from madl.training import compressed
 
-    model = compressed.build(params, ctx)
-    validation = baseline.load_splits(params).validation
-    shares: dict[str, float] = {}
-    if params["method"] == "ptq":
-        shares = range_use(model, validation.batch(range(min(PROBE_SENTENCES, len(validation)))))
+    model = compressed.build(params, ctx, exact_products=True)
+    probe = baseline.load_splits(params).validation.first(PROBE_SENTENCES)
     return {
         **baseline.judge(model, params, ctx.device),
-        "shares": shares,
+        "shares": range_use(model, probe.batch(range(len(probe)))),
         "num_weights": sum(layer.weight.numel() for layer in linear_layers(model)),
         "tune_losses": compressed.tuning_losses(params, ctx),
     }
 
 
-# ---- reading the records ------------------------------------------------------------------------
+# ---- the arms -----------------------------------------------------------------------------------
 
 
-def at(records: Records, method: str, width: int | None = None, rule: str | None = None) -> Records:
-    """All seeds of one point: of a rule, or of the rule that validation data prefers.
-
-    Raises:
-        Pending: a seed is missing.
-    """
-    found = records.where(method=method)
-    seeds = len(records.where(method="fp32"))
-    if width is not None:
-        found = found.where(width=width)
-        fractions = [RULES[rule](width)] if rule else found.each("frac_width")
-        candidates = [found.where(frac_width=frac) for frac in fractions]
-        found = max(candidates, key=_validation_accuracy, default=Records())
-    if not found or len(found) != seeds:
-        raise Pending(f"{method} at width {width}")
-    return found
+def fp32(r: Records) -> Arm:
+    return arm(r, "FP32", method="fp32")
 
 
-def _validation_accuracy(records: Records) -> float:
-    return sum(r.values["validation_accuracy"] for r in records) / max(len(records), 1)
+def control(r: Records) -> Arm:
+    return arm(r, "FP32 + same training", method="control")
 
 
-def _mean(name: str, records: Records) -> float:
-    return sum(record.values[name] for record in records) / len(records)
+def ptq(r: Records, width: int, operands: str = "both") -> Arm:
+    """Quantized alone, with the fraction widths that validation prefers."""
+    return best(r, f"PTQ at {width} bits", method="ptq", width=width, operands=operands)
 
 
-def _measured(row: dict[str, Any], column: str, records: Callable[[], Records]) -> None:
-    """Add accuracy and interval to a row; a point nobody measured stays empty."""
-    try:
-        found = records()
-    except Pending:
-        row |= {column: None, f"{column} low": None, f"{column} high": None}
-        return
-    low, high = stats.accuracy_interval(outcomes(found))
-    row |= {column: _mean("accuracy", found), f"{column} low": low, f"{column} high": high}
+def qat(r: Records, width: int) -> Arm:
+    """Trained on in the format, with the fraction widths that validation prefers."""
+    return arm(r, f"QAT at {width} bits", method="qat", width=width)
+
+
+def at(r: Records, width: int, pair: widths.Pair) -> Arm:
+    """Quantized alone, with these fraction widths."""
+    return arm(r, f"PTQ at {width} bits", method="ptq", **point(width, pair))
+
+
+def rule_point(r: Records, width: int) -> Arm:
+    """PTQ by the rule of four bits behind the point."""
+    return at(r, width, (widths.FIXED_RULE, widths.FIXED_RULE))
+
+
+def behind(a: Arm) -> str:
+    """How its bits are split, in words."""
+    weights, inputs = pair_of(a)
+    if weights == inputs:
+        return f"{weights} bits behind the point"
+    return f"{weights} bits behind the point for weights and {inputs} for inputs"
+
+
+def tried(r: Records) -> list[int]:
+    return r.where(method="qat").each("width")
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def _compare(base: Records, other: Records) -> stats.Comparison:
-    return stats.compare(outcomes(base), outcomes(other))
-
-
-def ptq_collapses(records: Records) -> Claim:
-    width = min(records.each("width"))
-    ptq, fp32 = at(records, "ptq", width), at(records, "fp32")
-    text = (
-        f"At {width} bits, the best fraction width leaves {_mean('accuracy', ptq):.1%} after PTQ, "
-        f"where FP32 has {_mean('accuracy', fp32):.1%} and guessing {CHANCE:.0%}"
+@page.claim(headline=True)
+def own_fractions_rescue_four_bits(r: Records) -> Judged:
+    """At 4 bits, own fraction widths for weights and inputs beat the best one for both."""
+    a, b = ptq(r, NARROW), shared_point(r)
+    return compare(a, b).judge(
+        supported=f"At {NARROW} bits, PTQ with the best fraction width for both operands leaves "
+        f"{b}; with {behind(a)} it leaves {a}, without any training",
+        refuted=f"At {NARROW} bits, PTQ with {behind(a)} leaves {a}, less than one fraction width "
+        f"for both, {b}",
+        undecided=f"At {NARROW} bits nothing shows that weights and inputs want fraction widths of "
+        f"their own: {a - b:+i}",
     )
-    return _compare(fp32, ptq).degrades(text)
 
 
-def ptq_is_enough(records: Records) -> Claim:
-    """The smallest width from which every PTQ point is shown to be within MARGIN of FP32."""
-    fp32 = at(records, "fp32")
-    enough: Claim | None = None
-    for width in reversed(records.where(method="ptq").each("width")):
-        claim = _compare(fp32, at(records, "ptq", width)).within(
-            MARGIN, f"From {width} bits on, PTQ stays within {MARGIN * 100:g} points of FP32"
+@page.claim(headline=True)
+def six_bits_are_enough(r: Records) -> Judged:
+    """At 6 bits, PTQ with the best fraction widths is less than two points below FP32."""
+    a, b = ptq(r, ENOUGH), fp32(r)
+    said = f"{ENOUGH} bits, {behind(a)}, give {a} after PTQ"
+    return (
+        compare(a, b)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"{said}: within two points of FP32's {b}, without any training",
+            refuted=f"{said}, more than two points below FP32's {b}",
+            undecided=f"{said}, and FP32 {b}; whether that is within two points is not decided",
         )
-        if claim.verdict != "supported":
-            return enough or claim
-        enough = claim
-    if enough is None:
-        raise Pending("no PTQ point")
-    return enough
-
-
-def weights_vanish(records: Records) -> Claim:
-    width = min(records.where(method="ptq").each("width"))
-    record = at(records, "ptq", width, HALF)[0]
-    shares = record.values["shares"]
-    text = (
-        f"At {width} bits with half of them behind the point, {shares['weight_zeroed']:.1%} of the "
-        f"weights become zero and {shares['weight_saturated']:.1%} are beyond the range: the step "
-        "is too coarse, not the range too small"
     )
-    result = stats.counted(
-        shares["weight_saturated"], shares["weight_zeroed"], record.values["num_weights"]
+
+
+@page.claim(headline=True)
+def training_adds_at_four_bits(r: Records) -> Judged:
+    """At 4 bits, training on is more accurate than the best fraction widths alone."""
+    return _training_adds(r, NARROW)
+
+
+@page.claim
+def training_adds_at_eight_bits(r: Records) -> Judged:
+    """At 8 bits, training on is more accurate than the best fraction widths alone."""
+    return _training_adds(r, PROBE)
+
+
+def _training_adds(r: Records, width: int) -> Judged:
+    a, b = qat(r, width), ptq(r, width)
+    return compare(a, b).judge(
+        supported=f"At {width} bits QAT adds {a - b} to the best fraction widths: {a} after {b}",
+        refuted=f"At {width} bits QAT loses {b - a} to the best fraction widths: {a} after {b}",
+        undecided=f"At {width} bits nothing shows that QAT changes what the best fraction widths "
+        f"reach alone: {b}, and {a - b:+i} with it",
     )
-    return result.improves(text)
 
 
-def qat_has_a_floor(records: Records) -> Claim:
-    """The widest point that QAT leaves far from FP32."""
-    lost = [
-        width
-        for width in records.where(method="qat").each("width")
-        if _mean("accuracy", at(records, "qat", width)) < (CHANCE + FAR_FROM_CHANCE)
-    ]
-    if not lost:
-        width = min(records.where(method="qat").each("width"))
-        text = f"At {width} bits QAT stays far from FP32"
-    else:
-        width = max(lost)
-        text = f"At {width} bits and below, the same training does not bring the accuracy back"
-    return _compare(at(records, "fp32"), at(records, "qat", width)).degrades(text)
-
-
-def qat_recovers(records: Records) -> Claim:
-    ptq, qat = at(records, "ptq", PROBE_WIDTH), at(records, "qat", PROBE_WIDTH)
-    text = (
-        f"At {PROBE_WIDTH} bits, QAT brings accuracy from {_mean('accuracy', ptq):.1%} to "
-        f"{_mean('accuracy', qat):.1%}"
+@page.claim
+def qat_beats_the_control(r: Records) -> Judged:
+    """QAT at the width that validation prefers is more accurate than FP32 trained as long."""
+    a, b = best_of([qat(r, width) for width in tried(r)]), control(r)
+    said = f"QAT's best width by validation, {a.param('width')} bits, gives {a}"
+    return compare(a, b).judge(
+        supported=f"{said}; FP32 after the same training {b}",
+        refuted=f"{said}, less than FP32 after the same training, {b}",
+        undecided=f"{said} and FP32 after the same training {b}: nothing tells them apart",
     )
-    return _compare(ptq, qat).improves(text)
 
 
-def _best_qat(records: Records) -> tuple[int, Records]:
-    points = [(w, at(records, "qat", w)) for w in records.where(method="qat").each("width")]
-    if not points:
-        raise Pending("no QAT point")
-    return max(points, key=lambda point: _validation_accuracy(point[1]))
-
-
-def qat_beats_fp32(records: Records) -> Claim:
-    width, qat = _best_qat(records)
-    text = f"QAT at its best width ({width} bits) is more accurate than FP32"
-    return _compare(at(records, "fp32"), qat).improves(text)
-
-
-def qat_beats_control(records: Records) -> Claim:
-    width, qat = _best_qat(records)
-    text = f"QAT at its best width ({width} bits) is more accurate than FP32 trained as long"
-    return _compare(at(records, "control"), qat).improves(text)
-
-
-def rule_matters(records: Records) -> Claim:
-    width = max(records.where(method="ptq", frac_width=4).each("width"))
-    fixed, half = at(records, "ptq", width, FIXED), at(records, "ptq", width, HALF)
-    text = (
-        f"At {width} bits, half of them behind the point give {_mean('accuracy', half):.1%} after "
-        f"PTQ; four behind the point give {_mean('accuracy', fixed):.1%}, because more integer "
-        "bits do not make the step finer"
+@page.claim
+def either_operand_bears_four_bits(r: Records) -> Judged:
+    """At 4 bits, weights alone and inputs alone each leave more than both sharing one fraction."""
+    both = shared_point(r)
+    weights, inputs = (ptq(r, NARROW, operands) for operands in widths.ALONE)
+    said = f"weights alone leave {weights}, inputs alone {inputs}, both {both}"
+    return all_of(
+        compare(weights, both),
+        compare(inputs, both),
+        supported=f"{NARROW} bits are not too few for either operand: {said} with one fraction "
+        f"width. Weights alone want {behind(weights)}, inputs alone {behind(inputs)}",
+        refuted=f"One operand alone loses as much as both together: {said}",
+        undecided=f"Which operand fails at {NARROW} bits is not decided: {said}",
     )
-    return _compare(fixed, half).improves(text)
 
 
-# ---- figures and tables -------------------------------------------------------------------------
-
-
-def accuracy_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for width in records.each("width"):
-        row: dict[str, Any] = {"width": width}
-        for method in ("ptq", "qat"):
-            _measured(row, method.upper(), lambda m=method, w=width: at(records, m, w))
-        _measured(row, "FP32", lambda: at(records, "fp32"))
-        _measured(row, "control", lambda: at(records, "control"))
-        rows.append(row | _reported(records, width))
-    return rows
-
-
-def _reported(records: Records, width: int) -> dict[str, Any]:
-    """The others' range at this width, where their workload is ours."""
-    first = records[0].case.params
-    same = REPORTED_MODEL in str(first["model"]) and REPORTED_DATASET in str(first["dataset"])
-    ranges = REPORTED.get((width, width // 2))
-    if not same or ranges is None:
-        return {}
-    (low, high), _ = ranges
-    return {"reported PTQ low": low, "reported PTQ high": high}
-
-
-def draw_accuracy(ax: Any, rows: Sequence[Row]) -> None:
-    reported = [row for row in rows if "reported PTQ low" in row]
-    if reported:
-        ax.fill_between(
-            [row["width"] for row in reported],
-            [row["reported PTQ low"] for row in reported],
-            [row["reported PTQ high"] for row in reported],
-            color=plots.color("reference"),
-            alpha=0.25,
-            label="PTQ, other reports",
-        )
-    plots.level(ax, CHANCE, "chance")
-    for column, role in (("FP32", "fp32"), ("control", "control")):
-        if rows[0][column] is not None:
-            plots.level(ax, rows[0][column], role)
-    plots.curve(ax, rows, "width", "PTQ", "ptq")
-    plots.curve(ax, rows, "width", "QAT", "qat")
-    plots.doubling_axis(ax, [row["width"] for row in rows], "fixed-point width (bits)")
-    plots.percent_axis(ax, "test accuracy")
-    ax.set_ylim(0.45, 0.9)
-    plots.legend(ax)
-
-
-def accuracy_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['width']} bits: PTQ {_percent(row['PTQ'])}, QAT {_percent(row['QAT'])}"
-        for row in rows
+@page.claim
+def a_rule_loses_at_eight_bits(r: Records) -> Judged:
+    """At 8 bits, the four fraction bits of both rules are worse than validation's choice."""
+    a, b = ptq(r, PROBE), rule_point(r, PROBE)
+    return compare(a, b).judge(
+        supported=f"At {PROBE} bits both rules put four bits behind the point and reach {b}; "
+        f"with {behind(a)} it is {a}, before any training",
+        refuted=f"At {PROBE} bits both rules' four bits behind the point reach {b}, more than the "
+        f"{a} of validation's choice",
+        undecided=f"At {PROBE} bits the rules' four bits behind the point reach {b} and "
+        f"validation's choice {a}: nothing tells them apart",
     )
-    return f"Test accuracy against width. {points}. FP32 {_percent(rows[0]['FP32'])}."
 
 
-def _percent(value: Any) -> str:
-    return "not measured" if value is None else f"{value:.1%}"
-
-
-def accuracy_table(records: Records) -> Sequence[Row]:
-    """The curves in numbers, with the rule that validation data chose for each point."""
-    rows: list[Row] = []
-    for width in records.each("width"):
-        row: dict[str, Any] = {"width": width}
-        for method in ("ptq", "qat"):
-            try:
-                found = at(records, method, width)
-            except Pending:
-                row |= {f"{method.upper()}": None, f"{method.upper()} fraction": None}
-                continue
-            low, high = stats.accuracy_interval(outcomes(found))
-            row[method.upper()] = f"{_mean('accuracy', found):.1%} [{low:.1%},\u00a0{high:.1%}]"
-            row[f"{method.upper()} fraction"] = found[0].case.params["frac_width"]
-        rows.append(row)
-    return rows
-
-
-def rules_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for width in records.where(method="ptq").each("width"):
-        row: dict[str, Any] = {"width": width}
-        for rule in RULES:
-            _measured(row, rule, lambda w=width, r=rule: at(records, "ptq", w, r))
-        rows.append(row)
-    return rows
-
-
-def draw_rules(ax: Any, rows: Sequence[Row]) -> None:
-    plots.level(ax, CHANCE, "chance")
-    for rule, role in zip(RULES, ("first", "second")):
-        plots.curve(ax, rows, "width", rule, role, label=f"fraction {rule}")
-    plots.doubling_axis(ax, [row["width"] for row in rows], "fixed-point width (bits)")
-    plots.percent_axis(ax, "test accuracy after PTQ")
-    ax.set_ylim(0.45, 0.9)
-    plots.legend(ax)
-
-
-def rules_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['width']} bits: " + ", ".join(f"{rule} {_percent(row[rule])}" for rule in RULES)
-        for row in rows
+@page.claim
+def integer_bits_do_not_help(r: Records) -> Judged:
+    """With four bits behind the point, the widest format is less accurate than FP32."""
+    width = WIDEST
+    a, b = fp32(r), rule_point(r, width)
+    return compare(a, b).judge(
+        supported=f"Four bits behind the point reach {b} even at {width} bits; FP32 has {a}",
+        refuted=f"Four bits behind the point beat FP32 at {width} bits: {b} against {a}",
+        undecided=f"At {width} bits, four of them behind the point, accuracy is {b}; nothing tells "
+        f"it from FP32's {a}",
     )
-    return f"PTQ accuracy against width for two fraction-width rules. {points}."
 
 
-SHARES = {
-    "weights rounded to zero": ("weight_zeroed", "first"),
-    "inputs rounded to zero": ("input_zeroed", "second"),
-    "weights beyond the range": ("weight_saturated", "third"),
-    "inputs beyond the range": ("input_saturated", "fourth"),
-}
+def shared_point(r: Records) -> Arm:
+    """The narrowest width with the best fraction width that both operands can share."""
+    return at(r, NARROW, pair_of(chosen(r, "ptq", NARROW, shared=True)))
 
 
-def shares_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for width in records.where(method="ptq").each("width"):
-        try:
-            found = at(records, "ptq", width, HALF)
-        except Pending:
-            continue
-        shares = {title: found[0].values["shares"][name] for title, (name, _) in SHARES.items()}
-        rows.append({"width": width, **shares})
-    if not rows:
-        raise Pending("no PTQ point")
-    return rows
-
-
-def draw_shares(ax: Any, rows: Sequence[Row]) -> None:
-    for title, (_, role) in SHARES.items():
-        plots.curve(ax, rows, "width", title, role, label=title)
-    plots.doubling_axis(ax, [row["width"] for row in rows], "fixed-point width (bits)")
-    plots.percent_axis(ax, "share of values")
-    ax.set_ylim(-0.03, 1.03)
-    plots.legend(ax)
-
-
-def shares_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['width']} bits: " + ", ".join(f"{title} {row[title]:.1%}" for title in SHARES)
-        for row in rows
+@page.fact
+def values_that_vanish(r: Records) -> Fact:
+    found = shared_point(r)
+    shares = found.value("shares")
+    return Fact(
+        text=f"At {NARROW} bits with {behind(found)} for both, {per_cent(shares['weight_zeroed'])} "
+        f"of the weights become zero and {per_cent(shares['weight_saturated'])} are beyond the "
+        f"range; of the inputs {per_cent(shares['input_zeroed'])} and "
+        f"{per_cent(shares['input_saturated'])}",
+        of=f"{found.value('num_weights'):,} weights; inputs on {PROBE_SENTENCES} sentences",
     )
-    return f"Share of values that a width loses, fraction half the width. {points}."
 
 
-def gain_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for width in records.where(method="qat").each("width"):
-        row: dict[str, Any] = {"width": width}
-        for base in ("fp32", "control"):
-            try:
-                result = stats.compare(
-                    outcomes(at(records, base)), outcomes(at(records, "qat", width))
-                )
-            except Pending:
-                continue
-            low, high = result.evidence.interval
-            column = f"QAT − {plots.ROLES[base].label}"
-            row |= {column: result.evidence.effect, f"{column} low": low, f"{column} high": high}
-        if len(row) == 7 and row["width"] >= PROBE_WIDTH:  # below, the collapse hides the scale
-            rows.append(row)
-    if not rows:
-        raise Pending("no QAT point")
-    return rows
+# ---- charts and tables --------------------------------------------------------------------------
 
 
-def draw_gain(ax: Any, rows: Sequence[Row]) -> None:
-    positions = range(len(rows))
-    for shift, base in ((-0.12, "fp32"), (0.12, "control")):
-        column = f"QAT − {plots.ROLES[base].label}"
-        middle = [row[column] for row in rows]
-        below = [row[column] - row[f"{column} low"] for row in rows]
-        above = [row[f"{column} high"] - row[column] for row in rows]
-        ax.errorbar(
-            [p + shift for p in positions],
-            middle,
-            yerr=[below, above],
-            color=plots.color("ptq" if base == "fp32" else "control"),
-            fmt="o" if base == "fp32" else "D",
-            capsize=4,
-            linewidth=1.8,
-            label=column,
-        )
-    ax.axhline(0, color=plots.color("chance"), linewidth=1)
-    ax.set_xticks(list(positions), [str(row["width"]) for row in rows])
-    ax.set_xlabel("fixed-point width (bits)")
-    ax.set_ylabel("difference in accuracy (points)")
-    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+g}")
-    plots.legend(ax)
+def references(r: Records) -> list[Mark]:
+    share = fp32(r).value("positive_share")
+    return [level(fp32(r)), level(control(r)), level(max(share, 1 - share), "larger class")]
 
 
-def gain_alt(rows: Sequence[Row]) -> str:
-    columns = [f"QAT − {plots.ROLES[base].label}" for base in ("fp32", "control")]
-    points = "; ".join(
-        f"{row['width']} bits: " + ", ".join(f"{c} {100 * row[c]:+.1f} points" for c in columns)
-        for row in rows
-    )
-    return f"Accuracy of QAT minus two baselines, with intervals. {points}."
-
-
-def reported_table(records: Records) -> Sequence[Row]:
-    def span(pair: tuple[float, float]) -> str:
-        low, high = pair
-        return f"{low:.1%}" if low == high else f"{low:.1%} to {high:.1%}"
-
-    return [
-        {"width": width, "fraction": frac, "PTQ": span(ptq), "QAT": span(qat)}
-        for (width, frac), (ptq, qat) in REPORTED.items()
-    ]
-
-
-experiment = Experiment(
-    title="Fixed-point width: PTQ and QAT",
-    params=params,
-    run=run,
-    needs=("baseline",),
-    claims={
-        "ptq_is_enough": ptq_is_enough,
-        "ptq_collapses": ptq_collapses,
-        "qat_recovers": qat_recovers,
-        "qat_has_a_floor": qat_has_a_floor,
-        "weights_vanish": weights_vanish,
-        "qat_beats_fp32": qat_beats_fp32,
-        "qat_beats_control": qat_beats_control,
-        "rule_matters": rule_matters,
-    },
-    figures={
-        "accuracy": Figure(
-            caption="Where a curve leaves the FP32 line, the format has run out of bits. "
-            "Bands are intervals of the test accuracy; the axis is cut below chance.",
-            rows=accuracy_rows,
-            draw=draw_accuracy,
-            alt=accuracy_alt,
-        ),
-        "rules": Figure(
-            caption="With the fraction width fixed, the bits that a wider format adds extend its "
-            "range and leave its step as it is.",
-            rows=rules_rows,
-            draw=draw_rules,
-            alt=rules_alt,
-        ),
-        "shares": Figure(
-            caption="What a narrow format loses first: values too small for its step, "
-            "or values too large for its range.",
-            rows=shares_rows,
-            draw=draw_shares,
-            alt=shares_alt,
-        ),
-        "gain": Figure(
-            caption="The same models against two baselines. Only the second comparison gives both "
-            "sides the same training. Narrower widths are left out, they would set the scale.",
-            rows=gain_rows,
-            draw=draw_gain,
-            alt=gain_alt,
-        ),
-    },
-    tables={"accuracy_table": accuracy_table, "reported": reported_table},
+@page.chart(
+    caption="Test accuracy at each width, with the fraction widths that validation prefers there. "
+    "Where a curve leaves the FP32 line, the format has run out of bits. Bands are intervals."
 )
+def accuracy(r: Records) -> Chart:
+    rows = [{"width": w, "PTQ": ptq(r, w), "QAT": qat(r, w)} for w in tried(r)]
+    marks = [line("PTQ"), line("QAT"), *references(r)]
+    return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
+
+
+@page.chart(
+    caption="PTQ on the validation sentences: fraction widths chosen for each operand, one chosen "
+    "for both, and given by a rule. The distance to the upper curve is what the restriction loses."
+)
+def rules(r: Records) -> Chart:
+    def ruled(width: int, frac: int) -> float:
+        return arm(r, swept="ptq", **point(width, (frac, frac))).validation
+
+    rows = [
+        {
+            "width": width,
+            "one for each": chosen(r, "ptq", width).validation,
+            "one for both": chosen(r, "ptq", width, shared=True).validation,
+            "half the width": ruled(width, widths.half(width)),
+            "fixed at four": ruled(width, widths.FIXED_RULE),
+        }
+        for width in tried(r)
+    ]
+    lines = [line(name) for name in rows[0] if name != "width"]
+    return Chart(rows, x=doubling("width", "bits"), y=percent("validation accuracy"), marks=lines)
+
+
+@page.chart(
+    caption="PTQ at the narrowest width, on the validation sentences: what is left when weights, "
+    "inputs or both take the format, for each number of bits behind the point."
+)
+def operands(r: Records) -> Chart:
+    def validated(operands: str, frac: int) -> float | None:
+        fits = r.where(swept="ptq", **point(NARROW, (frac, frac), operands))
+        return arm(fits).validation if fits or fits.missing else None
+
+    fractions = r.where(swept="ptq", width=NARROW, operands="both").each("input_frac_width")
+    rows = [
+        {"fraction": frac} | {name: validated(name, frac) for name in ("weights", "inputs", "both")}
+        for frac in fractions
+    ]
+    return Chart(
+        rows,
+        x=linear("fraction", "bits behind the point"),
+        y=percent("validation accuracy"),
+        marks=[line("weights"), line("inputs"), line("both")],
+    )
+
+
+@page.chart(
+    caption="What training on adds in the format: over the best fraction width alone, and over "
+    "FP32 that was trained as long. An interval that crosses zero shows no difference."
+)
+def gain(r: Records) -> Chart:
+    rows = [
+        {"width": f"{w} bits", "over": over, "gain": qat(r, w) - base}
+        for w in tried(r)
+        for over, base in (("PTQ", ptq(r, w)), ("FP32 + same training", control(r)))
+    ]
+    return Chart(
+        rows,
+        x=linear(label="gain", unit="points", factor=100.0),
+        y=category("width"),
+        marks=[intervals("gain", by="over")],
+    )
+
+
+@page.table
+def points(r: Records) -> Sequence[Row]:
+    """Every width's models on test; bits behind the point as weights | inputs."""
+    rows: list[Row] = [
+        {"model": "FP32", "PTQ": fp32(r)},
+        {"model": "FP32 + same training", "QAT": control(r)},
+    ]
+    for width in tried(r):
+        a, b = ptq(r, width), qat(r, width)
+        rows.append(
+            {
+                "model": f"{width} bits",
+                "PTQ": a,
+                "PTQ: behind the point": "{} | {}".format(*pair_of(a)),
+                "QAT": b,
+                "QAT: behind the point": "{} | {}".format(*pair_of(b)),
+                "QAT − PTQ": b - a,
+            }
+        )
+    return rows
+
+
+@page.table
+def reported(_: Records) -> Sequence[Row]:
+    return [
+        {"(width, fraction)": point, "PTQ, %": ptq, "QAT, %": qat}
+        for point, (ptq, qat) in REPORTED.items()
+    ]

@@ -10,24 +10,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from madl.logbook import plots, searches, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Records
+from madl.logbook import searches, stats
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, log
+from madl.logbook.claims import Judged, compare, contrast
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.training import baseline
 
+page = Experiment(title="Compression-aware search", needs=("baseline",))
+
 PLAIN, AFTER, TRAINED = "plain", "compressed", "compressed and trained on"
-CURVES = {  # objective and the note that is drawn: the plain search has two
-    "FP32": (PLAIN, "fp32", "fp32"),
-    "FP32's choice, compressed": (PLAIN, "compressed", "first"),
-    "compressed": (AFTER, "compressed", "second"),
-    "compressed, trained on": (TRAINED, "compressed", "third"),
+MODELS = {  # title → objective of the search, what its choice is taken as, note of its size
+    "FP32": (PLAIN, "fp32", "fp32_bits"),
+    "compressed": (AFTER, "compressed", "linear_bits"),
+    "compressed, trained on": (TRAINED, "compressed", "linear_bits"),
+    "FP32's choice, compressed": (PLAIN, "compressed", "linear_bits"),
 }
-TITLES = {PLAIN: "before compression", AFTER: "after compression", TRAINED: "after training on"}
-MARGIN = 0.01
-MEGA = 1e6
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for seed in range(plan.profile.seeds):
         base = {
@@ -57,7 +60,8 @@ def params(plan: Plan) -> Iterable[Params]:
 EXTRA = ("width", "frac_width", "sparsity")
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.training.search import num_points, search, settings, study_folder
     from madl.training.supernet import Supernet, space
 
@@ -193,24 +197,14 @@ def _unequal(net: Any, point: Params) -> dict[str, Any]:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def studies(records: Records, objective: str) -> Records:
-    found = records.where(part="study", objective=objective)
-    if not found:
-        raise Pending(objective)
-    return found
+def studies(r: Records, objective: str) -> Records:
+    return r.all(part="study", objective=objective)
 
 
-def outcomes(records: Records, objective: str, what: str = "compressed") -> list[stats.Outcomes]:
-    """Of what each study chose, on test sentences."""
-    found = studies(records, objective)
-    return [stats.Outcomes.from_json(r.values["judged"][what]["outcomes"]) for r in found]
-
-
-def _complete(records: Records) -> int:
-    counts = {len(studies(records, objective)) for objective in TITLES}
-    if len(counts) > 1:
-        raise Pending("studies of some objective")
-    return counts.pop()
+def chosen(r: Records, title: str) -> Arm:
+    """What the studies of a search chose, on test."""
+    objective, what, _ = MODELS[title]
+    return searches.chosen(studies(r, objective), title, "judged", what)
 
 
 def chosen_so_far(objective_values: Sequence[float], shown: Sequence[float]) -> list[float]:
@@ -223,246 +217,204 @@ def chosen_so_far(objective_values: Sequence[float], shown: Sequence[float]) -> 
     return found
 
 
-def _accuracy(found: Sequence[stats.Outcomes]) -> float:
-    return fmean([one.accuracy for one in found])
+def noted(record: Record, name: str) -> float:
+    """A note of the trial that a study chose."""
+    return chosen_so_far(record.values["values"], record.values["notes"][name])[-1]
+
+
+def tried(records: Records) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Every sub-network that these studies came by, once: point → notes."""
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for record in records:
+        for i, point in enumerate(record.values["points"]):
+            notes = {key: column[i] for key, column in record.values["notes"].items()}
+            seen[tuple(point)] = notes
+    return seen
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def aware_helps(records: Records) -> Claim:
-    n = _complete(records)
-    a, b = outcomes(records, PLAIN), outcomes(records, AFTER)
-    text = (
-        f"Compressing inside the objective finds models that are better once compressed: "
-        f"{_accuracy(b):.1%} on test sentences against {_accuracy(a):.1%} of the models that the "
-        f"FP32 search chose, compressed afterwards ({n} studies each)"
+@page.claim(headline=True)
+def training_on_helps_a_shape(r: Records) -> Judged:
+    """At equal total training, a sub-network is better if half of it comes after compression."""
+    seeds = r.each("seed")
+    models = [_same_shapes(r, seed) for seed in seeds]
+    means = [(fmean(a for a, _ in pairs), fmean(b for _, b in pairs)) for pairs in models]
+    after, before = zip(*(models[0] if len(seeds) == 1 else means))
+    drawn = "sub-networks of 1 model" if len(seeds) == 1 else "trained models"
+    made = contrast(
+        stats.paired_mean(after, before, unit=stats.Unit.POINTS, drawn=drawn),
+        r.where(part="study"),
     )
-    return stats.compare(a, b).improves(text)
-
-
-def training_on_helps(records: Records) -> Claim:
-    _complete(records)
-    a, b = outcomes(records, AFTER), outcomes(records, TRAINED)
-    text = (
-        f"At equal total training, moving half of it behind the compression helps: "
-        f"{_accuracy(b):.1%} against {_accuracy(a):.1%}"
+    gap, numbers = made.comparison.estimate(), [stats.per_cent(fmean(x)) for x in (after, before)]
+    count = studies(r, TRAINED)[0].case.params["choose_examples"]
+    said = f"On {count} validation sentences, moving half of the training behind the compression"
+    same = f"the same sub-networks: {numbers[0]} after {numbers[1]}, with equal training in all"
+    return made.judge(
+        supported=f"{said} gains {gap} over {same}",
+        refuted=f"{said} changes accuracy by {gap:+} over {same}",
+        undecided=f"On {count} validation sentences nothing shows that moving half of the training "
+        f"behind the compression changes the accuracy of {same}, {gap:+i}",
     )
-    return stats.compare(a, b).improves(text)
 
 
-def compression_is_free(records: Records) -> Claim:
-    _complete(records)
-    a, b = outcomes(records, PLAIN, "fp32"), outcomes(records, TRAINED)
-    small, large = _chosen(records, TRAINED)["linear_bits"], _chosen(records, PLAIN)["fp32_bits"]
-    text = (
-        f"With {small / large:.0%} of the bits in its Linear layers, a compressed model that was "
-        f"trained on is as accurate as the FP32 search's choice to within {100 * MARGIN:g} point: "
-        f"{_accuracy(b):.1%} against {_accuracy(a):.1%}"
+def _same_shapes(r: Records, seed: int) -> list[tuple[float, float]]:
+    """What each sub-network that was trained both ways is worth: trained on, and not."""
+    one = r.where(seed=seed)
+    after = tried(studies(one, TRAINED))
+    before = {**tried(studies(one, PLAIN)), **tried(studies(one, AFTER))}
+    both = [point for point in after if point in before]
+    return [(after[point]["compressed"], before[point]["compressed"]) for point in both]
+
+
+@page.claim(headline=True)
+def training_on_helps_a_search(r: Records) -> Judged:
+    """On test, a search with training after compression chooses better than one without it."""
+    a, b = chosen(r, "compressed, trained on"), chosen(r, "compressed")
+    said = "On test sentences what the search with training after compression chose is"
+    return searches.compare_chosen(a, b).judge(
+        supported=f"{said} {a - b} better than what the search without it chose: {a} against {b}",
+        refuted=f"{said} {b - a} worse than what the search without it chose: {a} against {b}",
+        undecided="On test sentences nothing shows that the search with training after compression "
+        f"chooses better or worse than the one without it: {a - b:+i}",
     )
-    return stats.compare(a, b).within(MARGIN, text)
 
 
-def training_is_equal(records: Records) -> Claim:
-    totals = [row["total"] for row in budget_table(records)]
-    text = f"All three objectives train on {totals[0]} sentences a trial"
-    return stats.none_of(sum(total != totals[0] for total in totals), len(totals), text)
-
-
-def unequal_is_no_comparison(records: Records) -> Claim:
-    found = records.where(part="unequal")
-    if not found:
-        raise Pending("the unequal budget")
-    a = [stats.Outcomes.from_json(r.values["after"]["outcomes"]) for r in found]
-    b = [stats.Outcomes.from_json(r.values["twice"]["outcomes"]) for r in found]
-    text = (
-        f"With as many sentences again after compression, so twice the training, the largest "
-        f"sub-network goes from {_accuracy(a):.1%} to {_accuracy(b):.1%}"
+@page.claim(headline=True)
+def aware_helps(r: Records) -> Judged:
+    """On test, a search that compresses chooses better than one that ignores compression."""
+    a, b = chosen(r, "compressed"), chosen(r, "FP32's choice, compressed")
+    said = "On test sentences what a search that compresses chose is"
+    rival = "than the FP32 search's choices, compressed afterwards"
+    return searches.compare_chosen(a, b).judge(
+        supported=f"{said} {a - b} better {rival}: {a} against {b}",
+        refuted=f"{said} {b - a} worse {rival}: {a} against {b}",
+        undecided="On test sentences nothing shows that a search that compresses chooses better or "
+        f"worse models {rival}: {a - b:+i}",
     )
-    return stats.compare(a, b).improves(text)
+
+
+@page.claim
+def compression_costs(r: Records) -> Judged:
+    """On test, the FP32 search's choice is better than the compressed and trained-on one's."""
+    a, b = chosen(r, "FP32"), chosen(r, "compressed, trained on")
+    small, large = (
+        fmean(noted(record, MODELS[one.label][2]) for record in one.records) for one in (b, a)
+    )
+    said = f"With {stats.per_cent(small / large)} of the bits in their Linear layers, compressed "
+    said += "and trained-on choices"
+    return searches.compare_chosen(a, b).judge(
+        supported=f"{said} are {a - b} worse on test sentences than those in FP32: {b} after {a}",
+        refuted=f"{said} are {b - a} better on test sentences than those in FP32: {b} after {a}",
+        undecided=f"{said} cannot be told from those in FP32 on test sentences: {b} and {a}, "
+        f"{b - a:+i}",
+    )
+
+
+@page.claim
+def twice_is_better(r: Records) -> Judged:
+    """As much training again after compression makes the largest sub-network better."""
+    a, b = arm(r, "twice", "twice", part="unequal"), arm(r, "after", "after", part="unequal")
+    said = "On test sentences the compressed largest sub-network"
+    none = "On test sentences nothing shows that as much training again, after compression, changes"
+    return compare(a, b).judge(
+        supported=f"{said} gains {a - b} by as much training again: {a} after {b}",
+        refuted=f"{said} loses {b - a} by as much training again: {a} after {b}",
+        undecided=f"{none} the compressed largest sub-network: {a - b:+i}",
+    )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
-def curve_rows(records: Records) -> Sequence[Row]:
-    _complete(records)
-    drawn = {
-        title: [
-            chosen_so_far(r.values["values"], r.values["notes"][note])
-            for r in studies(records, objective)
-        ]
-        for title, (objective, note, _) in CURVES.items()
-    }
-    return searches.mean_rows(drawn)
+@page.chart(
+    caption="What each search would choose after so many trials, on the validation sentences that "
+    "it chooses by. The comparison that counts is between compressed models. Mean over studies "
+    "with its interval; the axis is cut."
+)
+def curves(r: Records) -> Chart:
+    rows = searches.mean_rows({title: _curve(r, title) for title in MODELS})
+    return searches.curves_chart(rows, accuracy="validation accuracy of the choice")
 
 
-def draw_curves(ax: Any, rows: Sequence[Row]) -> None:
-    roles = {title: role for title, (_, _, role) in CURVES.items()}
-    searches.draw_curves(ax, rows, roles, accuracy="validation accuracy")
+def _curve(r: Records, title: str) -> list[list[float]]:
+    objective, note, _ = MODELS[title]
+    return searches.of_units(
+        studies(r, objective),
+        lambda record: chosen_so_far(record.values["values"], record.values["notes"][note]),
+    )
 
 
-def curves_alt(rows: Sequence[Row]) -> str:
-    return searches.curves_alt(rows, list(CURVES))
-
-
-def _seen(records: Records, objective: str) -> list[dict[str, Any]]:
-    """Every point that this objective's studies of the first seed came by, once."""
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for record in studies(records, objective).where(seed=0):
-        v = record.values
-        for i, point in enumerate(v["points"]):
-            notes = {key: column[i] for key, column in v["notes"].items()}
-            seen[tuple(point)] = {**dict(zip(v["names"], point)), **notes}
-    return list(seen.values())
-
-
-FRONTS = {
-    "FP32": (PLAIN, "fp32", "fp32_bits", "fp32"),
-    "compressed": (AFTER, "compressed", "linear_bits", "second"),
-    "compressed, trained on": (TRAINED, "compressed", "linear_bits", "third"),
-}
-
-
-def front_rows(records: Records) -> Sequence[Row]:
+@page.chart(
+    caption="Every sub-network that a search came by, of the first trained model, and the front of "
+    "those that no smaller one reaches. Maxima of noisy values make a front: it lies too high."
+)
+def front(r: Records) -> Chart:
     rows: list[Row] = []
-    for title, (objective, value, bits, _) in FRONTS.items():
-        points = _seen(records, objective)
-        best = set(searches.front([p[bits] for p in points], [p[value] for p in points]))
+    for title, (objective, value, size) in MODELS.items():
+        if (objective, value) == (PLAIN, "compressed"):
+            continue  # the same sub-networks as those of the search that compresses
         rows += [
             {
                 "model": title,
-                "megabits in Linear layers": point[bits] / MEGA,
-                "validation accuracy": point[value],
-                "on the front": i in best,
-                "shape": _shape(point),
+                "size": notes[size] / 1e6,
+                "validation accuracy": notes[value],
+                "shape": shape(point),
             }
-            for i, point in enumerate(points)
+            for point, notes in tried(studies(r, objective).where(seed=0)).items()
         ]
-    return rows
-
-
-def draw_front(ax: Any, rows: Sequence[Row]) -> None:
-    for title, (_, _, _, role) in FRONTS.items():
-        some = [row for row in rows if row["model"] == title]
-        best = [row for row in some if row["on the front"]]
-        best.sort(key=lambda row: row["megabits in Linear layers"])  # type: ignore[arg-type,return-value]
-        xs = [row["megabits in Linear layers"] for row in some]
-        ys = [row["validation accuracy"] for row in some]
-        faint = {"linestyle": "", "marker": plots.ROLES[role].marker or "o", "alpha": 0.35}
-        ax.plot(xs, ys, **plots.line(role, label=None, **faint))
-        xs = [row["megabits in Linear layers"] for row in best]
-        ys = [row["validation accuracy"] for row in best]
-        ax.plot(xs, ys, **plots.line(role, label=title), drawstyle="steps-post")
-    sizes = [float(row["megabits in Linear layers"]) for row in rows]  # type: ignore[arg-type]
-    ticks = [2.0**i for i in range(12) if min(sizes) <= 2**i <= max(sizes)]
-    plots.doubling_axis(ax, ticks, "megabits in the Linear layers")
-    plots.percent_axis(ax, "validation accuracy")
-    plots.legend(ax)
-
-
-def front_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['model']} {row['megabits in Linear layers']:.1f} Mbit "
-        f"{row['validation accuracy']:.1%}"
-        for row in rows
-        if row["on the front"]
+    return searches.front_chart(
+        rows,
+        size=log("size", "size of the Linear layers", "Mbit"),
+        value="validation accuracy",
+        by="model",
     )
-    return f"Accuracy against size, the points on each front. {points}."
 
 
-def _shape(point: Mapping[str, Any]) -> str:
-    names = {
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
-        "hidden_size": "width",
-        "intermediate_size": "FFN",
-    }
-    return ", ".join(f"{name} {point[key]}" for key, name in names.items() if key in point)
+FIELDS = {
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "hidden_size": "width",
+    "intermediate_size": "FFN",
+}
 
 
-def _chosen(records: Records, objective: str) -> dict[str, Any]:
-    """What the first study chose, with its notes."""
-    v = studies(records, objective).one(seed=0, study=0).values
-    best = v["values"].index(max(v["values"]))
-    notes = {key: column[best] for key, column in v["notes"].items()}
-    return {**dict(zip(v["names"], v["points"][best])), **notes, "value": v["values"][best]}
+def shape(point: Iterable[Any]) -> str:
+    return " · ".join(map(str, point))
 
 
-def chosen_table(records: Records) -> Sequence[Row]:
+@page.table
+def choices(r: Records) -> Sequence[Row]:
+    """Every model that a study on the first trained model chose."""
     rows: list[Row] = []
-    for objective, title in TITLES.items():
-        point = _chosen(records, objective)
-        kinds = ("fp32", "compressed") if objective == PLAIN else ("compressed",)
-        for kind in kinds:
-            judged = outcomes(records, objective, kind)[0]
-            bits = point["fp32_bits" if kind == "fp32" else "linear_bits"]
+    for title, (objective, what, size) in MODELS.items():
+        found: dict[str, list[Record]] = {}
+        for record in studies(r, objective).where(seed=0):
+            found.setdefault(shape(_point(record)), []).append(record)
+        for point, same in found.items():
+            bits, others = noted(same[0], size), noted(same[0], "other_bits")
             rows.append(
                 {
-                    "objective": f"accuracy {title}",
-                    "first study's choice": _shape(point),
-                    "as": "FP32" if kind == "fp32" else "compressed",
-                    "validation": f"{point[kind]:.1%}",
-                    "test": f"{judged.accuracy:.1%} ({judged.interval.low:.1%} to "
-                    f"{judged.interval.high:.1%})",
-                    "Linear, bits": f"{bits:,.0f}",
-                    "whole model, bits": f"{bits + point['other_bits']:,.0f}",
+                    "choice": title,
+                    shape(FIELDS[name] for name in same[0].values["names"]): point,
+                    "studies": len(same),
+                    "validation": stats.per_cent(noted(same[0], what)),
+                    "test": Arm(label=title, records=(same[0],), within=("judged", what)),
+                    "Linear, Mbit": bits / 1e6,
+                    "in all, Mbit": (bits + others) / 1e6,
                 }
             )
     return rows
 
 
-def budget_table(records: Records) -> Sequence[Row]:
-    params = studies(records, PLAIN)[0].case.params
-    total = int(params["trial_examples"])  # type: ignore[arg-type]
-    half = total // 2
-    split = {PLAIN: (total, 0), AFTER: (total, 0), TRAINED: (half, total - half)}
-    return [
-        {
-            "objective": f"accuracy {TITLES[objective]}",
-            "sentences before compression": before,
-            "sentences after it": after,
-            "total": before + after,
-        }
-        for objective, (before, after) in split.items()
-    ]
+def _point(record: Record) -> Sequence[Any]:
+    return record.values["points"][record.values["values"].index(max(record.values["values"]))]
 
 
-def reported_table(records: Records) -> Sequence[Row]:
+@page.table
+def reported(r: Records) -> Sequence[Row]:
     return [
         {"compression-aware search": "better than the search without", "reports": 4},
         {"compression-aware search": "not better", "reports": 4},
     ]
-
-
-experiment = Experiment(
-    title="Compression-aware search",
-    params=params,
-    run=run,
-    needs=("baseline",),
-    claims={
-        "aware_helps": aware_helps,
-        "training_on_helps": training_on_helps,
-        "compression_is_free": compression_is_free,
-        "training_is_equal": training_is_equal,
-        "unequal_is_no_comparison": unequal_is_no_comparison,
-    },
-    figures={
-        "curves": Figure(
-            caption="What each search would choose after so many trials. The comparison that "
-            "counts is between compressed models. Mean over studies with its interval; the axis "
-            "is cut.",
-            rows=curve_rows,
-            draw=draw_curves,
-            alt=curves_alt,
-        ),
-        "front": Figure(
-            caption="Accuracy against size: every sub-network that the searches came by, and the "
-            "front of those that no smaller one reaches.",
-            rows=front_rows,
-            draw=draw_front,
-            alt=front_alt,
-        ),
-    },
-    tables={"chosen": chosen_table, "budget": budget_table, "reported": reported_table},
-)

@@ -1,4 +1,4 @@
-"""Question 2.3: what more training does to the best model, judged on what it was not trained on.
+"""Question 2.3: what more training does to a model, judged on what it was not trained on.
 
 The fine-tuned model is trained on for several epochs on a small part of the training data. Training
 loss is kept for every step, validation loss and accuracy for every fraction of an epoch, and the
@@ -9,15 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook import stats
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, line, linear, percent, points
+from madl.logbook.claims import Fact, Judged, compare, contrast
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.searches import mean_estimate
+from madl.logbook.stats import Estimate, Unit, number, per_cent
 from madl.training import baseline
+
+page = Experiment(title="Training the best model for longer", needs=("baseline",))
 
 CHECKS_PER_EPOCH = 2
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for seed in range(plan.profile.seeds):
         yield {
@@ -31,7 +39,8 @@ def params(plan: Plan) -> Iterable[Params]:
         }
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.training import train
 
     model = baseline.fine_tuned(params, ctx)
@@ -64,197 +73,176 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     }
 
 
+# ---- what the seeds have in common --------------------------------------------------------------
+
+
+def _seeds(r: Records) -> list[Values]:
+    """What every seed gave."""
+    return [record.values for record in r.of("lab2_overfitting").all()]
+
+
+def _model(r: Records, when: str) -> Arm:
+    """The model before or after."""
+    return arm(r.of("lab2_overfitting"), when, when)
+
+
+def _test_losses(r: Records, when: str) -> list[float]:
+    """Of every test example, the mean over the models."""
+    return [fmean(losses) for losses in zip(*(v[when]["losses"] for v in _seeds(r)), strict=True)]
+
+
+def _test_loss(r: Records, when: str) -> Estimate:
+    losses = _test_losses(r, when)
+    return stats.mean(losses, unit=Unit.NATS, drawn="test examples").estimate(len(losses))
+
+
+def _models(r: Records) -> str:
+    n = len(_seeds(r))
+    return f"{n} model" + ("s" if n > 1 else "")
+
+
+def _checks(r: Records) -> Iterable[tuple[int, Sequence[Mapping[str, float]]]]:
+    """Every check of the validation split: its step, and what it gave for each seed."""
+    for same in zip(*(values["checks"] for values in _seeds(r)), strict=True):
+        yield int(same[0]["step"]), same
+
+
+def _epoch_losses(r: Records) -> list[float]:
+    """The training loss of every whole epoch: its mean over the steps and the seeds."""
+    found, per_epoch = _seeds(r), _seeds(r)[0]["steps_per_epoch"]
+    starts = range(0, len(found[0]["losses"]), per_epoch)
+    return [fmean(loss for v in found for loss in v["losses"][i : i + per_epoch]) for i in starts]
+
+
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def _all(records: Records) -> Records:
-    """Every seed.
-
-    Raises:
-        Pending: there is none yet.
-    """
-    found = Records(r for r in records if "checks" in r.values)
-    if not found:
-        raise Pending("no seed is trained on")
-    return found
-
-
-def _first(records: Records) -> Record:
-    return _all(records).one(seed=0)
-
-
-def test_loss_rises(records: Records) -> Claim:
-    values = _first(records).values
-    before, after = values["before"]["losses"], values["after"]["losses"]
-    per_epoch = values["steps_per_epoch"]
-    first, last = fmean(values["losses"][:per_epoch]), fmean(values["losses"][-per_epoch:])
-    text = (
-        f"While the training loss goes from {first:.3f} in the first epoch to {last:.3f} in the "
-        f"last, the test loss goes from {fmean(before):.3f} to {fmean(after):.3f}: it rises"
+@page.claim(headline=True)
+def test_loss_rises(r: Records) -> Judged:
+    """Further training raises the cross-entropy on test sentences."""
+    after, before = (_test_losses(r, when) for when in ("after", "before"))
+    made = stats.paired_mean(after, before, unit=Unit.NATS, drawn=f"test examples of {_models(r)}")
+    change = made.estimate(len(after))
+    ends = f"from {_test_loss(r, 'before')} to {_test_loss(r, 'after')}"
+    return contrast(made, r.of("lab2_overfitting")).judge(
+        supported=f"Further training raises the test loss {ends}, by {change:i}",
+        refuted=f"Further training lowers the test loss {ends}: {change:+i}",
+        undecided=f"Nothing shows that further training moves the test loss: {change:+i}",
     )
-    return stats.paired_mean(before, after, unit=stats.Unit.LOSS).improves(text)
 
 
-def accuracy_changes(records: Records) -> Claim:
-    found = _all(records)
-    before = [stats.Outcomes.from_json(r.values["before"]["outcomes"]) for r in found]
-    after = [stats.Outcomes.from_json(r.values["after"]["outcomes"]) for r in found]
-    a, b = (fmean([o.accuracy for o in side]) for side in (before, after))
-    text = f"More training lowers test accuracy (before {a:.1%}, after {b:.1%})"
-    return stats.compare(before, after).degrades(text)
-
-
-def validation_says_stop(records: Records) -> Claim:
-    """Which check validation loss would have stopped at; counted, because it is a choice."""
-    values = _first(records).values
-    best = min(values["checks"], key=lambda check: check["loss"])
-    total, per_epoch = values["checks"][-1]["step"], values["steps_per_epoch"]
-    text = (
-        f"Validation loss is lowest after {best['step'] / per_epoch:.2g} of "
-        f"{total / per_epoch:.2g} epochs, so early stopping would have stopped before the end"
+@page.claim(headline=True)
+def accuracy_falls(r: Records) -> Judged:
+    """Further training lowers accuracy on test sentences."""
+    before, after = _model(r, "before"), _model(r, "after")
+    of = f"{before} before, {after} after, of {before.accuracy.n:,} test sentences"
+    return compare(before, after).judge(
+        supported=f"Further training costs {before - after} of test accuracy ({of})",
+        refuted=f"Further training adds {after - before} to test accuracy ({of})",
+        undecided="Nothing shows that further training changes test accuracy: "
+        f"{after - before:+i} ({of})",
     )
-    return stats.counted(
-        best["step"], total, len(values["checks"]), unit=stats.Unit.STEPS
-    ).improves(text)
+
+
+@page.fact
+def training_loss(r: Records) -> Fact:
+    losses = _epoch_losses(r)
+    return Fact(
+        text=f"The training loss is {number(losses[0])} in the first further epoch and "
+        f"{number(losses[-1])} in the last",
+        of=f"the mean over every step of {len(losses)} epochs, {_models(r)}",
+    )
+
+
+@page.fact
+def validation_is_lowest(r: Records) -> Fact:
+    found = _seeds(r)
+    per_epoch, checks = found[0]["steps_per_epoch"], found[0]["checks"]
+    lowest = [min(values["checks"], key=lambda check: check["loss"])["step"] for values in found]
+    said = ", ".join(f"{step / per_epoch:.2g}" for step in lowest)
+    return Fact(
+        text=f"The check with the lowest validation loss is the one after {said} of "
+        f"{checks[-1]['step'] / per_epoch:.2g} further epochs",
+        of=f"{len(checks)} checks of {_models(r)}",
+    )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
-def loss_rows(records: Records) -> Sequence[Row]:
-    """Means over the seeds; validation with the range that they span."""
-    found = [record.values for record in _all(records)]
-    per_epoch = found[0]["steps_per_epoch"]
-    steps = zip(*(values["losses"] for values in found))
-    rows: dict[int, dict[str, Any]] = {
-        step: {"epoch": step / per_epoch, "training loss": fmean(losses)}
-        for step, losses in enumerate(steps, 1)
-    }
-    rows = {0: {"epoch": 0.0, "training loss": None}, **rows}
-    checks = {check["step"]: [check["loss"]] for check in found[0]["checks"]}
-    for check in (check for values in found[1:] for check in values["checks"]):
-        checks[check["step"]].append(check["loss"])
-    for step, row in rows.items():
-        losses = checks.get(step)
-        row["validation loss"] = fmean(losses) if losses else None
-        row["validation loss low"] = min(losses) if losses else None
-        row["validation loss high"] = max(losses) if losses else None
-    return list(rows.values())
-
-
-def draw_loss(ax: Any, rows: Sequence[Row]) -> None:
-    steps = [row for row in rows if row["training loss"] is not None]
-    ax.plot(
-        [row["epoch"] for row in steps],
-        [row["training loss"] for row in steps],
-        **plots.line("first", marker="", linewidth=0.9, label="training loss, each step"),
-    )
-    checks = [row for row in rows if row["validation loss"] is not None]
-    plots.curve(ax, checks, "epoch", "validation loss", "second", label="validation loss")
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("epochs of further training")
-    ax.set_ylabel("cross-entropy")
-    plots.legend(ax)
-
-
-def loss_alt(rows: Sequence[Row]) -> str:
-    checks = [row for row in rows if row["validation loss"] is not None]
-    steps = [row["training loss"] for row in rows if row["training loss"] is not None]
-    return (
-        f"Training loss goes from {steps[0]:.2f} to {steps[-1]:.2f}, validation loss from "
-        f"{checks[0]['validation loss']:.2f} to {checks[-1]['validation loss']:.2f}."
-    )
-
-
-def accuracy_rows(records: Records) -> Sequence[Row]:
-    """Means over the seeds."""
-    found = [record.values for record in _all(records)]
-    ends = {0: "before", len(found[0]["checks"]) - 1: "after"}
-    return [
-        {
-            "epoch": check["step"] / found[0]["steps_per_epoch"],
-            "validation accuracy": fmean([v["checks"][i]["accuracy"] for v in found]),
-            "test accuracy": fmean([v[ends[i]]["accuracy"] for v in found]) if i in ends else None,
-            "test examples": len(found[0]["before"]["losses"]) if i in ends else None,
-        }
-        for i, check in enumerate(found[0]["checks"])
-    ]
-
-
-def draw_accuracy(ax: Any, rows: Sequence[Row]) -> None:
-    xs = [row["epoch"] for row in rows]
-    ax.plot(
-        xs,
-        [row["validation accuracy"] for row in rows],
-        **plots.line("second", linestyle="-", label="validation, each half of an epoch"),
-    )
-    whole = [row for row in rows if float(row["epoch"] or 0).is_integer()]
-    ax.plot(
-        [row["epoch"] for row in whole],
-        [row["validation accuracy"] for row in whole],
-        **plots.line("fp32", marker="o", linestyle="", markersize=9, label="after a whole epoch")
-        | {"markerfacecolor": "none"},
-    )
-    ends = [row for row in rows if row["test accuracy"] is not None]
-    ax.plot(
-        [row["epoch"] for row in ends],
-        [row["test accuracy"] for row in ends],
-        **plots.line("third", linestyle="", markersize=8, label="test"),
-    )
-    ax.set_xlabel("epochs of further training")
-    plots.percent_axis(ax, "accuracy")
-    plots.legend(ax)
-
-
-def accuracy_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(f"{r['epoch']:.2f}: {r['validation accuracy']:.1%}" for r in rows)
-    return f"Validation accuracy by epochs of further training. {points}."
-
-
-def epochs_table(records: Records) -> Sequence[Row]:
-    values = _first(records).values
-    per_epoch = values["steps_per_epoch"]
+@page.chart(
+    caption="The loss of every training step, with dropout on, and of held-out sentences, with "
+    "dropout off. The test split is judged before and after only. What tells overfitting from "
+    "learning is whether the held-out curves turn up while the training curve goes down."
+)
+def loss(r: Records) -> Chart:
+    found = _seeds(r)
+    per_epoch, steps = found[0]["steps_per_epoch"], len(found[0]["losses"])
+    checks = dict(_checks(r))
+    tested = {0: "before", steps: "after"}
     rows: list[Row] = []
-    for check in values["checks"]:
-        if check["step"] % per_epoch:
-            continue
-        epoch = int(check["step"]) // per_epoch
-        losses = values["losses"][(epoch - 1) * per_epoch : epoch * per_epoch]
+    for step in range(steps + 1):
+        judged = [check["loss"] for check in checks.get(step, ())]
         rows.append(
             {
-                "epochs": epoch,
-                "training loss": f"{fmean(losses):.3f}" if epoch else "before",
-                "validation loss": f"{check['loss']:.3f}",
-                "validation accuracy": f"{check['accuracy']:.1%}",
+                "epoch": step / per_epoch,
+                "training": fmean(v["losses"][step - 1] for v in found) if step else None,
+                "validation": mean_estimate(judged, Unit.NATS) if judged else None,
+                "test": _test_loss(r, tested[step]) if step in tested else None,
             }
         )
-    return rows
+    return Chart(
+        rows,
+        x=linear("epoch", "epochs of further training"),
+        y=linear(label="cross-entropy", unit="nats", limits=(0, None)),
+        marks=[line("training", markers=False), line("validation"), points("test")],
+    )
 
 
-experiment = Experiment(
-    title="Training the best model for longer",
-    params=params,
-    run=run,
-    needs=("baseline",),
-    claims={
-        "test_loss_rises": test_loss_rises,
-        "accuracy_changes": accuracy_changes,
-        "validation_says_stop": validation_says_stop,
-    },
-    figures={
-        "loss": Figure(
-            caption="The training loss alone cannot show overfitting: what matters is whether the "
-            "other curve turns while this one falls.",
-            rows=loss_rows,
-            draw=draw_loss,
-            alt=loss_alt,
-        ),
-        "accuracy": Figure(
-            caption="Accuracy within the epochs and at their ends. The axis starts above zero.",
-            rows=accuracy_rows,
-            draw=draw_accuracy,
-            alt=accuracy_alt,
-        ),
-    },
-    tables={"epochs": epochs_table},
+@page.chart(
+    caption="Accuracy on validation sentences, twice an epoch, and on test sentences, before and "
+    "after. Hollow points end a whole epoch. Bars are intervals; the axis does not start at "
+    "zero."
 )
+def accuracy(r: Records) -> Chart:
+    per_epoch, checks = _seeds(r)[0]["steps_per_epoch"], list(_checks(r))
+    ends = {checks[0][0]: "before", checks[-1][0]: "after"}
+    rows: list[Row] = []
+    for step, same in checks:
+        judged = mean_estimate([check["accuracy"] for check in same])
+        rows.append(
+            {
+                "epoch": step / per_epoch,
+                "validation": judged,
+                "after a whole epoch": judged if step % per_epoch == 0 else None,
+                "test": _model(r, ends[step]) if step in ends else None,
+            }
+        )
+    return Chart(
+        rows,
+        x=linear("epoch", "epochs of further training"),
+        y=percent("accuracy"),
+        marks=[
+            line("validation"),
+            points("after a whole epoch", like="validation"),
+            points("test"),
+        ],
+    )
+
+
+@page.table
+def epochs(r: Records) -> Sequence[Row]:
+    per_epoch, training = _seeds(r)[0]["steps_per_epoch"], _epoch_losses(r)
+    rows: list[dict[str, Any]] = []
+    for step, same in _checks(r):
+        if step % per_epoch == 0:
+            epoch = step // per_epoch
+            rows.append(
+                {
+                    "epochs": epoch,
+                    "training loss": number(training[epoch - 1]) if epoch else "before",
+                    "validation loss": number(fmean(check["loss"] for check in same)),
+                    "validation accuracy": per_cent(fmean(check["accuracy"] for check in same)),
+                }
+            )
+    return rows

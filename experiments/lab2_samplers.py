@@ -8,18 +8,19 @@ survives a kill. The test split is touched once, by the model that each sampler'
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from statistics import fmean
 from typing import Any
 
-from madl.logbook import plots, searches, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook import searches, stats
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, linear, percent, points
+from madl.logbook.claims import Fact, Judged, above, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.training import baseline
 
+page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
+
 SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
-ROLES = {"Random": "first", "Grid": "second", "TPE": "third"}
-MARGIN = 0.005  # means of best accuracies closer than this count as the same
-NEAR = 0.01  # a trial this close to the best of all has practically found it
 COURSE_CONFIG = {  # a small BERT, to try configuration fields on
     "vocab_size": 64,
     "hidden_size": 48,
@@ -38,7 +39,8 @@ COURSE_SPACE = {
 }
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     trials, studies = choose(smoke=14, quick=40, full=80), choose(smoke=2, quick=12, full=20)
     for seed in range(plan.profile.seeds):
@@ -67,7 +69,8 @@ def params(plan: Plan) -> Iterable[Params]:
                 }
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.training.search import num_points, search, settings, study_folder
     from madl.training.supernet import Supernet, space
 
@@ -164,38 +167,34 @@ def _effect(effect: Any) -> dict[str, Any]:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def studies(records: Records, sampler: str, weights: str = "inherited") -> Records:
-    found = records.where(part="study", sampler=sampler, weights=weights)
-    if not found:
-        raise Pending(sampler)
-    return found
+def studies(r: Records, sampler: str) -> Records:
+    return r.all(part="study", sampler=sampler, weights="inherited")
 
 
-def curves(records: Records) -> dict[str, list[list[float]]]:
-    """Per sampler the values of its studies, in the same order for all."""
-    found = {title: studies(records, sampler) for sampler, title in SAMPLERS.items()}
-    if len({len(each) for each in found.values()}) > 1:
-        raise Pending("studies of some sampler")
-    return {title: [r.values["values"] for r in each] for title, each in found.items()}
+def best_value(record: Record, trials: int | None = None) -> float:
+    """What a study found on validation, after so many trials or after all."""
+    return max(record.values["values"][:trials])
 
 
-def best_after(records: Records, title: str, trials: int) -> list[float]:
-    return [max(study[:trials]) for study in curves(records)[title]]
+def mean_best(r: Records, sampler: str) -> stats.Estimate:
+    return searches.mean_estimate(searches.of_units(studies(r, sampler), best_value))
 
 
-def num_trials(records: Records) -> int:
-    return min(len(study) for each in curves(records).values() for study in each)
+def startup(r: Records) -> int:
+    return studies(r, "tpe")[0].values["settings"]["startup_trials"]
 
 
-def startup(records: Records) -> int:
-    return studies(records, "tpe")[0].values["settings"]["startup_trials"]
+def choice(r: Records, sampler: str, **more: Scalar) -> Arm:
+    """The model that a sampler's first study chose, on test."""
+    where: dict[str, Scalar] = {"part": "study", "study": 0, "weights": "inherited", **more}
+    return arm(r, SAMPLERS[sampler], "judged", sampler=sampler, **where)
 
 
-def evaluated(records: Records) -> dict[tuple[Any, ...], dict[str, Any]]:
+def evaluated(r: Records) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Every point that any study of the first training seed came by, with what it gave."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for sampler in SAMPLERS:
-        for record in studies(records, sampler).where(seed=0):
+        for record in studies(r, sampler).where(seed=0):
             v = record.values
             for point, value, size in zip(v["points"], v["values"], v["parameters"]):
                 named = dict(zip(v["names"], point))
@@ -203,330 +202,266 @@ def evaluated(records: Records) -> dict[tuple[Any, ...], dict[str, Any]]:
     return seen
 
 
-def _judged(records: Records, sampler: str, weights: str = "inherited") -> list[stats.Outcomes]:
-    found = studies(records, sampler, weights).where(study=0)
-    return [stats.Outcomes.from_json(r.values["judged"]["outcomes"]) for r in found]
-
-
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def startup_is_random(records: Records) -> Claim:
-    pairs = zip(studies(records, "random"), studies(records, "tpe"))
-    first = startup(records)
-    same = [
-        a == b
-        for x, y in pairs
-        for a, b in zip(x.values["points"][:first], y.values["points"][:first])
+@page.claim(headline=True)
+def tpe_beats_whole(r: Records) -> Judged:
+    """On test, what TPE's first study chose is better than the whole model, trained equally."""
+    a, b = choice(r, "tpe", seed=0), arm(r, "whole model", "whole", part="audit")
+    against = f"than the whole model, which needs no search: {a} against {b}"
+    return compare(a, b).judge(
+        supported=f"On test sentences the model that TPE's first study chose is {a - b} better "
+        f"{against} after the same training",
+        refuted=f"On test sentences the model that TPE's first study chose is {b - a} worse "
+        f"{against} after the same training",
+        undecided=f"On test sentences nothing shows that the model that TPE's first study chose "
+        f"({a}) is better or worse than the whole model, which needs no search ({b}): {a - b:+i}",
+    )
+
+
+@page.claim(headline=True)
+def tpe_finds_more(r: Records) -> Judged:
+    """TPE's studies find a higher validation accuracy than Random's in as many trials."""
+    return _finds_more(r, "tpe")
+
+
+@page.claim
+def grid_finds_more(r: Records) -> Judged:
+    """Grid, which repeats no point, finds a higher validation accuracy than Random."""
+    return _finds_more(r, "grid")
+
+
+def _finds_more(r: Records, sampler: str) -> Judged:
+    made = searches.compare_values(studies(r, sampler), studies(r, "random"), best_value)
+    a, b, title = mean_best(r, sampler), mean_best(r, "random"), SAMPLERS[sampler]
+    said = f"After {studies(r, sampler)[0].case.params['trials']} trials"
+    found = f"on validation sentences than Random: {a} against {b}, means over studies"
+    return made.judge(
+        supported=f"{said} {title} has found more {found}",
+        refuted=f"{said} {title} has found less {found}",
+        undecided=f"{said} nothing shows that {title} and Random find different accuracies on "
+        f"validation sentences: {made.comparison.estimate():+i}",
+    )
+
+
+@page.claim(headline=True)
+def tpe_chooses_better(r: Records) -> Judged:
+    """On test, what TPE's first study chose is better than what Random's first study chose."""
+    a, b = choice(r, "tpe"), choice(r, "random")
+    said = "On test sentences the model that TPE's first study chose is"
+    return compare(a, b).judge(
+        supported=f"{said} {a - b} better than the choice of Random's: {a} against {b}",
+        refuted=f"{said} {b - a} worse than the choice of Random's: {a} against {b}",
+        undecided="On test sentences nothing shows that the choice of TPE's first study is better "
+        f"or worse than that of Random's: {a} and {b}, {a - b:+i}",
+    )
+
+
+@page.claim
+def scratch_learns(r: Records) -> Judged:
+    """Trained from scratch in the same way, the best trial beats the larger class on test."""
+    best = choice(r, "random", seed=0, weights="scratch")
+    level = r.one(part="audit").values["majority_share"]
+    than = f"the larger class on test sentences: {best:i} against {stats.per_cent(level)}"
+    said = (
+        f"From scratch, on {best.param('trial_examples')} sentences, the best of "
+        f"{best.param('trials')} trials"
+    )
+    return above(best, level).judge(
+        supported=f"{said} is better than {than}",
+        refuted=f"{said} is worse than {than}",
+        undecided=f"{said} cannot be told from {than}",
+    )
+
+
+# ---- facts --------------------------------------------------------------------------------------
+
+
+@page.fact
+def startup_is_random(r: Records) -> Fact:
+    first = startup(r)
+    pairs = [
+        (a, b)
+        for x, y in zip(studies(r, "random"), studies(r, "tpe"), strict=True)
+        for a, b in zip(x.values["points"][:first], y.values["points"][:first], strict=True)
     ]
-    text = (
-        f"The first {first} trials of TPE are random draws: over {len(studies(records, 'tpe'))} "
-        f"studies, {sum(same)} of {len(same)} are the very points that the random sampler draws "
-        "from the same seed"
+    return Fact(
+        text=f"Of the points in the first {first} trials of TPE's studies, "
+        f"{sum(a == b for a, b in pairs)} are those that Random draws from the same seed",
+        of=f"{len(pairs)} points",
     )
-    return stats.none_of(same.count(False), len(same), text)
 
 
-def _at_end(records: Records, title: str) -> tuple[list[float], list[float], str]:
-    end = num_trials(records)
-    a, b = best_after(records, "Random", end), best_after(records, title, end)
-    text = f"{fmean(b):.1%} against {fmean(a):.1%}, the mean of {len(a)} studies each"
-    return a, b, text
-
-
-def tpe_is_ahead(records: Records) -> Claim:
-    a, b, numbers = _at_end(records, "TPE")
-    text = f"After {num_trials(records)} trials, TPE has found more than Random: {numbers}"
-    return stats.paired_mean(a, b, unit=stats.Unit.POINTS, of="studies").improves(text)
-
-
-def grid_is_random(records: Records) -> Claim:
-    a, b, numbers = _at_end(records, "Grid")
-    text = (
-        f"After {num_trials(records)} trials, Grid and Random agree to within "
-        f"{100 * MARGIN:g} points: {numbers}"
+@page.fact
+def idle_in_bert_config(r: Records) -> Fact:
+    course = r.one(part="audit").values["course"]
+    idle = [f"`{effect['name']}`" for effect in course if not effect["changes"]]
+    return Fact(
+        text=f"Setting {' or '.join(idle) or 'none of these names'} in a `BertConfig` changes "
+        "nothing of the model that is built",
+        of=f"{len(course)} names",
     )
-    return stats.paired_mean(a, b, unit=stats.Unit.POINTS, of="studies").within(MARGIN, text)
-
-
-def ten_trials_decide(records: Records) -> Claim:
-    first = startup(records)
-    a, b = best_after(records, "Random", first), best_after(records, "Grid", first)
-    text = (
-        f"After {first} trials, Grid has found more than Random: {fmean(b):.1%} against "
-        f"{fmean(a):.1%}"
-    )
-    return stats.paired_mean(a, b, unit=stats.Unit.POINTS, of="studies").improves(text)
-
-
-def no_idle_parameter(records: Records) -> Claim:
-    found = records.one(part="audit").values["ours"]
-    idle = [effect["name"] for effect in found if not effect["changes"]]
-    text = f"Each of the {len(found)} searched parameters changes the model that is built"
-    return stats.none_of(len(idle), len(found), text)
-
-
-def course_names_are_idle(records: Records) -> Claim:
-    found = [e for e in records.one(part="audit").values["course"] if e["name"] in IDLE_NAMES]
-    active = [effect["name"] for effect in found if effect["changes"]]
-    names = " and ".join(f"`{effect['name']}`" for effect in found)
-    text = f"Setting {names} in a `BertConfig` changes nothing of the model that is built"
-    return stats.none_of(len(active), len(found), text)
-
-
-IDLE_NAMES = ("num_layers", "num_heads")
-
-
-def search_pays(records: Records) -> Claim:
-    whole = [
-        stats.Outcomes.from_json(r.values["whole"]["outcomes"])
-        for r in records.where(part="audit", seed=0)
-    ]
-    if not whole:
-        raise Pending("the whole model")
-    best = max(SAMPLERS, key=lambda s: studies(records, s).one(seed=0, study=0).values["accuracy"])
-    found = _judged(records, best)[:1]
-    size = _chosen(records, best)["parameters"] / _largest(records)
-    text = (
-        f"On test sentences, the model that the first {SAMPLERS[best]} study chose "
-        f"({found[0].accuracy:.1%}, {size:.0%} of the largest point's parameters) is as accurate, "
-        f"to within {100 * NEAR:g} point, as the whole model after the same training "
-        f"({whole[0].accuracy:.1%})"
-    )
-    return stats.compare(whole, found).within(NEAR, text)
-
-
-def _chosen(records: Records, sampler: str) -> dict[str, Any]:
-    values = studies(records, sampler).one(seed=0, study=0).values
-    best = values["values"].index(max(values["values"]))
-    point = dict(zip(values["names"], values["points"][best]))
-    return {**point, "accuracy": values["values"][best], "parameters": values["parameters"][best]}
-
-
-def _largest(records: Records) -> int:
-    return max(point["parameters"] for point in evaluated(records).values())
-
-
-def scratch_is_chance(records: Records) -> Claim:
-    record = studies(records, "random", "scratch").one(seed=0)
-    majority = records.one(part="audit").values["majority_share"]
-    judged = _judged(records, "random", "scratch")[0]
-    text = (
-        f"From scratch, with the same {record.case.params['trial_examples']} training sentences, "
-        f"the best of {len(record.values['values'])} trials is better on test sentences than the "
-        f"larger class ({judged.accuracy:.1%} against {majority:.1%})"
-    )
-    return stats.exceeds(judged, majority).improves(text)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
-def curve_rows(records: Records) -> Sequence[Row]:
-    rows = searches.curve_rows(curves(records))
-    return [{**row, "drawn at random by TPE": row["trial"] <= startup(records)} for row in rows]  # type: ignore[operator]
+@page.chart(
+    caption="Mean over the studies with its interval; in the shaded trials TPE draws at random "
+    "too. A maximum of noisy values is too high: what a choice is worth, its test says."
+)
+def curves(r: Records) -> Chart:
+    def so_far(record: Record) -> list[float]:
+        return searches.best_so_far(record.values["values"])
 
-
-def draw_curves(ax: Any, rows: Sequence[Row]) -> None:
-    first = sum(bool(row["drawn at random by TPE"]) for row in rows)
-    searches.draw_curves(ax, rows, ROLES, accuracy="best validation accuracy", startup=first)
-    ax.annotate(
-        "TPE draws at random",
-        (0.015, 0.02),
-        xycoords="axes fraction",
-        fontsize=9,
-        color=plots.color("chance"),
-    )
-
-
-def curves_alt(rows: Sequence[Row]) -> str:
-    return searches.curves_alt(rows, list(ROLES))
-
-
-def landscape_rows(records: Records) -> Sequence[Row]:
-    return [
+    rows = searches.mean_rows(
         {
-            "parameters (millions)": point["parameters"] / 1e6,
-            "validation accuracy": point["accuracy"],
-            "layers": point.get("num_hidden_layers"),
-            "width": point.get("hidden_size"),
-            "pooler": point["pooler"],
+            title: searches.of_units(studies(r, sampler), so_far)
+            for sampler, title in SAMPLERS.items()
         }
-        for point in sorted(evaluated(records).values(), key=lambda point: point["parameters"])
+    )
+    return searches.curves_chart(rows, accuracy="best validation accuracy", startup=startup(r))
+
+
+@page.chart(
+    caption="What there is to find: every sub-network that any study came by, after a trial's "
+    "training. The more of them lie near the top, the less a sampler can matter."
+)
+def landscape(r: Records) -> Chart:
+    rows = [
+        {
+            "parameters": point["parameters"],
+            "validation accuracy": point["accuracy"],
+            "depth": f"{point['num_hidden_layers']} layers"
+            if "num_hidden_layers" in point
+            else "every layer",
+            "shape": shape(point),
+        }
+        for point in sorted(evaluated(r).values(), key=lambda point: point["parameters"])
     ]
-
-
-def draw_landscape(ax: Any, rows: Sequence[Row]) -> None:
-    depths = sorted({row["layers"] for row in rows}, key=lambda depth: depth or 0)
-    shown = depths[:: max(len(depths) // 3, 1)][-3:] if len(depths) > 3 else depths
-    for depth, role in zip(shown, ("third", "second", "first")):
-        some = [row for row in rows if row["layers"] == depth]
-        ax.plot(
-            [row["parameters (millions)"] for row in some],
-            [row["validation accuracy"] for row in some],
-            **plots.line(role, linestyle="", alpha=0.8, label=f"{depth} layers"),
-        )
-    ax.set_xlabel("parameters (millions)")
-    plots.percent_axis(ax, "validation accuracy")
-    plots.legend(ax)
-
-
-def landscape_alt(rows: Sequence[Row]) -> str:
-    best = max(rows, key=lambda row: row["validation accuracy"])  # type: ignore[arg-type,return-value]
-    top = [row for row in rows if best["validation accuracy"] - row["validation accuracy"] <= NEAR]  # type: ignore[operator]
-    return (
-        f"Accuracy against size of {len(rows)} sub-networks: from "
-        f"{min(row['validation accuracy'] for row in rows):.1%} to "  # type: ignore[type-var]
-        f"{best['validation accuracy']:.1%}; {len(top)} of them lie within a point of the best."
+    return Chart(
+        rows,
+        x=linear("parameters", unit="millions", factor=1e-6),
+        y=percent("validation accuracy"),
+        marks=[points("validation accuracy", by="depth")],
     )
 
 
-def samplers_table(records: Records) -> Sequence[Row]:
-    every = curves(records)
-    near = max(value for studies in every.values() for study in studies for value in study) - NEAR
+FIELDS = {
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "hidden_size": "width",
+    "intermediate_size": "FFN",
+    "pooler": "pooler",
+}
+
+
+def shape(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {point[key]}" for key, name in FIELDS.items() if key in point)
+
+
+@page.table
+def samplers(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for sampler, title in SAMPLERS.items():
-        found = studies(records, sampler)
-        reached = [searches.trials_to_reach(study, near) for study in every[title]]
-        good = sorted(trials for trials in reached if trials is not None)
-        at = sorted(searches.found_at(study) for study in every[title])
-        distinct = [len({tuple(p) for p in r.values["points"]}) for r in found]
+        every = studies(r, sampler)
+        at = sorted(searches.found_at(record.values["values"]) for record in every)
+        visited = {len(set(map(tuple, record.values["points"]))) for record in every}
         rows.append(
             {
                 "sampler": title,
-                "studies": len(found),
-                "points visited": f"{fmean(distinct):.0f} of {found[0].values['num_points']}",
-                "best, mean": f"{fmean([max(study) for study in every[title]]):.1%}",
-                "best found at trial": _spread(at),
-                f"within a point of {near + NEAR:.1%}": f"{len(good)} of {len(reached)} studies",
-                "at trial": _spread(good),
+                "studies": len(every),
+                "points visited": " to ".join(map(str, sorted({min(visited), max(visited)})))
+                + f" of {every[0].values['num_points']}",
+                "different choices": len({tuple(_best(record)) for record in every}),
+                "best on validation": mean_best(r, sampler),
+                "found at trial": f"{at[len(at) // 2]} ({at[0]} to {at[-1]})",
             }
         )
     return rows
 
 
-def _spread(ordered: Sequence[int]) -> str:
-    if not ordered:
-        return "never"
-    return f"{ordered[len(ordered) // 2]} ({ordered[0]} to {ordered[-1]})"
+def _best(record: Record) -> list[Any]:
+    return record.values["points"][record.values["values"].index(best_value(record))]
 
 
-def chosen_table(records: Records) -> Sequence[Row]:
+@page.table
+def chosen(r: Records) -> Sequence[Row]:
+    seen = evaluated(r)
     rows: list[Row] = []
     for sampler, title in SAMPLERS.items():
-        point, judged = _chosen(records, sampler), _judged(records, sampler)[0]
-        rows.append(
-            {
-                "first study of": title,
-                "layers": point.get("num_hidden_layers"),
-                "heads": point.get("num_attention_heads"),
-                "width": point.get("hidden_size"),
-                "FFN": point.get("intermediate_size"),
-                "pooler": point["pooler"],
-                "validation": f"{point['accuracy']:.1%}",
-                "test": f"{judged.accuracy:.1%} ({judged.interval.low:.1%} to "
-                f"{judged.interval.high:.1%})",
-            }
-        )
-    return rows
+        point = seen[tuple(_best(studies(r, sampler).one(seed=0, study=0)))]
+        rows.append(_chosen(title, point, point["accuracy"], choice(r, sampler, seed=0)))
+    audit = r.one(part="audit")
+    whole = {effect["name"]: effect["values"][-1] for effect in audit.values["ours"]}
+    whole |= {"pooler": "linear"}
+    known = seen.get(tuple(whole.values()), {}).get("accuracy")
+    return [*rows, _chosen("no search: the whole", whole, known, arm(r, "", "whole", part="audit"))]
 
 
-def audit_table(records: Records) -> Sequence[Row]:
-    audit = records.one(part="audit").values
+def _chosen(title: str, point: Mapping[str, Any], validation: float | None, test: Arm) -> Row:
+    return {
+        "first study of": title,
+        **{name: point[key] for key, name in FIELDS.items() if key in point},
+        "validation": None if validation is None else stats.per_cent(validation),
+        "test": test,
+    }
+
+
+@page.table
+def audit(r: Records) -> Sequence[Row]:
+    values = r.one(part="audit").values
     rows: list[Row] = []
     for where, key in (("searched here", "ours"), ("in `BertConfig`", "course")):
-        for effect in audit[key]:
-            sizes = effect["parameters"]
-            changed = " and ".join(effect["changes"]) or "**nothing**"
+        for effect in values[key]:
+            sizes = [f"{size:,}" for size in effect["parameters"]]
             rows.append(
                 {
                     "parameter": f"`{effect['name']}`",
                     "set": where,
-                    "values": ", ".join(str(value) for value in effect["values"]),
-                    "parameters of the model": f"{sizes[0]:,} to {sizes[-1]:,}"
-                    if len(set(sizes)) > 1
-                    else f"{sizes[0]:,}",
-                    "changes": changed,
+                    "values": ", ".join(map(str, effect["values"])),
+                    "parameters of the model": " to ".join(dict.fromkeys((sizes[0], sizes[-1]))),
+                    "changes": " and ".join(effect["changes"]) or "nothing",
                 }
             )
     return rows
 
 
-def ahead_table(records: Records) -> Sequence[Row]:
+@page.table
+def ahead(r: Records) -> Sequence[Row]:
     """Who a single study of each would have named the winner, after so many trials."""
-    end, first = num_trials(records), startup(records)
+    end, first = int(studies(r, "tpe")[0].case.params["trials"] or 0), startup(r)
     rows: list[Row] = []
     for trials in sorted({min(first // 2, end), min(first, end), min(2 * first, end), end}):
-        best = {title: best_after(records, title, trials) for title in ROLES}
         row: dict[str, Any] = {"trials": trials}
-        for a, b in combinations(ROLES, 2):
-            pairs = list(zip(best[a], best[b]))
-            wins = (sum(x > y for x, y in pairs), sum(x < y for x, y in pairs))
-            row[f"{a} / {b} / equal"] = f"{wins[0]} / {wins[1]} / {len(pairs) - sum(wins)}"
+        for a, b in combinations(SAMPLERS, 2):
+            pairs = zip(studies(r, a), studies(r, b), strict=True)
+            best = [(best_value(x, trials), best_value(y, trials)) for x, y in pairs]
+            wins = (sum(x > y for x, y in best), sum(x < y for x, y in best))
+            names = f"{SAMPLERS[a]} / {SAMPLERS[b]} / equal"
+            row[names] = f"{wins[0]} / {wins[1]} / {len(best) - sum(wins)}"
         rows.append(row)
     return rows
 
 
-def settings_table(records: Records) -> Sequence[Row]:
-    found: list[Record] = [studies(records, sampler)[0] for sampler in SAMPLERS]
-    return [
-        {
-            "sampler": SAMPLERS[r.values["settings"]["sampler"]],
-            "settings": ", ".join(
-                f"{name.replace('_', ' ')}: {value}"
-                for name, value in r.values["settings"].items()
-                if name != "sampler"
-            )
-            or "every value equally likely, points may repeat",
+@page.table
+def settings(r: Records) -> Sequence[Row]:
+    rows: list[Row] = []
+    for sampler, title in SAMPLERS.items():
+        used = {
+            k: v for k, v in studies(r, sampler)[0].values["settings"].items() if k != "sampler"
         }
-        for r in found
-    ]
+        said = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in used.items())
+        rows.append(
+            {"sampler": title, "settings": said or "every value equally likely, points may repeat"}
+        )
+    return rows
 
 
-def reported_table(records: Records) -> Sequence[Row]:
+@page.table
+def reported(r: Records) -> Sequence[Row]:
     return [
-        {"best sampler": name, "reports": count, "best accuracy, all reports": "87.0% to 88.2%"}
+        {"best sampler": name, "reports": count, "best accuracy, all reports": "87.0 to 88.2 %"}
         for name, count in (("TPE", 5), ("Grid", 4), ("TPE and Grid equal", 2))
     ]
-
-
-experiment = Experiment(
-    title="Architecture search: random, grid, TPE",
-    params=params,
-    run=run,
-    needs=("baseline",),
-    claims={
-        "tpe_is_ahead": tpe_is_ahead,
-        "startup_is_random": startup_is_random,
-        "grid_is_random": grid_is_random,
-        "ten_trials_decide": ten_trials_decide,
-        "no_idle_parameter": no_idle_parameter,
-        "course_names_are_idle": course_names_are_idle,
-        "search_pays": search_pays,
-        "scratch_is_chance": scratch_is_chance,
-    },
-    figures={
-        "curves": Figure(
-            caption="Where the curves separate, if they do: not in the shaded trials, in which "
-            "all samplers draw blindly. Mean over studies with its interval; the axis is cut.",
-            rows=curve_rows,
-            draw=draw_curves,
-            alt=curves_alt,
-        ),
-        "landscape": Figure(
-            caption="What there is to find: every sub-network that any study came by. The more of "
-            "them lie near the top, the less a sampler matters.",
-            rows=landscape_rows,
-            draw=draw_landscape,
-            alt=landscape_alt,
-        ),
-    },
-    tables={
-        "samplers": samplers_table,
-        "chosen": chosen_table,
-        "audit": audit_table,
-        "ahead": ahead_table,
-        "settings": settings_table,
-        "reported": reported_table,
-    },
-)

@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from madl.logbook import plots, searches, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook import searches
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points
+from madl.logbook.claims import Fact, Judged, above, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline
-from madl.training.baseline import accuracy, outcomes
+
+page = Experiment(title="Mixed precision: every number format", needs=("baseline", "formats"))
 
 FP32 = "fp32"  # a layer that is left alone
 FAMILIES: Mapping[str, tuple[str, ...]] = {
@@ -42,7 +47,7 @@ NAMES = tuple(name for members in FAMILIES.values() for name in members)
 SMOKE_NAMES = ("binary", "fixed(8,4)", "log(8)", "block-log(8,8,block=16)", "mxint8")
 PRICE_PER_BIT = 0.001  # accuracy that one bit per weight has to bring
 TRAIN_BELOW = 0.02  # validation accuracy lost that earns a format its short training
-MARGIN = 0.03  # accuracies closer than this count as the same
+MARGIN = 0.03  # accuracy that fewer bits may cost; much less, and 250 sentences would not see it
 ZOOM = 0.04  # families whose best is this close to the best of all
 
 # Best accuracy of a search per precision in public reports, on BERT-tiny and IMDb.
@@ -58,7 +63,8 @@ REPORTED = {
 }
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     names = choose(smoke=SMOKE_NAMES, quick=NAMES, full=NAMES)
     families = choose(smoke=("binary", "MX integer"), quick=tuple(FAMILIES), full=tuple(FAMILIES))
@@ -84,9 +90,10 @@ def params(plan: Plan) -> Iterable[Params]:
             yield {"part": "uniform", "format": name, **base, **tune}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     model = baseline.fine_tuned(params, ctx)
-    runs: Mapping[str, Callable[[Any, Params, Context], Mapping[str, Any]]] = {
+    runs: Mapping[str, Callable[[Any, Params, Context], Values]] = {
         "fp32": run_fp32,
         "uniform": run_uniform,
         "family": run_search,
@@ -95,7 +102,7 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     return runs[str(params["part"])](model, params, ctx)
 
 
-def run_fp32(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_fp32(model: Any, params: Params, ctx: Context) -> Values:
     labels = baseline.load_splits(params).test.labels
     positive = sum(labels) / len(labels)
     return {
@@ -121,7 +128,7 @@ def _fp32_validation(model: Any, params: Params, ctx: Context) -> float:
     return float(search.remembered(ctx, what, evaluate)["accuracy"])
 
 
-def run_uniform(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_uniform(model: Any, params: Params, ctx: Context) -> Values:
     """One format everywhere: after quantization, after a short training where it is needed."""
     from madl.compression.quantize import range_use
     from madl.formats import presets
@@ -150,7 +157,7 @@ def run_uniform(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
     }
 
 
-def run_search(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_search(model: Any, params: Params, ctx: Context) -> Values:
     """A format for each kind of layer, out of one family or out of all."""
     from madl.training import precision, search
 
@@ -165,16 +172,8 @@ def run_search(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
         notes = {"validation": accuracy, "bits": bits, "choices": dict(point)}
         return accuracy - float(params["price"] or 0) * bits, notes
 
-    trials = search.search(
-        search.study_folder(ctx, params),
-        space,
-        objective,
-        sampler=str(params["sampler"]),
-        seed=int(params["seed"] or 0),
-        trials=int(params["trials"] or 0),
-    )
-    best = max(trials, key=lambda trial: trial.value)
-    values = {
+    trials, best = search.of_case(ctx, params, space, objective)
+    values: dict[str, Any] = {
         "trials": [{"score": trial.value, **trial.notes} for trial in trials],
         "best": {"score": best.value, **best.notes},
         "startup": search.STARTUP_TRIALS,
@@ -200,57 +199,72 @@ def chosen(layers: Iterable[str], point: Mapping[str, Any]) -> dict[str, Any]:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def _seeds(records: Records, **wanted: Any) -> Records:
-    """One record a seed.
+def fp32(r: Records) -> Arm:
+    return arm(r, "FP32", part="fp32")
+
+
+def uniform(r: Records) -> dict[str, Arm]:
+    """Every format that is planned, in the order of `NAMES` → its model.
 
     Raises:
-        Pending: a seed is missing.
+        Pending: none is planned.
     """
-    found = records.where(**wanted)
-    if not found or len(found) < len(records.where(method="fp32")):
-        raise Pending(str(wanted))
-    return Records(sorted(found, key=lambda record: record.case.params["seed"]))
+    planned = set(r.each("format"))
+    found = {
+        name: arm(r, short(name), part="uniform", format=name) for name in NAMES if name in planned
+    }
+    if not found:
+        raise Pending("uniform")
+    return found
 
 
-def _fp32(records: Records) -> Records:
-    return _seeds(records, part="fp32")
+def combined(r: Records) -> Arm:
+    return arm(r, MIXED, part="combined")
 
 
-def _formats(records: Records) -> dict[str, Records]:
-    """Name → its uniform models, one a seed."""
-    names = dict.fromkeys(r.case.params["format"] for r in records.where(part="uniform"))
-    if not names:
-        raise Pending("no format is done")
-    return {str(name): _seeds(records, part="uniform", format=name) for name in names}
+MIXED = "all formats"
+
+
+def families(r: Records) -> dict[str, Arm]:
+    """Family → its search."""
+    planned = set(r.each("family"))
+    found = {name: arm(r, name, part="family", family=name) for name in FAMILIES if name in planned}
+    if not found:
+        raise Pending("family")
+    return found
 
 
 def family_of(name: str) -> str:
     return next(family for family, members in FAMILIES.items() if name in members)
 
 
-def _families(records: Records) -> dict[str, Records]:
-    found = dict.fromkeys(r.case.params["family"] for r in records.where(part="family"))
-    if not found:
-        raise Pending("no family is done")
-    return {str(name): _seeds(records, part="family", family=name) for name in found}
+def mean_of(a: Arm, name: str) -> float:
+    """A plain value of the model that each seed's case reports, averaged."""
+    return fmean(record.values.get("best", record.values)[name] for record in a.records)
 
 
-def _validation(records: Records) -> float:
-    return fmean([record.values["validation"] for record in records])
+def score(a: Arm) -> float:
+    """What a search is told of a model."""
+    return mean_of(a, "validation") - PRICE_PER_BIT * mean_of(a, "bits")
 
 
-def _bits(records: Records) -> float:
-    return fmean([record.values["bits"] for record in records])
+def best_of(formats: Mapping[str, Arm], names: Iterable[str] = NAMES) -> Arm:
+    """Of these formats, what validation accuracy less the price of the bits prefers.
+
+    Raises:
+        Pending: none of them is planned.
+    """
+    among = [formats[name] for name in names if name in formats]
+    if not among:
+        raise Pending("formats")
+    return max(among, key=score)
 
 
-def _best(formats: Mapping[str, Records]) -> tuple[str, Records]:
-    """What validation accuracy, less the price of the bits, prefers."""
-    name = max(formats, key=lambda n: _validation(formats[n]) - PRICE_PER_BIT * _bits(formats[n]))
-    return name, formats[name]
-
-
-def _short_list(names: Iterable[str]) -> str:
-    return ", ".join(short(name) for name in names)
+def said(a: Arm) -> str:
+    """A format with its bits and how it came to its accuracy."""
+    trained = ", trained on" if any(record.values["trained"] for record in a.records) else ""
+    bits = mean_of(a, "bits")
+    return f"{a.label} ({number(bits)} bit{'s' if bits != 1 else ''}{trained})"
 
 
 def short(name: str) -> str:
@@ -258,485 +272,338 @@ def short(name: str) -> str:
     return name.replace(",block=16", "")
 
 
-KEEPS, LOSES, GUESSES = "keeps", "loses", "not shown above guessing"
+# ---- claims and facts ---------------------------------------------------------------------------
 
 
-def effect(records: Records, found: Records) -> str:
-    """What the tests say of a format: as good as FP32 as far as seen, worse, or no better than
-    answering with the larger class."""
-    found_outcomes, level = outcomes(found), _fp32(records)[0].values["larger_class"]
-    if not all(_above(one, level) for one in found_outcomes):
-        return GUESSES
-    against = stats.compare(outcomes(_fp32(records)), found_outcomes)
-    return LOSES if against.decided and against.evidence.effect < 0 else KEEPS
-
-
-def _above(outcomes: stats.Outcomes, level: float) -> bool:
-    above = stats.exceeds(outcomes, level)
-    return above.decided and above.evidence.effect > 0
-
-
-# ---- claims -------------------------------------------------------------------------------------
-
-
-def fewest_bits(records: Records) -> Claim:
-    """The narrowest format that validation holds for as good as FP32, judged on test."""
-    formats = _formats(records)
-    floor = fmean([r.values["validation"] for r in _fp32(records)]) - TRAIN_BELOW
-    good = {name: found for name, found in formats.items() if _validation(found) >= floor}
-    what = "The narrowest format that validation finds as good as FP32"
-    if not good:
-        what = "The format that comes closest to FP32"
-        name = max(formats, key=lambda n: _validation(formats[n]))
-        good = {name: formats[name]}
-    name = min(good, key=lambda n: (_bits(good[n]), -_validation(good[n])))
-    trained = " after a short training," if good[name][0].values["trained"] else ""
-    text = (
-        f"{what} is {short(name)} ({_bits(good[name]):g} bits a value):{trained} "
-        f"{accuracy(good[name]):.1%} on test, within {100 * MARGIN:g} points of FP32 "
-        f"({accuracy(_fp32(records)):.1%})"
+@page.claim(headline=True)
+def fewest_bits(r: Records) -> Judged:
+    """The narrowest format that validation finds as good as FP32 keeps FP32's accuracy on test,
+    within a margin."""
+    full, formats = fp32(r), uniform(r)
+    floor = mean_of(full, "validation") - TRAIN_BELOW
+    good = [one for one in formats.values() if mean_of(one, "validation") >= floor]
+    good = good or [max(formats.values(), key=lambda one: mean_of(one, "validation"))]
+    found = min(good, key=lambda one: (mean_of(one, "bits"), -mean_of(one, "validation")))
+    what = f"The narrowest format that validation finds as good as FP32, {said(found)},"
+    margin, on_test = f"{100 * MARGIN:g} points", f"{found} on test, FP32 {full}"
+    return (
+        compare(found, full)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"{what} loses less than {margin}: {on_test}",
+            refuted=f"{what} loses more than {margin}: {on_test}",
+            undecided=f"{what} has {on_test}: {found - full:+i}, which does not settle whether it "
+            f"loses more than {margin}",
+        )
     )
-    return stats.compare(outcomes(_fp32(records)), outcomes(good[name])).within(MARGIN, text)
 
 
-def _works(records: Records, family: str) -> Claim:
-    """Whether a family that others called ineffective classifies at all."""
-    formats = {n: f for n, f in _formats(records).items() if n in FAMILIES[family]}
-    if not formats:
-        raise Pending(family)
-    name, found = _best(formats)
-    level = _fp32(records)[0].values["larger_class"]
-    text = (
-        f"The {family} format {short(name)} is effective: {accuracy(found):.1%} on test, where "
-        f"the larger class alone gives {level:.1%} and FP32 {accuracy(_fp32(records)):.1%}"
+@page.claim
+def scale_helps(r: Records) -> Judged:
+    """At eight bits, the best format with a scale from the data is more accurate than the best
+    format without one."""
+    eights = {n: a for n, a in uniform(r).items() if 8 <= mean_of(a, "bits") < 9}
+    scaled = best_of(eights, [name for name in eights if family_of(name) in SCALED])
+    plain = best_of(eights, [name for name in eights if family_of(name) not in SCALED])
+    pair = f"{said(scaled)} {scaled} on test, {said(plain)} {plain}"
+    return compare(scaled, plain).judge(
+        supported=f"At eight bits a scale from the data adds {scaled - plain}: {pair}",
+        refuted=f"At eight bits a scale from the data costs {plain - scaled}: {pair}",
+        undecided="Nothing shows that eight bits need a scale from the data, if the format is the "
+        f"best of its kind: {pair}, {scaled - plain:+i}",
     )
-    return stats.exceeds(outcomes(found)[0], level).improves(text)
 
 
-def log_works(records: Records) -> Claim:
-    return _works(records, "logarithmic")
+SCALED = (
+    *("scaled integer", "block log", "block float", "block minifloat", "MX integer", "MX float"),
+)
 
 
-def block_log_works(records: Records) -> Claim:
-    return _works(records, "block log")
-
-
-def one_bit_fails(records: Records) -> Claim:
-    formats = {n: f for n, f in _formats(records).items() if f[0].values["bits"] <= 1}
-    if not formats:
-        raise Pending("no format of one bit")
-    name = max(formats, key=lambda n: _validation(formats[n]))
-    text = (
-        f"One bit for weights and inputs alike is not enough: the better of those formats, {name}, "
-        f"has {accuracy(formats[name]):.1%} on test, FP32 {accuracy(_fp32(records)):.1%}"
+def _works(r: Records, family: str) -> Judged:
+    """Whether a family that others called ineffective classifies at all, with every seed."""
+    found, level = best_of(uniform(r), FAMILIES[family]), fp32(r).value("larger_class")
+    on_test = f"{said(found)} classifies {found:i} of the test sentences correctly"
+    answering = f"always answering with the larger class gives {per_cent(level)}"
+    return above(found, level).judge(
+        supported=f"{on_test}; {answering}",
+        refuted=f"{on_test}, fewer than guessing: {answering}",
+        undecided=f"{on_test}, which cannot be told from guessing: {answering}",
     )
-    found = stats.compare(outcomes(_fp32(records)), outcomes(formats[name]))
-    return found.degrades(text)
 
 
-def scale_rescues_eight_bits(records: Records) -> Claim:
-    """The same eight bits with the binary point fixed, and with a scale from the data."""
-    plain = _seeds(records, part="uniform", format="fixed(8,4)")
-    scaled = _seeds(records, part="uniform", format="mxint8")
-    text = (
-        f"A scale from the data is what eight bits need: mxint8 has {accuracy(scaled):.1%} on "
-        f"test, fixed(8,4){_how(plain)} {accuracy(plain):.1%}"
+@page.claim
+def log_works(r: Records) -> Judged:
+    """The best logarithmic format classifies: it beats always answering with the larger class."""
+    return _works(r, "logarithmic")
+
+
+@page.claim
+def block_log_works(r: Records) -> Judged:
+    """The best block-logarithmic format beats always answering with the larger class."""
+    return _works(r, "block log")
+
+
+@page.claim(headline=True)
+def log_costs(r: Records) -> Judged:
+    """The best format whose values are powers of two alone is less accurate than FP32."""
+    found = best_of(uniform(r), [*FAMILIES["logarithmic"], *FAMILIES["block log"]])
+    return _costs(r, found, "The best of the logarithmic formats")
+
+
+@page.claim
+def one_bit_costs(r: Records) -> Judged:
+    """The best format of one bit for weights and inputs alike is less accurate than FP32."""
+    formats = uniform(r)
+    ones = [name for name, found in formats.items() if mean_of(found, "bits") <= 1]
+    return _costs(r, best_of(formats, ones), "The best format of one bit")
+
+
+def _costs(r: Records, found: Arm, what: str) -> Judged:
+    full = fp32(r)
+    on_test = f"{found} on test, FP32 {full}"
+    return compare(full, found).judge(
+        supported=f"{what}, {said(found)}, loses {full - found} against FP32: {on_test}",
+        refuted=f"{what}, {said(found)}, gains {found - full} over FP32: {on_test}",
+        undecided=f"Nothing shows that {what[0].lower()}{what[1:]}, {said(found)}, loses against "
+        f"FP32: {on_test}, {found - full:+i}",
     )
-    return stats.compare(outcomes(plain), outcomes(scaled)).improves(text)
 
 
-def _how(found: Records) -> str:
-    return " after its short training" if found[0].values["trained"] else ""
-
-
-def combined_beats_uniform(records: Records) -> Claim:
-    combined = _seeds(records, part="combined")
-    name, found = _best(_formats(records))
-    bits = fmean([r.values["best"]["bits"] for r in combined])
-    text = (
-        f"What one search over all formats found ({bits:.1f} bits, {accuracy(combined):.1%} on "
-        f"test) is more accurate than the best uniform format, {short(name)} "
-        f"({_bits(found):g} bits, {accuracy(found):.1%})"
+@page.claim(headline=True)
+def combined_beats_uniform(r: Records) -> Judged:
+    """What one search over all formats finds is more accurate than the best format for all."""
+    formats, mixed = uniform(r), combined(r)
+    alike = best_of(formats)
+    what = f"What one search over all formats finds in {mixed.param('trials')} trials"
+    bits = f"{number(mean_of(mixed, 'bits'))} bits"
+    best = f"the best of {len(formats)} formats given to all layers, {said(alike)}: {alike}"
+    return compare(mixed, alike).judge(
+        supported=f"{what} ({bits}) reaches {mixed} on test, {mixed - alike} above {best}",
+        refuted=f"{what} ({bits}) reaches {mixed} on test, {alike - mixed} below {best}",
+        undecided=f"{what} ({bits}, {mixed} on test) cannot be told from {best}, "
+        f"{mixed - alike:+i}",
     )
-    return stats.compare(outcomes(found), outcomes(combined)).improves(text)
+
+
+@page.fact
+def ends(r: Records) -> Fact:
+    found = families(r)
+    low, high = min(found.values(), key=score), max(found.values(), key=score)
+    trials, probe = low.param("trials"), low.param("probe_examples")
+    return Fact(
+        text=f"The best scores of the families' searches go from {per_cent(score(low))} "
+        f"({low.label}) to {per_cent(score(high))} ({high.label}); the search over all formats "
+        f"ends at {per_cent(score(combined(r)))}, a model left in FP32 at "
+        f"{per_cent(score(fp32(r)))}",
+        of=f"{len(found)} families of {trials} trials, on {probe} validation sentences",
+    )
+
+
+@page.fact
+def training(r: Records) -> Fact:
+    models = [record.values for one in uniform(r).values() for record in one.records]
+    tried = [values for values in models if values["qat_validation"] is not None]
+    helped = sum(values["trained"] for values in tried)
+    return Fact(
+        text=f"Right after quantization {len(tried)} uniform models have lost more than "
+        f"{100 * TRAIN_BELOW:g} points on validation and are trained on; {helped} of them are "
+        "better for it",
+        of=f"{len(models)} models, a format each",
+    )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
-def curve_rows(records: Records) -> Sequence[Row]:
-    found = {
-        family: [[t["score"] for t in r.values["trials"]] for r in of_family]
-        for family, of_family in _families(records).items()
-    }
-    return [
-        {"trial": row["trial"], **{family: row[family] for family in found}}
-        for row in searches.curve_rows(found)
+def _curves(r: Records, names: Iterable[str], **limits: Any) -> Chart:
+    """A small chart a family."""
+    found = families(r)
+    rows = [
+        {"family": name, **row}
+        for name in names
+        for row in searches.curve_rows({BEST: [_scores(record) for record in found[name].records]})
     ]
+    return Chart(
+        rows,
+        x=linear("trial", "trials"),
+        y=percent("best score so far, validation", **limits),
+        marks=[level(score(fp32(r)), "FP32"), line(BEST)],
+        facet="family",
+    )
 
 
-def zoom_rows(records: Records) -> Sequence[Row]:
-    """The families that end near the best one."""
-    rows = curve_rows(records)
-    ends = {family: rows[-1][family] for family in rows[-1] if family != "trial"}
-    best = max(float(end) for end in ends.values() if end is not None)
-    good = [family for family, end in ends.items() if end is not None and end >= best - ZOOM]
-    return [{"trial": row["trial"], **{family: row[family] for family in good}} for row in rows]
+BEST = "best so far"
 
 
-ROLE_CYCLE = ("first", "second", "third", "fourth")
+def _scores(record: Record) -> list[float]:
+    return [trial["score"] for trial in record.values["trials"]]
 
 
-def draw_curves(ax: Any, rows: Sequence[Row]) -> None:
-    families = [name for name in rows[0] if name != "trial"]
-    families.sort(key=lambda name: -float(rows[-1][name] or 0))
-    for i, family in enumerate(families):
-        style = plots.line(ROLE_CYCLE[i % len(ROLE_CYCLE)], markersize=3, linewidth=1.3)
-        ax.plot(
-            [row["trial"] for row in rows], [row[family] for row in rows], **style | {"label": None}
-        )
-    ends = {family: float(rows[-1][family] or 0) for family in families}
-    if min(ends.values()) > max(ends.values()) - ZOOM:  # a zoom: from where the lowest one ends
-        ax.set_ylim(min(ends.values()) - ZOOM / 4, max(ends.values()) + ZOOM / 4)
-    ax.set_xlim(0.8, len(rows) * 1.45)
-    ax.set_xticks(ticks(len(rows)))
-    ax.set_xlabel("trials")
-    plots.percent_axis(ax, "best score so far")
-    label_ends(ax, ends, len(rows))
+@page.chart(
+    caption="One search a family: each kind of layer takes a format of the family or stays in "
+    "FP32, at the price of its bits. The dashed line is the score of a model that is all FP32."
+)
+def curves(r: Records) -> Chart:
+    return _curves(r, families(r))
 
 
-def ticks(num_trials: int) -> list[int]:
-    """A few whole trials."""
-    return list(range(1, num_trials + 1, max(num_trials // 6, 1)))
+@page.chart(
+    caption="The families that end near the best one, on a finer scale. A step as small as one "
+    "sentence of the validation split is not a difference between families."
+)
+def zoom(r: Records) -> Chart:
+    found = families(r)
+    low = max(map(score, found.values())) - ZOOM
+    good = [name for name, one in found.items() if score(one) >= low]
+    return _curves(r, good, limits=(100 * (low - ZOOM), None))
 
 
-def label_ends(ax: Any, ends: Mapping[str, float], x: float) -> None:
-    """Names at the right ends of curves, pushed apart until none lies on another."""
-    low, high = ax.get_ylim()
-    gap = (high - low) * LABEL_HEIGHT
-    for i, (name, place) in enumerate(spread(ends, gap).items()):
-        ax.annotate(
-            name,
-            (x, ends[name]),
-            xytext=(x * 1.06, place),
-            fontsize=8,
-            va="center",
-            color=plots.color(ROLE_CYCLE[i % len(ROLE_CYCLE)]),
-            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": plots.color("chance")},
-        )
-    places = spread(ends, gap).values()
-    ax.set_ylim(min(low, min(places) - gap), max(high, max(places) + gap))
+@page.chart(
+    caption="One search over all formats, beside the end of the best search of one family. In the "
+    "shaded part TPE draws at random."
+)
+def combined_curve(r: Records) -> Chart:
+    mixed, found = combined(r), families(r)
+    best = max(found.values(), key=score)
+    rows = searches.curve_rows({MIXED: [_scores(record) for record in mixed.records]})
+    return searches.curves_chart(
+        rows,
+        accuracy="best score so far, validation",
+        startup=min(mixed.value("startup"), len(rows)),
+        levels=[
+            level(score(fp32(r)), "FP32"),
+            level(score(best), f"best family: {best.label}"),
+        ],
+    )
 
 
-LABEL_HEIGHT = 0.062  # of the axis, at the narrow size
-
-
-def spread(values: Mapping[str, float], gap: float) -> dict[str, float]:
-    """The same values moved as little as keeps neighbours `gap` apart, the highest first."""
-    ordered = sorted(values, key=lambda name: -values[name])
-    places: dict[str, float] = {}
-    ceiling = float("inf")
-    for name in ordered:
-        places[name] = min(values[name], ceiling)
-        ceiling = places[name] - gap
-    up = fmean([values[name] - places[name] for name in ordered])  # centre the stack again
-    return {name: place + up for name, place in places.items()}
-
-
-def curve_alt(rows: Sequence[Row]) -> str:
-    ends = {name: rows[-1][name] for name in rows[-1] if name != "trial"}
-    said = "; ".join(f"{name} {end:.1%}" for name, end in ends.items() if end is not None)
-    return f"Best score so far after {len(rows)} trials, one curve a family: {said}."
-
-
-def front_rows(records: Records) -> Sequence[Row]:
-    """Every format on all layers; the mixed model of the combined search beside them."""
-    rows: list[dict[str, Any]] = [
-        {
-            "format": name,
-            "family": family_of(name),
-            "bits": _bits(found),
-            "test accuracy": accuracy(found),
-            "trained": bool(found[0].values["trained"]),
-        }
-        for name, found in _formats(records).items()
-    ]
-    try:
-        combined = _seeds(records, part="combined")
-    except Pending:
-        return rows
-    bits = fmean([r.values["best"]["bits"] for r in combined])
-    mixed = {"format": MIXED, "family": MIXED, "bits": bits, "trained": False}
-    return [*rows, {**mixed, "test accuracy": accuracy(combined)}]
-
-
-MIXED = "combined search"
 GROUPS = {
-    "fixed, scaled": (("fixed point", "scaled integer"), "first"),
-    "floating": (("minifloat", "denormal"), "second"),
-    "with a block's scale": (
-        ("block float", "block minifloat", "MX integer", "MX float"),
-        "third",
-    ),
-    "logarithmic": (("logarithmic", "block log"), "fourth"),
-    "binary, ternary": (("binary", "scaled binary", "residual sign", "ternary"), "chance"),
-    MIXED: ((MIXED,), "fp32"),
+    "fixed, scaled": ("fixed point", "scaled integer"),
+    "floating": ("minifloat", "denormal"),
+    "with a block's scale": ("block float", "block minifloat", "MX integer", "MX float"),
+    "logarithmic": ("logarithmic", "block log"),
+    "binary, ternary": ("binary", "scaled binary", "residual sign", "ternary"),
 }
 
 
-def draw_front(ax: Any, rows: Sequence[Row]) -> None:
-    _draw_groups(ax, rows, "bits")
-    front = on_front(rows)
-    ax.plot(
-        [row["bits"] for row in front],
-        [row["test accuracy"] for row in front],
-        color=plots.color("fp32"),
-        linewidth=1,
-        zorder=1,
-    )
-    labelled = 0.0  # the bits of the last one that got a name
-    for row in front:
-        bits = float(row["bits"] or 0)
-        has_room = LABEL_GAP * labelled < bits <= LABEL_UP_TO
-        if has_room and float(row["test accuracy"] or 0) > CHANCE + 0.1:
-            labelled = bits
-            ax.annotate(
-                short(str(row["format"])),
-                (row["bits"], row["test accuracy"]),
-                xytext=(-4, 7),
-                textcoords="offset points",
-                ha="right" if bits < LABEL_LEFT_OF else "center",
-                fontsize=8,
-            )
-    plots.doubling_axis(ax, (1, 2, 4, 8, 16), "bits per value")
-    ax.margins(x=0.09, y=0.12)
-    plots.legend(ax)
+def group_of(name: str) -> str:
+    return next(group for group, members in GROUPS.items() if family_of(name) in members)
 
 
-CHANCE = 0.5
-LABEL_GAP = 1.35  # a label has room where the bits grow by this factor
-LABEL_LEFT_OF, LABEL_UP_TO = 7.0, 9.0  # bits
-
-
-def _draw_groups(ax: Any, rows: Sequence[Row], x: str) -> None:
-    for title, (families, role) in GROUPS.items():
-        mine = [row for row in rows if row["family"] in families]
-        if not mine:
-            continue
-        style = plots.line(role, label=title, linestyle="", markersize=7)
-        ax.plot(
-            [row[x] for row in mine],
-            [row["test accuracy"] for row in mine],
-            **style | {"marker": style["marker"] or ("*" if title == MIXED else "x")},
-        )
-    plots.percent_axis(ax, "test accuracy")
-
-
-def on_front(rows: Sequence[Row]) -> list[Row]:
-    """Those that nothing as narrow beats, from the narrowest on, each better than the last."""
-    front: list[Row] = []
-    for row in sorted(rows, key=lambda r: (float(r["bits"] or 0), -float(r["test accuracy"] or 0))):
-        if not front or float(row["test accuracy"] or 0) > float(front[-1]["test accuracy"] or 0):
-            front.append(row)
-    return front
-
-
-def front_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['format']} {row['bits']:g} bits {row['test accuracy']:.1%}" for row in on_front(rows)
-    )
-    return f"Test accuracy against bits of {len(rows)} models; on the front: {points}."
-
-
-def why_rows(records: Records) -> Sequence[Row]:
-    """Accuracy against what a format leaves of the inputs, which the formats page measures."""
-    measured = next((r.values["formats"] for r in records if "formats" in r.values), None)
-    if measured is None:
-        raise Pending("formats")
-    return [
+@page.chart(
+    caption="Every format on all layers, trained on shortly where it had lost accuracy, and the "
+    "model of the search over all formats. The line joins those that none of as few bits reaches "
+    "on validation."
+)
+def front(r: Records) -> Chart:
+    drawn = [*((group_of(name), one) for name, one in uniform(r).items()), (MIXED, combined(r))]
+    rows = [
         {
-            "format": name,
-            "family": family_of(name),
-            "inputs (dB)": round(measured[name]["inputs_db"], 2),
-            "test accuracy": accuracy(found),
+            "format": one.label,
+            "formats": group,
+            "bits": mean_of(one, "bits"),
+            "validation": mean_of(one, "validation"),
+            "test accuracy": one,
         }
-        for name, found in _formats(records).items()
+        for group, one in drawn
+    ]
+    on_front = searches.front([row["bits"] for row in rows], [row["validation"] for row in rows])
+    return searches.front_chart(
+        [{**row, "named": row["format"] if i in on_front else None} for i, row in enumerate(rows)],
+        size=doubling("bits", label="bits per value"),
+        value="test accuracy",
+        by="formats",
+        front_by="validation",
+        common=True,
+        text="named",
+        levels=[level(fp32(r))],
+    )
+
+
+@page.chart(
+    caption="A point is a format on all layers. Were the error of the inputs all that counts, the "
+    "points would lie on one rising curve, whatever the family."
+)
+def why(r: Records) -> Chart:
+    measured = r.of("formats").one().values["formats"]
+    rows = [
+        {
+            "format": one.label,
+            "formats": group_of(name),
+            "inputs (dB)": measured[name]["inputs_db"],
+            "test accuracy": one,
+        }
+        for name, one in uniform(r).items()
         if name in measured and measured[name]["inputs_db"] < MAX_DB
     ]
+    return Chart(
+        rows,
+        x=linear("inputs (dB)", "signal to error of the layers' inputs", "dB"),
+        y=percent("test accuracy"),
+        marks=[level(fp32(r)), points("test accuracy", by="formats")],
+    )
 
 
 MAX_DB = 45.0  # beyond, nothing changes any more
 
 
-def draw_why(ax: Any, rows: Sequence[Row]) -> None:
-    _draw_groups(ax, rows, "inputs (dB)")
-    ax.set_xlabel("signal to error of the layers' inputs (dB)")
-    plots.legend(ax)
-
-
-def why_alt(rows: Sequence[Row]) -> str:
-    ordered = sorted(rows, key=lambda row: float(row["inputs (dB)"] or 0))
-    ends = [f"{r['format']} {r['inputs (dB)']} dB {r['test accuracy']:.1%}" for r in ordered]
-    return f"Test accuracy against the inputs' signal to error: {ends[0]}, …, {ends[-1]}."
-
-
-def formats_table(records: Records) -> Sequence[Row]:
-    formats = _formats(records)
-    return [_format_row(records, name, formats[name]) for name in sorted(formats, key=_order)]
-
-
-def models_table(records: Records) -> Sequence[Row]:
-    """The best trial on the sentences that chose it, and on those that did not."""
-    name, found = _best(_formats(records))
-    combined = _seeds(records, part="combined")
-    best = [record.values["best"] for record in combined]
-    rows = [
-        ("FP32", _bits(_fp32(records)), _validation(_fp32(records)), _fp32(records)),
-        (f"`{short(name)}` everywhere", _bits(found), _validation(found), found),
-        (MIXED, fmean([b["bits"] for b in best]), fmean([b["validation"] for b in best]), combined),
-    ]
-    return [_model_row(*row) for row in rows]
-
-
-def _model_row(title: str, bits: float, validation: float, found: Records) -> Row:
-    low, high = stats.accuracy_interval(outcomes(found))
-    return {
-        "model": title,
-        "bits": f"{bits:.3g}",
-        "validation": f"{validation:.1%}",
-        "test": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
-    }
-
-
-def _order(name: str) -> int:
-    return NAMES.index(name)
-
-
-def _format_row(records: Records, name: str, found: Records) -> Row:
-    low, high = stats.accuracy_interval(outcomes(found))
-    values = found[0].values
-    trained = [r.values["qat_validation"] for r in found]
-    return {
-        "format": f"`{short(name)}`",
-        "bits": _bits(found),
-        "PTQ, validation": f"{fmean([r.values['ptq_validation'] for r in found]):.1%}",
-        "trained on, validation": "" if None in trained else f"{fmean(trained):.1%}",
-        "test": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
-        "inputs zeroed": f"{values['shares']['input_zeroed']:.0%}",
-        "against FP32": effect(records, found),
-    }
-
-
-def choices_table(records: Records) -> Sequence[Row]:
-    """Which kind of layer took which format in the best model of the combined search."""
-    combined = _seeds(records, part="combined")
+@page.table
+def every_format(r: Records) -> Sequence[Row]:
+    full = fp32(r)
     return [
         {
-            "layers": kind,
-            **{
-                _seed_title(record, combined): short(record.values["best"]["choices"][kind])
-                for record in combined
-            },
+            "format": f"`{one.label}`",
+            "bits": mean_of(one, "bits"),
+            "validation": per_cent(mean_of(one, "ptq_validation")),
+            "trained on": _trained(one),
+            "inputs zeroed": per_cent(
+                fmean(record.values["shares"]["input_zeroed"] for record in one.records)
+            ),
+            "test": one,
+            "against FP32": one - full,
         }
-        for kind in combined[0].values["kinds"]
+        for one in uniform(r).values()
     ]
 
 
-def _seed_title(record: Record, combined: Records) -> str:
-    return "format" if len(combined) == 1 else f"format, seed {record.case.params['seed']}"
+def _trained(one: Arm) -> str:
+    found = [record.values["qat_validation"] for record in one.records]
+    return "–" if None in found else per_cent(fmean(found))
 
 
-def combined_rows(records: Records) -> Sequence[Row]:
-    combined = _seeds(records, part="combined")
-    curves = {MIXED: [[t["score"] for t in r.values["trials"]] for r in combined]}
-    best = fmean(
-        [max(t["score"] for t in r.values["trials"]) for r in _families(records)[_winner(records)]]
-    )
-    startup = combined[0].values["startup"]
+@page.table
+def models(r: Records) -> Sequence[Row]:
+    """The best trial on the sentences that chose it, and on those that did not."""
+    alike = best_of(uniform(r))
+    found = {
+        "FP32": fp32(r),
+        f"`{alike.label}` everywhere": alike,
+        "found by the search over all": combined(r),
+    }
     return [
-        {**row, f"best of {_winner(records)}": best, "at random": int(row["trial"] or 0) <= startup}
-        for row in searches.curve_rows(curves)
+        {
+            "model": name,
+            "bits": mean_of(one, "bits"),
+            "validation": per_cent(mean_of(one, "validation")),
+            "test": one,
+        }
+        for name, one in found.items()
     ]
 
 
-def _winner(records: Records) -> str:
-    families = _families(records)
-    scores = {n: fmean([r.values["best"]["score"] for r in families[n]]) for n in families}
-    return max(scores, key=lambda n: scores[n])
+@page.table
+def choices(r: Records) -> Sequence[Row]:
+    """Which kind of layer took which format in the best model of the combined search."""
+    found = combined(r)
+    taken = {
+        record.case.params["seed"]: record.values["best"]["choices"] for record in found.records
+    }
+    return [
+        {"layers": kind, **{f"seed {seed}": f"`{short(t[kind])}`" for seed, t in taken.items()}}
+        for kind in found.value("kinds")
+    ]
 
 
-def draw_combined(ax: Any, rows: Sequence[Row]) -> None:
-    (level,) = [name for name in rows[0] if name.startswith("best of ")]
-    plots.level(ax, float(rows[0][level] or 0), "control", label=level)
-    startup = sum(bool(row["at random"]) for row in rows)
-    searches.draw_curves(ax, rows, {MIXED: "first"}, accuracy="best score so far", startup=startup)
-
-
-def combined_alt(rows: Sequence[Row]) -> str:
-    return (
-        f"Best score so far of the combined search: {rows[-1][MIXED]:.1%} after {len(rows)} trials."
-    )
-
-
-def reported_table(records: Records) -> Sequence[Row]:
-    return [{"precision": name, "best reported": f"{best:.1%}"} for name, best in REPORTED.items()]
-
-
-experiment = Experiment(
-    title="Mixed precision: every number format",
-    params=params,
-    run=run,
-    needs=("baseline", "formats"),
-    claims={
-        "fewest_bits": fewest_bits,
-        "scale_rescues_eight_bits": scale_rescues_eight_bits,
-        "log_works": log_works,
-        "block_log_works": block_log_works,
-        "one_bit_fails": one_bit_fails,
-        "combined_beats_uniform": combined_beats_uniform,
-    },
-    figures={
-        "curves": Figure(
-            caption="One search a family: each kind of layer takes a format of the family or stays "
-            "in FP32, at the price of its bits. A family whose curve stays low has no format that "
-            "most layers can bear.",
-            rows=curve_rows,
-            draw=draw_curves,
-            alt=curve_alt,
-        ),
-        "zoom": Figure(
-            caption="The families that end near the best one. Differences of a point are a "
-            "sentence or two of the validation split: the order of these curves is not a finding.",
-            rows=zoom_rows,
-            draw=draw_curves,
-            alt=curve_alt,
-        ),
-        "front": Figure(
-            caption="Every format on all layers, trained on shortly where it had lost accuracy. "
-            "The line joins the models that nothing as narrow beats.",
-            rows=front_rows,
-            draw=draw_front,
-            alt=front_alt,
-        ),
-        "why": Figure(
-            caption="What a format leaves of the layers' inputs says what it leaves of the "
-            "accuracy, whatever its family.",
-            rows=why_rows,
-            draw=draw_why,
-            alt=why_alt,
-        ),
-        "combined": Figure(
-            caption="One search over all formats, against the best that a search of one family "
-            "found. In the shaded part TPE draws at random.",
-            rows=combined_rows,
-            draw=draw_combined,
-            alt=combined_alt,
-        ),
-    },
-    tables={
-        "formats": formats_table,
-        "choices": choices_table,
-        "models": models_table,
-        "reported": reported_table,
-    },
-)
+@page.table
+def reported(r: Records) -> Sequence[Row]:
+    return [{"precision": name, "best reported": per_cent(best)} for name, best in REPORTED.items()]

@@ -7,28 +7,41 @@ choice of sentences. Beside the searches stands a model put together from what o
 can bear. Each reported model meets the test split once.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Any
 
-from madl.logbook import plots, searches, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Records
+import numpy as np
+from numpy.typing import NDArray
+
+from madl.logbook import searches, stats
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, category, cells, level, linear
+from madl.logbook.claims import Fact, Judged, compare, contrast
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import Unit, number, per_cent
 from madl.training import baseline
-from madl.training.baseline import accuracy, outcomes
+
+page = Experiment(title="Mixed precision: a width for every layer", needs=("baseline",))
 
 WIDTHS, FRACS = (8, 16, 32), (2, 4, 8)
+NARROW = min(WIDTHS)
 PRICE_PER_BIT = 0.001  # accuracy that one bit per weight has to bring
 SAFE = (16, 8)  # what a layer gets that eight bits would hurt; the search may take it too
 STEPS = 8  # models on the way from all layers safe to all layers at eight bits
-MARGIN = 0.02  # accuracies closer than this count as the same
+MARGIN = 0.02  # accuracy that fewer bits may cost; much less, and no test split here would see it
 HALVES = 2  # cases that share the measuring of layers
 
 # Best accuracy in public reports of this coursework, on BERT-tiny and IMDb: lowest and highest.
 REPORTED = (0.8598, 0.880)
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for seed in range(plan.profile.seeds):
         base = {
@@ -46,7 +59,8 @@ def params(plan: Plan) -> Iterable[Params]:
         yield {"part": "uniform", **base}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     model = baseline.fine_tuned(params, ctx)
     if params["part"] == "sensitivity":
         return run_sensitivity(model, params, ctx)
@@ -55,7 +69,7 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     return (run_guided if params["part"] == "guided" else run_uniform)(model, params, ctx)
 
 
-def run_sensitivity(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_sensitivity(model: Any, params: Params, ctx: Context) -> Values:
     from madl.training.precision import layer_names
 
     layers = layer_names(model)
@@ -85,7 +99,7 @@ def _one_layer(
 
     def evaluate() -> Mapping[str, Any]:
         formats = precision.uniform(model, None)
-        formats[layer] = FixedPoint(width=min(WIDTHS), frac_width=frac)
+        formats[layer] = FixedPoint(width=NARROW, frac_width=frac)
         judged = precision.judge(model, formats, data, ctx.device)
         return {"losses": [round(loss, 4) for loss in judged.losses]}
 
@@ -93,12 +107,12 @@ def _one_layer(
         **precision.of_experiment(params, ["probe_examples"]),
         "what": "one layer",
         "layer": layer,
-        "format": f"fixed({min(WIDTHS)},{frac})",
+        "format": f"fixed({NARROW},{frac})",
     }
     return search.remembered(ctx, what, evaluate)["losses"]
 
 
-def run_search(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_search(model: Any, params: Params, ctx: Context) -> Values:
     from madl.training import precision, search
 
     layers = precision.layer_names(model)
@@ -112,15 +126,7 @@ def run_search(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
         judged = score(model, chosen(point), params, ctx)
         return judged["score"], judged
 
-    trials = search.search(
-        search.study_folder(ctx, params),
-        space,
-        objective,
-        sampler=str(params["sampler"]),
-        seed=int(params["seed"] or 0),
-        trials=int(params["trials"] or 0),
-    )
-    best = max(trials, key=lambda trial: trial.value)
+    trials, best = search.of_case(ctx, params, space, objective)
     tested = report(model, chosen(best.point), params, ctx) if params["sampler"] == "tpe" else {}
     return {
         "trials": [trial.notes for trial in trials],
@@ -136,11 +142,10 @@ def score(
     model: Any, choices: Mapping[str, tuple[int, int]], params: Params, ctx: Context
 ) -> dict[str, float]:
     """What a search is told of a model: validation accuracy less the price of its bits."""
-    from madl.formats.fixed import FixedPoint
     from madl.training import precision
 
     data = baseline.load_splits(params).validation.first(int(params["trial_examples"] or 0))
-    formats = {layer: FixedPoint(width=w, frac_width=f) for layer, (w, f) in choices.items()}
+    formats = _formats(choices)
     judged = precision.judge(model, formats, data, ctx.device)
     bits = precision.mean_bits(model, formats)
     value = judged.accuracy - float(params["price"] or 0) * bits
@@ -151,14 +156,18 @@ def report(
     model: Any, choices: Mapping[str, tuple[int, int]], params: Params, ctx: Context
 ) -> dict[str, Any]:
     """The test split, once for a model that is reported."""
+    from madl.training.precision import set_precision_
+
+    return baseline.judge_on_test(set_precision_(model, _formats(choices)), params, ctx.device)
+
+
+def _formats(choices: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
     from madl.formats.fixed import FixedPoint
-    from madl.training import precision
 
-    formats = {layer: FixedPoint(width=w, frac_width=f) for layer, (w, f) in choices.items()}
-    return baseline.judge_on_test(precision.set_precision_(model, formats), params, ctx.device)
+    return {layer: FixedPoint(width=w, frac_width=f) for layer, (w, f) in choices.items()}
 
 
-def run_guided(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_guided(model: Any, params: Params, ctx: Context) -> Values:
     """Eight bits where a layer alone bears it best, the safe format in the others."""
     from madl.training.precision import layer_names
 
@@ -187,7 +196,7 @@ def by_tolerance(measured: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]
         moved = {int(f): disturbance(found, measured["fp32"]) for f, found in by_frac.items()}
         frac = min(moved, key=lambda one: moved[one])
         best.append((moved[frac], layer, frac))
-    return [(layer, (min(WIDTHS), frac)) for _, layer, frac in sorted(best)]
+    return [(layer, (NARROW, frac)) for _, layer, frac in sorted(best)]
 
 
 def disturbance(losses: Sequence[float], fp32: Sequence[float]) -> float:
@@ -203,7 +212,7 @@ def steps(num_layers: int, count: int) -> list[int]:
     return sorted({round(num_layers * i / max(count - 1, 1)) for i in range(count)})
 
 
-def run_uniform(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
+def run_uniform(model: Any, params: Params, ctx: Context) -> Values:
     """Every format of the space on all layers; the best of the narrowest width is tested."""
     from madl.training.precision import layer_names
 
@@ -213,428 +222,354 @@ def run_uniform(model: Any, params: Params, ctx: Context) -> Mapping[str, Any]:
         for width in WIDTHS
         for frac in FRACS
     }
-    best = max(FRACS, key=lambda frac: tried[min(WIDTHS), frac]["score"])
+    best = max(FRACS, key=lambda frac: tried[NARROW, frac]["score"])
     return {
         "trials": [{"width": w, "frac": f, **one} for (w, f), one in tried.items()],
-        "best": tried[min(WIDTHS), best] | {"width": min(WIDTHS), "frac": best},
-        **report(model, dict.fromkeys(layers, (min(WIDTHS), best)), params, ctx),
+        "best": tried[NARROW, best] | {"width": NARROW, "frac": best},
+        **report(model, dict.fromkeys(layers, (NARROW, best)), params, ctx),
     }
 
 
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def _part(records: Records, part: str, sampler: str | None = None) -> Records:
-    """One record a seed.
-
-    Raises:
-        Pending: a seed is missing.
-    """
-    found = records.where(part=part)
-    found = found.where(sampler=sampler) if sampler else found
-    if len(found) < len(records.where(method="fp32")) or not found:
-        raise Pending(part)
-    return Records(sorted(found, key=lambda record: record.case.params["seed"]))
+ASSEMBLED = "assembled"
 
 
-def _fp32(records: Records) -> Records:
-    found = records.where(method="fp32")
-    return Records(sorted(found, key=lambda record: record.case.params["seed"]))
+def searched(r: Records, sampler: str = "tpe") -> Arm:
+    label = {"tpe": "TPE", "random": "Random"}[sampler]
+    return arm(r, label, part="search", sampler=sampler)
 
 
-def _best(records: Records) -> tuple[str, Records]:
-    """The reported model: of the searched and the assembled one, what validation prefers."""
-    candidates = {
-        "searched": _part(records, "search", "tpe"),
-        "assembled": _part(records, "guided"),
+def assembled(r: Records) -> Arm:
+    return arm(r, ASSEMBLED, part="guided")
+
+
+def uniform(r: Records) -> Arm:
+    """The narrowest width everywhere, with the fraction width that validation prefers."""
+    found = arm(r, part="uniform")
+    best = found.value("best")
+    return replace(found, label=f"{fixed((best['width'], best['frac']))} everywhere")
+
+
+def best_value(a: Arm, name: str) -> float:
+    """Of what a search or an assembly chose, on validation: the mean over the seeds."""
+    return fmean(record.values["best"][name] for record in a.records)
+
+
+def uniform_values(r: Records, name: str) -> dict[tuple[int, int], float]:
+    """(width, fraction width) → what that format everywhere gives on validation."""
+    trials = [record.values["trials"] for record in uniform(r).records]
+    return {
+        (of_format[0]["width"], of_format[0]["frac"]): fmean(trial[name] for trial in of_format)
+        for of_format in zip(*trials, strict=True)
     }
-    name = max(candidates, key=lambda n: fmean([r.values["best"]["score"] for r in candidates[n]]))
-    return name, candidates[name]
 
 
-def _bits(records: Records) -> float:
-    return fmean([record.values["best"]["bits"] for record in records])
+def fixed(choice: Sequence[int]) -> str:
+    return "fixed({},{})".format(*choice)
 
 
-def sensitivity(records: Records, seed: int = 0) -> dict[str, dict[int, list[float]]]:
-    """Layer → fraction width → the loss of every probe sentence, in the order of the model."""
-    halves = records.where(part="sensitivity", seed=seed)
-    if len(halves) < HALVES:
-        raise Pending("sensitivity")
-    found = {layer: by for half in halves for layer, by in half.values["losses"].items()}
-    order = halves[0].values["layers"]
-    return {layer: {int(frac): x for frac, x in found[layer].items()} for layer in order}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """Losses with one layer at the narrow width, and with none.
+
+    Shapes: every array is (seeds, validation sentences).
+    """
+
+    fp32: NDArray[np.float64]
+    losses: dict[str, dict[int, NDArray[np.float64]]]  # layer → fraction width, in model order
+
+    def change(self, layer: str, frac: int) -> float:
+        """How far the layer alone moves a sentence's loss; see `disturbance`."""
+        return disturbance(self.losses[layer][frac].ravel().tolist(), self.fp32.ravel().tolist())
+
+    def best_frac(self, layer: str) -> int:
+        return min(FRACS, key=lambda frac: self.change(layer, frac))
 
 
-def _fp32_losses(records: Records) -> list[float]:
-    found = records.where(part="sensitivity", seed=0)
-    if not found:
-        raise Pending("sensitivity")
-    return found[0].values["fp32"]
+def sensitivity(r: Records) -> Sensitivity:
+    parts = [arm(r, "sensitivity", part="sensitivity", half=half) for half in range(HALVES)]
+    measured = {
+        layer: {
+            frac: np.array([record.values["losses"][layer][str(frac)] for record in part.records])
+            for frac in FRACS
+        }
+        for part in parts
+        for layer in part.value("losses")
+    }
+    fp32 = np.array([record.values["fp32"] for record in parts[0].records])
+    return Sensitivity(
+        fp32=fp32, losses={layer: measured[layer] for layer in parts[0].value("layers")}
+    )
+
+
+def place(layer: str) -> tuple[str, str]:
+    """Where a layer is and what it is for, as a reader says it."""
+    found = re.search(r"\.(\d+)\.(.+)$", layer)
+    block, rest = (f"block {found[1]}", found[2]) if found else ("head", layer)
+    kind = rest.removeprefix("bert.").removeprefix("attention.self.").removesuffix(".dense")
+    return block, kind.replace(".", " ")
 
 
 def short(layer: str) -> str:
-    """A layer's name as a reader says it: its block and what it is for."""
-    parts = [part for part in layer.split(".") if part not in ("bert", "encoder", "layer", "self")]
-    return " ".join(part for part in parts if part not in ("dense", "attention")) or layer
+    return " ".join(place(layer)).removeprefix("head ")
 
 
-# ---- claims -------------------------------------------------------------------------------------
+# ---- claims and facts ---------------------------------------------------------------------------
 
 
-def mixed_beats_uniform(records: Records) -> Claim:
-    name, best = _best(records)
-    plain = _part(records, "uniform")
-    frac = plain[0].values["best"]["frac"]
-    text = (
-        f"A format for each layer ({name}, {_bits(best):.1f} bits a weight) reaches "
-        f"{accuracy(best):.1%} on test; fixed({min(WIDTHS)},{frac}) everywhere, the best uniform "
-        f"format of {min(WIDTHS)} bits, reaches {accuracy(plain):.1%}"
+@page.claim(headline=True)
+def search_beats_one_format(r: Records) -> Judged:
+    """A format for each layer, as TPE finds it, is more accurate than one narrow format for all."""
+    found, plain = searched(r), uniform(r)
+    said = f"What TPE finds in {found.param('trials')} trials"
+    bits = f"at {number(best_value(found, 'bits'))} bits a weight"
+    alike = f"{plain.label} ({plain})"
+    return compare(found, plain).judge(
+        supported=f"{said}, {bits}, reaches {found} on test: {found - plain} above {alike}",
+        refuted=f"{said}, {bits}, reaches {found} on test: {plain - found} below {alike}",
+        undecided=f"{said}, {bits}, reaches {found} on test, which cannot be told from {alike}: "
+        f"{found - plain:+i}",
     )
-    return stats.compare(outcomes(plain), outcomes(best)).improves(text)
 
 
-def mixed_keeps_fp32(records: Records) -> Claim:
-    _, best = _best(records)
-    text = (
-        f"That model stays within {100 * MARGIN:g} points of FP32 ({accuracy(_fp32(records)):.1%})"
+@page.claim(headline=True)
+def assembled_beats_search(r: Records) -> Judged:
+    """The model put together layer by layer is more accurate than the one that TPE finds."""
+    guided, found = assembled(r), searched(r)
+    bits, more = number(best_value(guided, "bits")), number(best_value(found, "bits"))
+    said = f"Put together from what each layer alone can bear, a model of {bits} bits a weight"
+    by_tpe = f"what TPE found ({found}, {more} bits)"
+    return compare(guided, found).judge(
+        supported=f"{said} reaches {guided} on test, {guided - found} above {by_tpe}",
+        refuted=f"{said} reaches {guided} on test, {found - guided} below {by_tpe}",
+        undecided=f"{said} ({guided} on test) cannot be told from {by_tpe}: {guided - found:+i}",
     )
-    return stats.compare(outcomes(_fp32(records)), outcomes(best)).within(MARGIN, text)
 
 
-def assembled_beats_search(records: Records) -> Claim:
-    searched, guided = _part(records, "search", "tpe"), _part(records, "guided")
-    text = (
-        f"Put together from what each layer alone can bear, the model reaches "
-        f"{accuracy(guided):.1%} on test at {_bits(guided):.1f} bits; what TPE found in "
-        f"{searched[0].case.params['trials']} trials, {accuracy(searched):.1%} at "
-        f"{_bits(searched):.1f}"
+@page.claim(headline=True)
+def assembled_keeps_fp32(r: Records) -> Judged:
+    """The model put together layer by layer is hardly less accurate than FP32: within a margin."""
+    guided, fp32 = assembled(r), arm(r, "FP32", method="fp32")
+    said = f"Assembled, a model of {number(best_value(guided, 'bits'))} bits a weight"
+    on_test = f"{guided} on test, FP32 {fp32}"
+    margin = f"{100 * MARGIN:g} points"
+    return (
+        compare(guided, fp32)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"{said} loses less than {margin} against FP32: {on_test}",
+            refuted=f"{said} loses more than {margin} against FP32: {on_test}",
+            undecided=f"{said} has {on_test}: {guided - fp32:+i}, which beside the page's other "
+            f"claims does not settle whether it loses more than {margin}",
+        )
     )
-    return stats.compare(outcomes(searched), outcomes(guided)).improves(text)
 
 
-def one_layer_is_enough(records: Records) -> Claim:
-    coarse = min(FRACS)
-    losses = {layer: by[coarse] for layer, by in sensitivity(records).items()}
-    worst = max(losses, key=lambda layer: fmean(losses[layer]))
-    fp32 = _fp32_losses(records)
-    text = (
-        f"One layer can be enough: with {coarse} fraction bits in the {short(worst)} alone, the "
-        f"loss goes from {fmean(fp32):.2f} to {fmean(losses[worst]):.2f}"
+@page.claim
+def widths_are_chosen(r: Records) -> Judged:
+    """The best model that TPE finds has more layers at the narrow width than a blind draw gives."""
+    found = searched(r)
+    widths = [w for one in found.records for w, _ in one.values["best"]["choices"].values()]
+    narrow = sum(width == NARROW for width in widths)
+    judged = stats.share(
+        narrow, len(widths), level=1 / len(WIDTHS), drawn=f"layers of {len(found.records)} search"
     )
-    return stats.paired_mean(fp32, losses[worst], unit=stats.Unit.LOSS).improves(text)
-
-
-def most_layers_bear_8_bits(records: Records) -> Claim:
-    """Layers whose own best eight-bit format costs next to nothing, against an even split."""
-    fp32 = fmean(_fp32_losses(records))
-    rises = [min(map(fmean, by.values())) - fp32 for by in sensitivity(records).values()]
-    fine = [rise < TOLERABLE for rise in rises]
-    text = (
-        f"Most layers bear {min(WIDTHS)} bits alone: in {sum(fine)} of {len(fine)}, the fraction "
-        f"width that suits them raises the mean loss by less than {TOLERABLE:g}"
+    said = f"In the best model of TPE, {narrow} of {len(widths)} layers have {NARROW} bits"
+    return contrast(judged, found.records).judge(
+        supported=f"{said}, more than the third that a blind draw gives",
+        refuted=f"{said}, fewer than the third that a blind draw gives",
+        undecided=f"{said}, which cannot be told from the third that a blind draw gives",
     )
-    return stats.counted(0.5, sum(fine) / len(fine), len(fine)).improves(text)
 
 
-TOLERABLE = 0.02
-
-
-def widths_are_chosen(records: Records) -> Claim:
-    """Whether the search's widths say anything: the share of narrow layers against chance."""
-    import numpy as np
-
-    best = _part(records, "search", "tpe")[0].values["best"]["choices"]
-    narrow = np.array([width == min(WIDTHS) for width, _ in best.values()])
-    text = (
-        f"In the best model that TPE found, {int(narrow.sum())} of {len(narrow)} layers have "
-        f"{min(WIDTHS)} bits, more than the third that a blind draw gives"
+@page.claim
+def one_layer_is_enough(r: Records) -> Judged:
+    """One layer with a coarse step raises the loss: the one that does so most on half of the
+    sentences does so on the other half."""
+    found, coarse = sensitivity(r), min(FRACS)
+    fp32 = found.fp32.mean(axis=0)
+    losses = {layer: by[coarse].mean(axis=0) for layer, by in found.losses.items()}
+    worst = max(losses, key=lambda layer: losses[layer][::2].mean())
+    with_it, without = losses[worst][1::2].tolist(), fp32[1::2].tolist()
+    made = stats.paired_mean(with_it, without, unit=Unit.NATS, drawn="validation sentences")
+    said = f"from {number(fmean(without))} to {number(fmean(with_it))} nats"
+    return contrast(made, r.all(part="sensitivity")).judge(
+        supported=f"One layer can be enough: {coarse} fraction bits in the {short(worst)} alone "
+        f"raise the loss of sentences that did not choose it {said}",
+        refuted=f"Even in the layer that they hurt most on other sentences, the {short(worst)}, "
+        f"{coarse} fraction bits lower the loss, {said}",
+        undecided=f"Nothing shows that {coarse} fraction bits in one layer raise the loss: in the "
+        f"{short(worst)}, chosen on other sentences, it goes {said}",
     )
-    return stats.exceeds(stats.Outcomes(narrow, "layers"), 1 / len(WIDTHS)).improves(text)
+
+
+@page.fact
+def rivals(r: Records) -> Fact:
+    scores, found = uniform_values(r, "score"), searched(r)
+    reached = best_value(found, "score")
+    above = sum(score > reached for score in scores.values())
+    best = max(scores, key=lambda choice: scores[choice])
+    return Fact(
+        text=f"{above} of the {len(scores)} formats that give all layers the same score higher on "
+        f"validation than the best of TPE's {found.param('trials')} trials: {fixed(best)} "
+        f"{per_cent(scores[best])}, TPE {per_cent(reached)}",
+        of=f"all formats of the search's own space, on {found.param('trial_examples')} validation "
+        "sentences",
+    )
+
+
+@page.fact
+def evaluations(r: Records) -> Fact:
+    found, guided = searched(r), assembled(r)
+    a_trial, a_probe = found.param("trial_examples"), found.param("probe_examples")
+    scored, probes = len(guided.value("trials")), guided.value("probes") + 1
+    spent = scored * a_trial + probes * a_probe
+    return Fact(
+        text=f"The search evaluates {found.param('trials') * a_trial:,} sentences, the assembly "
+        f"{spent:,}: {probes} probes of single layers and {scored} models",
+        of=f"{found.param('trials')} trials of {a_trial} sentences, and probes of {a_probe}",
+    )
+
+
+@page.fact
+def eight_bits_alone(r: Records) -> Fact:
+    found = sensitivity(r)
+    fracs = Counter(found.best_frac(layer) for layer in found.losses)
+    changes = [found.change(layer, found.best_frac(layer)) for layer in found.losses]
+    said = ", ".join(f"{frac} in {count} layers" for frac, count in sorted(fracs.items()))
+    return Fact(
+        text=f"Alone at {NARROW} bits, layers bear these fraction widths best: {said}. "
+        f"A sentence's loss then moves by {number(median(changes))} nats in the median layer, by "
+        f"{number(max(changes))} in the most sensitive one",
+        of=f"{len(changes)} layers × {len(FRACS)} fraction widths, on {found.fp32.shape[1]} "
+        "validation sentences",
+    )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
-CURVES = {"TPE": ("tpe", "first"), "random": ("random", "second")}
 
-
-def curve_rows(records: Records) -> Sequence[Row]:
-    curves = {
-        name: [[t["score"] for t in r.values["trials"]] for r in _part(records, "search", sampler)]
-        for name, (sampler, _) in CURVES.items()
-    }
-    levels = {
-        "assembled by sensitivity": fmean(
-            [r.values["best"]["score"] for r in _part(records, "guided")]
-        ),
-        f"uniform, {min(WIDTHS)} bits": fmean(
-            [r.values["best"]["score"] for r in _part(records, "uniform")]
-        ),
-    }
-    startup = _part(records, "search", "tpe")[0].values["startup"]
-    rows = searches.curve_rows(curves)
-    return [{**row, **levels, "at random": row["trial"] <= startup} for row in rows]  # type: ignore[operator]
-
-
-def draw_curve(ax: Any, rows: Sequence[Row]) -> None:
-    levels = [name for name in rows[0] if name.startswith(("assembled", "uniform"))]
-    plots.level(ax, rows[0][levels[0]], "control", label=levels[0])  # type: ignore[arg-type]
-    plots.level(ax, rows[0][levels[1]], "chance", label=levels[1])  # type: ignore[arg-type]
-    startup = sum(bool(row["at random"]) for row in rows)
-    roles = {name: role for name, (_, role) in CURVES.items()}
-    searches.draw_curves(ax, rows, roles, accuracy="score", startup=startup)
-    ax.set_ylabel("best score so far (points)")
-
-
-def curve_alt(rows: Sequence[Row]) -> str:
-    last = rows[-1]
-    ends = "; ".join(f"{name} {last[name]:.1%}" for name in last if isinstance(last[name], float))
-    return f"Best score so far after {last['trial']} trials: {ends}."
-
-
-def sensitivity_rows(records: Records) -> Sequence[Row]:
-    fp32 = _fp32_losses(records)
-    return [
-        {
-            "position": i,
-            "layer": short(layer),
-            **{_column(frac): disturbance(by[frac], fp32) for frac in FRACS},
-        }
-        for i, (layer, by) in enumerate(sensitivity(records).items(), 1)
-    ]
-
-
-def _column(frac: int) -> str:
-    return f"fixed({min(WIDTHS)},{frac})"
-
-
-def draw_sensitivity(ax: Any, rows: Sequence[Row]) -> None:
-    for frac, role in zip(FRACS, ("first", "second", "third")):
-        ax.plot(
-            [row["position"] for row in rows],
-            [row[_column(frac)] for row in rows],
-            **plots.line(role, linestyle="", label=_column(frac)),
-        )
-    worst = sorted(rows, key=lambda row: -max(float(row[_column(f)] or 0) for f in FRACS))[:2]
-    for row in worst:
-        ax.annotate(
-            str(row["layer"]),
-            (row["position"], max(float(row[_column(f)] or 0) for f in FRACS)),
-            xytext=(-8, -4 if row is worst[0] else -16),
-            textcoords="offset points",
-            ha="right",
-            fontsize=9,
-        )
-    ax.set_yscale("log")
-    ax.set_xlabel("layer, from the first to the classifier")
-    ax.set_ylabel("change of a sentence's loss (nats)")
-    plots.legend(ax)
-
-
-def sensitivity_alt(rows: Sequence[Row]) -> str:
-    worst = max(rows, key=lambda row: float(row[_column(min(FRACS))] or 0))
-    return (
-        f"Change of a sentence's validation loss with one of {len(rows)} layers quantized; the "
-        f"largest is {worst[_column(min(FRACS))]:.2f}, of the {worst['layer']}."
-    )
-
-
-def front_rows(records: Records) -> Sequence[Row]:
-    """Every model that was scored, of the first seed."""
-    found: list[dict[str, Any]] = []
-    for series, part, sampler in SERIES:
-        record = _part(records, part, sampler)[0]
-        found += [{"series": series, **trial} for trial in record.values["trials"]]
-    return [
-        {"series": row["series"], "bits": row["bits"], "validation accuracy": row["validation"]}
-        for row in found
-    ]
-
-
-SERIES = (
-    ("uniform", "uniform", None),
-    ("random", "search", "random"),
-    ("TPE", "search", "tpe"),
-    ("assembled by sensitivity", "guided", None),
+@page.chart(
+    caption="What the searches have found after each trial, against a model put together layer by "
+    "layer and two formats that are the same everywhere. The score is validation accuracy less the "
+    "price of the bits; TPE's trials in the shaded part are drawn at random."
 )
-LOOKS = {"uniform": "fourth", "random": "second", "TPE": "first", SERIES[-1][0]: "third"}
-
-
-def draw_front(ax: Any, rows: Sequence[Row]) -> None:
-    for series, role in LOOKS.items():
-        mine = [row for row in rows if row["series"] == series]
-        line = "-" if role == "third" else ""
-        ax.plot(
-            [row["bits"] for row in mine],
-            [row["validation accuracy"] for row in mine],
-            **plots.line(role, linestyle=line, label=series, alpha=0.85),
-        )
-    ax.set_xlabel("bits per weight")
-    plots.percent_axis(ax, "validation accuracy")
-    plots.legend(ax)
-
-
-def front_alt(rows: Sequence[Row]) -> str:
-    best = max(rows, key=lambda row: float(row["validation accuracy"] or 0))
-    return (
-        f"Validation accuracy against bits of {len(rows)} models; the highest is "
-        f"{best['validation accuracy']:.1%} at {best['bits']:.1f} bits ({best['series']})."
+def curve(r: Records) -> Chart:
+    arms = [searched(r), searched(r, "random")]
+    studies = {
+        one.label: [[t["score"] for t in record.values["trials"]] for record in one.records]
+        for one in arms
+    }
+    scores = uniform_values(r, "score")
+    best = max(scores, key=lambda choice: scores[choice])
+    rivals = {
+        **{one.label: best_value(one, "score") for one in (assembled(r), uniform(r))},
+        f"{fixed(best)} everywhere": scores[best],
+    }
+    return searches.curves_chart(
+        searches.curve_rows(studies),
+        accuracy="best score so far, validation",
+        startup=min(arms[0].value("startup"), arms[0].param("trials")),
+        levels=[level(value, name) for name, value in rivals.items()],
     )
 
 
-def choice_rows(records: Records) -> Sequence[Row]:
-    record = _part(records, "guided")[0]
-    choices = record.values["best"]["choices"]
-    return [
-        {
-            "position": i,
-            "layer": short(layer),
-            "width": choices[layer][0],
-            "frac": choices[layer][1],
-        }
-        for i, layer in enumerate(record.values["layers"], 1)
+@page.chart(
+    caption="How far one layer alone moves a sentence's validation loss, up or down, at the narrow "
+    "width with each fraction width, in thousandths of a nat; all others are in FP32. A row is a "
+    "block of the encoder, a column a kind of layer."
+)
+def layer_changes(r: Records) -> Chart:
+    found = sensitivity(r)
+    return _heat_map(
+        [
+            (fixed((NARROW, frac)), layer, round(1e3 * found.change(layer, frac)))
+            for frac in FRACS
+            for layer in found.losses
+        ]
+    )
+
+
+def _heat_map(values: Iterable[tuple[str, str, int]]) -> Chart:
+    """A small map a title: blocks × kinds of layer."""
+    rows = [
+        {**dict(zip(("block", "layer"), place(layer))), "of": title, "value": value}
+        for title, layer, value in values
     ]
+    return Chart(rows, x=category("layer"), y=category("block"), marks=[cells("value")], facet="of")
 
 
-def draw_choices(ax: Any, rows: Sequence[Row]) -> None:
-    for frac, role in zip(FRACS, ("first", "second", "third")):
-        mine = [row for row in rows if row["frac"] == frac]
-        if mine:
-            ax.plot(
-                [row["position"] for row in mine],
-                [row["width"] for row in mine],
-                **plots.line(role, linestyle="", label=f"{frac} fraction bits", markersize=7),
-            )
-    ax.set_yticks(WIDTHS, [str(width) for width in WIDTHS])
-    ax.set_ylim(0, max(WIDTHS) + 4)
-    ax.set_xlabel("layer, from the first to the classifier")
-    ax.set_ylabel("width (bits)")
-    plots.legend(ax)
+@page.chart(
+    caption="The bits that two ways of choosing gave each layer, in the model of the first seed: "
+    "the width, and how many of its bits lie behind the binary point."
+)
+def choices(r: Records) -> Chart:
+    return _heat_map(
+        [
+            (f"{name}: {what}", layer, one.value("best")["choices"][layer][i])
+            for name, one in (("TPE", searched(r)), ("assembled", assembled(r)))
+            for i, what in enumerate(("width", "fraction"))
+            for layer in one.value("layers")
+        ]
+    )
 
 
-def choice_alt(rows: Sequence[Row]) -> str:
-    wide = [str(row["layer"]) for row in rows if row["width"] != min(WIDTHS)]
-    named = f"; wider: {', '.join(wide)}" if len(wide) <= SHOWN_LAYERS else ""
-    return f"{len(rows) - len(wide)} of {len(rows)} layers have {min(WIDTHS)} bits{named}."
+@page.chart(
+    caption="Every model that was scored, of the first seed. The line joins those that no model of "
+    "as few bits reaches."
+)
+def front(r: Records) -> Chart:
+    arms = [uniform(r), searched(r, "random"), searched(r), assembled(r)]
+    rows = [
+        {
+            "models": "uniform" if one.param("part") == "uniform" else one.label,
+            "bits": trial["bits"],
+            "validation accuracy": trial["validation"],
+        }
+        for one in arms
+        for trial in one.value("trials")
+    ]
+    return searches.front_chart(
+        rows,
+        size=linear("bits", "bits per weight"),
+        value="validation accuracy",
+        by="models",
+        common=True,
+    )
 
 
-def models_table(records: Records) -> Sequence[Row]:
+@page.table
+def models(r: Records) -> Sequence[Row]:
     """Every model that met the test split."""
-    plain = _part(records, "uniform")
-    best = plain[0].values["best"]
-    named = {
-        f"fixed({best['width']},{best['frac']}) everywhere": plain,
-        "searched by TPE": _part(records, "search", "tpe"),
-        "assembled by sensitivity": _part(records, "guided"),
-    }
-    rows: list[Row] = [_model_row("FP32", _fp32(records), None)]
-    return rows + [_model_row(name, found, _bits(found)) for name, found in named.items()]
-
-
-def _model_row(name: str, found: Records, bits: float | None) -> Row:
-    low, high = stats.accuracy_interval(outcomes(found))
-    chosen_by = [r.values.get("best", {}).get("validation") for r in found]
-    return {
-        "model": name,
-        "bits a weight": "32" if bits is None else f"{bits:.1f}",
-        "validation, trials' sentences": ""
-        if None in chosen_by
-        else f"{fmean([float(v) for v in chosen_by if v is not None]):.1%}",
-        "test": f"{accuracy(found):.1%} [{low:.1%},\u00a0{high:.1%}]",
-    }
-
-
-def uniform_table(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for width in WIDTHS:
-        row: dict[str, Any] = {"width": width}
-        for frac in FRACS:
-            found = [
-                next(t for t in r.values["trials"] if (t["width"], t["frac"]) == (width, frac))
-                for r in _part(records, "uniform")
-            ]
-            row[f"{frac} fraction bits"] = f"{fmean([one['validation'] for one in found]):.1%}"
-        rows.append(row)
-    return rows
-
-
-def layers_table(records: Records) -> Sequence[Row]:
-    """Which layers keep precision in the assembled model, and what eight bits alone cost them."""
-    fp32 = _fp32_losses(records)
-    choices = _part(records, "guided")[0].values["best"]["choices"]
-    searched = _part(records, "search", "tpe")[0].values["best"]["choices"]
-    moved = {
-        layer: min(disturbance(losses, fp32) for losses in by.values())
-        for layer, by in sensitivity(records).items()
-    }
-    shown = sorted(moved, key=lambda layer: -moved[layer])[:SHOWN_LAYERS]
-    return [
+    rows: list[Row] = [
+        {"model": "FP32", "bits a weight": 32.0, "validation": "–", "test": arm(r, method="fp32")}
+    ]
+    return rows + [
         {
-            "layer": short(layer),
-            f"change of the loss at its best {min(WIDTHS)} bits": f"{moved[layer]:.3f}",
-            "assembled": "fixed({},{})".format(*choices[layer]),
-            "TPE": "fixed({},{})".format(*searched[layer]),
+            "model": one.label,
+            "bits a weight": best_value(one, "bits"),
+            "validation": per_cent(best_value(one, "validation")),
+            "test": one,
         }
-        for layer in shown
+        for one in (uniform(r), searched(r), assembled(r))
     ]
 
 
-SHOWN_LAYERS = 10
+@page.table
+def uniform_formats(r: Records) -> Sequence[Row]:
+    found = uniform_values(r, "validation")
+    return [
+        {
+            "width": width,
+            **{f"{frac} fraction bits": per_cent(found[width, frac]) for frac in FRACS},
+        }
+        for width in WIDTHS
+    ]
 
 
-def reported_table(records: Records) -> Sequence[Row]:
-    low, high = REPORTED
-    return [{"": "best accuracy of the searches", "reported": f"{low:.1%} to {high:.1%}"}]
-
-
-experiment = Experiment(
-    title="Mixed precision: a width for every layer",
-    params=params,
-    run=run,
-    needs=("baseline",),
-    claims={
-        "mixed_beats_uniform": mixed_beats_uniform,
-        "mixed_keeps_fp32": mixed_keeps_fp32,
-        "assembled_beats_search": assembled_beats_search,
-        "one_layer_is_enough": one_layer_is_enough,
-        "most_layers_bear_8_bits": most_layers_bear_8_bits,
-        "widths_are_chosen": widths_are_chosen,
-    },
-    figures={
-        "curve": Figure(
-            caption="What the searches have found after each trial, against a model put together "
-            "layer by layer. The score is validation accuracy less the price of the bits; TPE's "
-            "trials in the shaded part are drawn at random.",
-            rows=curve_rows,
-            draw=draw_curve,
-            alt=curve_alt,
-        ),
-        "sensitivity": Figure(
-            caption="Which layer cannot bear which fraction width: one layer quantized, all others "
-            "in FP32. The change counts up and down alike; the axis is logarithmic.",
-            rows=sensitivity_rows,
-            draw=draw_sensitivity,
-            alt=sensitivity_alt,
-        ),
-        "front": Figure(
-            caption="Every model that was scored. Bits cost nothing until a layer that needs them "
-            "loses them; the axis of accuracy starts where guessing is.",
-            rows=front_rows,
-            draw=draw_front,
-            alt=front_alt,
-        ),
-        "choices": Figure(
-            caption="What each layer has in the assembled model: the narrow width with the "
-            "fraction width that suits it, or the safe format.",
-            rows=choice_rows,
-            draw=draw_choices,
-            alt=choice_alt,
-        ),
-    },
-    tables={
-        "models": models_table,
-        "uniform": uniform_table,
-        "layers": layers_table,
-        "reported": reported_table,
-    },
-)
+@page.table
+def reported(r: Records) -> Sequence[Row]:
+    low, high = map(per_cent, REPORTED)
+    return [{"": "best accuracy of the searches", "reported": f"{low} to {high}"}]

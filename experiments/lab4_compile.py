@@ -6,26 +6,34 @@ that reads the records has to find its mistakes.
 """
 
 import importlib.util
+import itertools
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook import stats
+from madl.logbook.arms import TimedArm, speed_up, timed
+from madl.logbook.charts import Chart, level, line, linear, log
+from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.machine import lint
 from madl.machine.device import no_device, num_cores
+
+page = Experiment(title="torch.compile: when does it pay?", timed=True)
 
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
 DEVICES = {"cpu": "CPU", "cuda": "CUDA"}
 DEFAULT = {"backend": "inductor", "mode": "default"}
 NAIVE_CALLS = 5  # as in the course's notebook
-SAME = 0.05  # medians closer than this count as the same
+SAME = 0.05  # less than what two runs of one day differ by
 COMPILERS = ("g++", "clang++", "c++")
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     sizes = {
         "resnet18": choose(smoke=64, quick=224, full=224),
@@ -83,6 +91,7 @@ def naive_way(plan: Plan) -> dict[str, Any]:
     return {"backend": "aot_eager", "mode": "default"} if plan.profile.name == "smoke" else DEFAULT
 
 
+@page.unavailable
 def unavailable(params: Params) -> str | None:
     """No device, no compiler, no such backend: why a case cannot run here."""
     reason = no_device(params)
@@ -96,156 +105,57 @@ def unavailable(params: Params) -> str | None:
     return None
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from madl.machine import fresh
 
     argument = {**params, "threads": num_cores()}
     if params["kind"] == "naive":
-        return fresh.call("madl.compiling:measure_naively", argument)
+        return fresh.call("madl.execution.compiling:measure_naively", argument)
     if params["kind"] == "shapes":
         sizes = [int(size) for size in str(params["lengths"]).split()]
-        return fresh.call("madl.compiling:study_shapes", {**argument, "sizes": sizes})
-    return fresh.call("madl.compiling:measure", argument)
+        return fresh.call("madl.execution.compiling:study_shapes", {**argument, "sizes": sizes})
+    return fresh.call("madl.execution.compiling:measure", argument)
 
 
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def cells(records: Records, **where: Any) -> Records:
-    """The cells that ran, those whose backend failed among them."""
-    return records.where(kind="cell", **where)
+class Pair(NamedTuple):
+    """One model in eager mode and compiled, timed in turn in one process."""
+
+    eager: TimedArm
+    compiled: TimedArm
+
+    @property
+    def calls_to_pay(self) -> tuple[float, stats.Interval] | None:
+        """After how many calls the first one is paid for; None while no speed-up is shown."""
+        compared = speed_up(self.compiled, over=self.eager)
+        if compared.blocked or compared.interval.low <= 0:
+            return None
+        firsts = zip(self.compiled.runs, self.eager.runs)
+        extra = [slow["first_call_s"] - fast["first_call_s"] for slow, fast in firsts]
+        return stats.break_even(extra, *(list(itertools.chain(*a.samples_s)) for a in self))
 
 
-def cell(records: Records, network: str, device: str = "cpu", **way: Any) -> Record:
-    """The first batch size of this network under the default compiler, or another way.
-
-    Raises:
-        Pending: it is not there, or its backend failed.
-    """
-    there = cells(records, network=network, device=device, **{**DEFAULT, **way})
-    found = [r for r in there if "measurements" in r.values]
-    if not found:
-        raise Pending(f"{network} on {device}")
-    return min(found, key=lambda r: r.case.params["batch"])
+def pair(r: Records, **where: Any) -> Pair:
+    """The two of one cell. Raises: Pending: it has not run, or its backend failed."""
+    return Pair(timed(r, "eager", **where), timed(r, "compiled", **where))
 
 
-def samples(record: Record, variant: str) -> list[float]:
-    return record.values["measurements"][variant]["samples_s"]
+def cell(r: Records, network: str, device: str = "cpu", **way: str) -> Record:
+    """The smallest batch of a network, by the default compiler unless another way is asked for."""
+    where = {"kind": "cell", "network": network, "device": device, **DEFAULT, **way}
+    return r.one(**where, batch=min(r.where(**where).each("batch"), default=0))
 
 
-def contention(record: Record) -> float:
-    """The more contended of the two variants."""
-    both = record.values["measurements"].values()
-    return max(m["contention"] or 0.0 for m in both)
-
-
-def speedup(record: Record) -> stats.Comparison:
-    eager, compiled = samples(record, "eager"), samples(record, "compiled")
-    return stats.ratio(eager, compiled, contention=contention(record))
-
-
-def times(record: Record) -> tuple[float, float]:
-    """Medians of eager and compiled, in milliseconds."""
-    eager, compiled = (1e3 * median(samples(record, v)) for v in ("eager", "compiled"))
-    return eager, compiled
-
-
-def median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
-def first_calls(record: Record) -> tuple[float, float]:
-    eager, compiled = (
-        record.values["measurements"][v]["first_call_s"] for v in ("eager", "compiled")
-    )
-    return eager, compiled
-
-
-def pays_after(record: Record) -> tuple[float, stats.Interval] | None:
-    eager, compiled = first_calls(record)
-    return stats.break_even(
-        [compiled - eager], samples(record, "eager"), samples(record, "compiled")
-    )
-
-
-def naive(records: Records, device: str = "cpu") -> Record:
-    return records.one(kind="naive", device=device)
-
-
-def naive_ratio(record: Record) -> float:
-    """Mean over mean, as the course's notebook prints it."""
-    eager, compiled = (samples(record, v) for v in ("eager", "compiled"))
-    return (sum(eager) / len(eager)) / (sum(compiled) / len(compiled))
-
-
-def named(record: Record) -> str:
-    """The way of a cell, in a few words."""
-    backend, mode = record.case.params["backend"], record.case.params["mode"]
-    return f"{backend}, {mode}" if backend == "inductor" else str(backend)
+def both(record: Record) -> Pair:
+    return pair(Records([record]))
 
 
 def place(record: Record) -> str:
-    """The device; a borrowed GPU with its name and date."""
-    if record.case.params["device"] == "cpu":
-        return DEVICES["cpu"]
-    return f"{record.run.device}, {record.run.started[:10]}"
-
-
-# ---- claims -------------------------------------------------------------------------------------
-
-
-def _faster(network: str, device: str = "cpu", **way: Any) -> Any:
-    def claim(records: Records) -> Claim:
-        record = cell(records, network, device, **way)
-        eager, compiled = times(record)
-        batch = record.case.params["batch"]
-        text = (
-            f"On the {'CPU' if device == 'cpu' else record.run.device}, {NETWORKS[network]} "
-            f"(batch {batch}) takes {compiled:.3g} ms a call compiled, {eager:.3g} ms in eager mode"
-        )
-        return speedup(record).improves(text)
-
-    return claim
-
-
-def naive_misleads(records: Records) -> Claim:
-    wrong, right = naive(records), cell(records, "resnet18")
-    ratio = naive_ratio(wrong)
-    eager, compiled = times(right)
-    calls = len(samples(wrong, "eager"))
-    text = (
-        f"Timed naively, as the mean of {calls} calls with the first among them, compiled "
-        f"ResNet-18 is {speed(ratio)} than eager mode; with the first call apart it takes "
-        f"{compiled / eager:.0%} of eager mode's time"
-    )
-    crowded = max(contention(wrong), contention(right))
-    compared = stats.counted(
-        eager / compiled, ratio, calls, unit=stats.Unit.TIMES, contention=crowded
-    )
-    return compared.degrades(text)
-
-
-def speed(ratio: float) -> str:
-    return f"{ratio:.3g} times faster" if ratio >= 1 else f"{1 / ratio:.3g} times slower"
-
-
-def _pays_back(network: str) -> Any:
-    def claim(records: Records) -> Claim:
-        record = cell(records, network)
-        first, calls = first_calls(record)[1], pays_after(record)
-        text = f"The first call of compiled {NETWORKS[network]} takes {first:.3g} s, "
-        if calls is None:
-            text += "and no number of calls is shown to pay for it"
-        else:
-            number, interval = calls
-            text += (
-                f"which is paid for after {rounded(number)} calls "
-                f"[{rounded(interval.low)}, {rounded(interval.high)}]"
-            )
-        return speedup(record).improves(text)
-
-    return claim
+    """The device; a borrowed GPU with its name."""
+    return "CPU" if record.case.params["device"] == "cpu" else record.run.device
 
 
 def rounded(calls: float) -> str:
@@ -253,198 +163,264 @@ def rounded(calls: float) -> str:
     return f"{float(f'{calls:.2g}'):,.0f}"
 
 
-def fewer_passes(records: Records) -> Claim:
-    record = cell(records, "resnet18")
-    before, after = num_kernels(record)
-    text = f"A call of ResNet-18 runs {before} operators in eager mode and {after} kernels compiled"
-    return stats.counted(before, after, before, unit=stats.Unit.KERNELS).degrades(text)
+def num_kernels(record: Record) -> tuple[int, int, int]:
+    """What a call runs: operators of eager mode, calls left to a library, generated kernels."""
+    before, after = (sum(record.values["kernels"][v].values()) for v in ("eager", "compiled"))
+    on_cpu = record.case.params["device"] == "cpu"
+    return before, after, sum(record.values["generated"].values()) if on_cpu else 0
 
 
-def num_kernels(record: Record) -> tuple[int, int]:
-    found = record.values["kernels"]
-    generated = (
-        sum(record.values["generated"].values()) if record.case.params["device"] == "cpu" else 0
+# ---- claims -------------------------------------------------------------------------------------
+
+
+def _faster(record: Record) -> Judged:
+    eager, compiled = both(record)
+    p = record.case.params
+    times = f"{compiled} a call after the first, against {eager} in eager mode"
+    what = f"{NETWORKS[str(p['network'])]} (batch {p['batch']}) on the {place(record)}"
+    return compare(compiled, eager).judge(
+        supported=f"Compiled, {what} is {eager / compiled} as fast: {times}",
+        refuted=f"Compiled, {what} is slower and takes {compiled / eager} the time: {times}",
+        undecided=f"Nothing shows that {what} gains or loses speed when compiled: "
+        f"{eager / compiled:i} as fast as eager mode's {eager} a call",
     )
-    return sum(found["eager"].values()), sum(found["compiled"].values()) + generated
 
 
-def capture_alone(records: Records) -> Claim:
-    record = cell(records, "resnet18", backend="aot_eager")
-    text = (
-        f"Capturing ResNet-18's graph without generating code for it leaves the time of a call "
-        f"the same, to within {SAME:.0%}"
+@page.claim(headline=True)
+def resnet_faster(r: Records) -> Judged:
+    """On the CPU, ResNet-18 is faster compiled than in eager mode once its first call is over."""
+    return _faster(cell(r, "resnet18"))
+
+
+@page.claim(headline=True)
+def bert_faster(r: Records) -> Judged:
+    """On the CPU, BERT is faster compiled than in eager mode once its first call is over."""
+    return _faster(cell(r, "bert"))
+
+
+@page.claim(headline=True)
+def cuda_faster(r: Records) -> Judged:
+    """On CUDA, ResNet-18 is faster compiled than in eager mode once its first call is over."""
+    return _faster(cell(r, "resnet18", "cuda"))
+
+
+@page.claim
+def cuda_graphs_faster(r: Records) -> Judged:
+    """On CUDA, BERT compiled with CUDA graphs is faster than in eager mode at a small batch."""
+    return _faster(cell(r, "bert", "cuda", mode="reduce-overhead"))
+
+
+@page.claim
+def capture_alone(r: Records) -> Judged:
+    """Capturing ResNet-18's graph without generating code does not change the time of a call."""
+    eager, captured = both(cell(r, "resnet18", backend="aot_eager"))
+    what, margin = "capturing ResNet-18's graph alone", f"{stats.number(100 * SAME)} %"
+    times = f"{captured} a call captured, {eager} in eager mode"
+    alike = compare(captured, eager).within(SAME)
+    return alike.judge(
+        supported=f"Generating no code, {what} changes its time by less than {margin}: {times}",
+        refuted=f"Generating no code, {what} changes its time by more than {margin}: {times}",
+        undecided=f"Whether {what} changes its time by {margin} is open: a speed-up of "
+        f"{eager / captured:i} over {eager} in eager mode",
     )
-    return speedup(record).within(SAME, text)
 
 
-def linter_finds(records: Records) -> Claim:
-    found = {name: sum(not passed for passed in marks) for name, marks in _marks(records).items()}
-    n = len(lint.CHECKS) + 1
-    text = (
-        f"Of {n} checks on a record, the naive timing of the compiled model fails "
-        f"{found['naive']} and the one on this page {found['right']}"
+# ---- facts --------------------------------------------------------------------------------------
+
+
+@page.fact
+def naive_compiles(r: Records) -> Fact:
+    where = {"kind": "naive", "device": "cpu"}
+    eager, compiled = ([1e3 * s for s in timed(r, v, **where).samples_s[0]] for v in Pair._fields)
+    return Fact(
+        text=f"Timed naively on the CPU, a call of ResNet-18 takes {stats.number(fmean(compiled))} "
+        f"ms compiled and {stats.number(fmean(eager))} ms in eager mode. That is a mean which "
+        "includes the first call, and the first compiled call is the compilation: "
+        f"{stats.per_cent(compiled[0] / sum(compiled))} of the time of all compiled calls",
+        of=f"{len(compiled)} calls of each in 1 process",
     )
-    return stats.counted(found["right"] / n, found["naive"] / n, n).improves(text)
 
 
-def _marks(records: Records) -> dict[str, list[bool]]:
-    return {
-        name: [finding.passed for finding in _findings(record)]
-        for name, record in (("naive", naive(records)), ("right", cell(records, "resnet18")))
-    }
-
-
-def _findings(record: Record) -> list[lint.Finding]:
-    both = record.values["measurements"]
-    return lint.lint(both["compiled"], against=both["eager"])
-
-
-def sizes_recompile(records: Records) -> Claim:
-    values = records.one(kind="shapes").values
-    static, automatic = values["graphs"]["static"][-1], values["graphs"]["automatic"][-1]
-    count = len(values["sizes"])
-    text = (
-        f"For {count} batch sizes in a row, `dynamic=False` compiles {static} graphs and then "
-        f"leaves the rest to eager mode (the limit is {values['limit']}); left alone, "
-        f"torch.compile makes {automatic}"
+@page.fact
+def pays_back(r: Records) -> Fact:
+    said: list[str] = []
+    for network, title in NETWORKS.items():
+        arms = both(cell(r, network))
+        found = arms.calls_to_pay
+        enough = "no number of calls is shown to pay for that"
+        if found is not None:
+            calls, (low, high) = found
+            enough = f"{rounded(calls)} calls [{rounded(low)}, {rounded(high)}] pay for that"
+        first = stats.number(arms.compiled.first_call_s)
+        said.append(f"the first call of compiled {title} takes {first} s, and {enough}")
+    return Fact(
+        text=f"On the CPU, {'; '.join(said)}", of="1 first call and all timed later calls of each"
     )
-    return stats.counted(automatic, static, count, unit=stats.Unit.GRAPHS).improves(text)
+
+
+@page.fact
+def fewer_passes(r: Records) -> Fact:
+    said: list[str] = []
+    for network, title in NETWORKS.items():
+        before, left, generated = num_kernels(cell(r, network))
+        said.append(
+            f"{title} runs {before} operators in eager mode and {left + generated} compiled, "
+            f"{generated} of them generated"
+        )
+    return Fact(text="; ".join(said), of="the operators of one call on the CPU")
+
+
+@page.fact
+def linter_finds(r: Records) -> Fact:
+    naive = pair(r, kind="naive", device="cpu")
+    right = [both(record) for record in _cells_that_ran(r)]
+    wrong, *others = (p.compiled.mistakes(lint.mistakes, against=p.eager) for p in (naive, *right))
+    failing = [mistakes for mistakes in others if mistakes]
+    which = f" ({', '.join(sorted(set(itertools.chain(*failing))))})" if failing else ""
+    checks = len(lint.CHECKS) + 1
+    return Fact(
+        text=f"The naive timing fails {len(wrong)} of the linter's {checks} checks; of this page's "
+        f"own {len(others)} timings, {len(failing)} fail a check{which}",
+        of=f"{checks} checks of {1 + len(others)} records",
+    )
+
+
+def _cells_that_ran(r: Records) -> list[Record]:
+    return [record for record in r.where(kind="cell") if "measurements" in record.values]
+
+
+@page.fact
+def sizes_recompile(r: Records) -> Fact:
+    values = r.one(kind="shapes").values
+    static, automatic, dynamic = (
+        values["graphs"][name][-1] for name in ("static", "automatic", "dynamic")
+    )
+    return Fact(
+        text=f"Called with one new batch size after another, torch.compile makes {static} graphs "
+        f"with `dynamic=False` and then leaves the rest to eager mode (its limit is "
+        f"{values['limit']}), {automatic} when left alone, {dynamic} with `dynamic=True`",
+        of=f"{len(values['sizes'])} batch sizes",
+    )
 
 
 WHOLE = "tensor operations only"
 
 
-def data_breaks(records: Records) -> Claim:
-    found = records.one(kind="shapes").values["breaks"]
-    whole = found[WHOLE]
-    others = [example for name, example in found.items() if name != WHOLE]
-    breaks = sum(example["breaks"] for example in others)
-    text = (
-        f"Each of {len(others)} small functions that need a tensor's value in Python breaks its "
-        f"graph, {breaks} times in all; one of tensor operations alone has {whole['breaks']} breaks"
-    )
-    return stats.counted(whole["breaks"], breaks, len(found), unit=stats.Unit.GRAPHS).improves(text)
-
-
-def graphs_pay(records: Records) -> Claim:
-    """On CUDA a small batch is bound by launches, which a CUDA graph replays as one."""
-    plain = cell(records, "bert", "cuda")
-    graphed = cell(records, "bert", "cuda", mode="reduce-overhead")
-    before, after = (1e3 * median(samples(r, "compiled")) for r in (plain, graphed))
-    text = (
-        f"At batch {plain.case.params['batch']}, CUDA graphs bring BERT's compiled call from "
-        f"{before:.3g} to {after:.3g} ms"
-    )
-    pairs = list(zip(samples(plain, "compiled"), samples(graphed, "compiled")))  # two processes
-    crowded = max(contention(plain), contention(graphed))
-    return stats.ratio([a for a, _ in pairs], [b for _, b in pairs], contention=crowded).improves(
-        text
+@page.fact
+def data_breaks(r: Records) -> Fact:
+    found = r.one(kind="shapes").values["breaks"]
+    broken = sum(example["breaks"] > 0 for name, example in found.items() if name != WHOLE)
+    return Fact(
+        text=f"{broken} of {len(found) - 1} small functions that need a tensor's value in Python "
+        f"break their graph; one of tensor operations alone has {found[WHOLE]['breaks']} breaks",
+        of=f"{len(found)} functions",
     )
 
 
-# ---- figures and tables -------------------------------------------------------------------------
+# ---- charts and tables --------------------------------------------------------------------------
 
 CALLS = tuple(round(10 ** (k / 8)) for k in range(8, 49))  # ten to a million
 TOP = 3.0  # where the axis is cut: the first calls are hundreds of times slower
 
 
-def total_rows(records: Records) -> Sequence[Row]:
-    """Time of all calls so far, compiled over eager."""
+@page.chart(
+    caption="Total time of all calls so far over eager mode's, on the CPU. The first call pays for "
+    "the compilation; where a line is below eager mode's, that has been paid for. The axis is cut."
+)
+def total(r: Records) -> Chart:
     rows: list[dict[str, Any]] = [{"calls": calls} for calls in CALLS]
     for network, title in NETWORKS.items():
-        record = cell(records, network)
-        first, later = first_calls(record), [ms / 1e3 for ms in times(record)]
+        arms = both(cell(r, network))
         for row in rows:
-            eager, compiled = (f + (row["calls"] - 1) * each for f, each in zip(first, later))
+            eager, compiled = (a.first_call_s + (row["calls"] - 1) * a.median_s for a in arms)
             row[title] = compiled / eager
-    return rows
-
-
-def draw_total(ax: Any, rows: Sequence[Row]) -> None:
-    plots.level(ax, 1.0, "chance", label="eager mode")
-    for role, title in zip(("first", "second"), NETWORKS.values()):
-        look = plots.line(role, marker="", label=f"{title}, compiled")
-        ax.plot([row["calls"] for row in rows], [row[title] for row in rows], **look)
-    ax.set_xscale("log")
-    ax.set_ylim(0, TOP)
-    ax.set_xlabel("calls of the model")
-    ax.set_ylabel("total time ÷ eager mode's (axis cut)")
-    plots.legend(ax)
-
-
-def total_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['calls']:,} calls: "
-        + ", ".join(f"{title} {row[title]:.3g}" for title in NETWORKS.values())
-        for row in rows[::8]
+    return Chart(
+        rows,
+        x=log("calls", "calls of the model"),
+        y=linear(label="total time over eager mode's", unit="×", limits=(0, TOP)),
+        marks=[level(1.0, "eager mode"), *(line(t, markers=False) for t in NETWORKS.values())],
     )
-    return f"Total time of the compiled model as a multiple of eager mode's. {points}."
 
 
-def cells_table(records: Records) -> Sequence[Row]:
-    rows = [_cell_row(record) for record in cells(records)]
-    if not cells(records, device="cuda"):
-        blank = dict.fromkeys(list(rows[0])[3:])
-        rows += [{"model": t, "batch": None, "device": "CUDA", **blank} for t in NETWORKS.values()]
-    return rows
+@page.chart(
+    caption="Graphs compiled so far, for one new batch size a call: sizes fixed, left to "
+    "torch.compile, or declared variable."
+)
+def graphs(r: Records) -> Chart:
+    values = r.one(kind="shapes").values
+    made = values["graphs"]
+    return Chart(
+        [
+            {"call": i + 1, "size": size, **{name: made[name][i] for name in made}}
+            for i, size in enumerate(values["sizes"])
+        ],
+        x=linear("call", "call, each with a new batch size"),
+        y=linear(label="graphs compiled so far"),
+        marks=[line(name) for name in ("static", "automatic", "dynamic")],
+    )
 
 
-def _cell_row(record: Record) -> dict[str, Any]:
-    params = record.case.params
+@page.table
+def cells(r: Records) -> Sequence[Row]:
+    cell(r, "resnet18"), cell(r, "bert")  # pending without them, whatever else is there
+    return [_cell_row(record) for record in r.where(kind="cell")]
+
+
+def _cell_row(record: Record) -> Row:
+    p = record.case.params
+    way = str(p["backend"])
     row: dict[str, Any] = {
-        "model": NETWORKS[str(params["network"])],
-        "batch": params["batch"],
-        "device": place(record),
-        "compiler": named(record),
+        "model": f"{NETWORKS[str(p['network'])]} on {place(record)}",
+        "batch": p["batch"],
+        "compiler": f"{way}, {p['mode']}" if way == "inductor" else way,
     }
     if "failed" in record.values:
-        return {**row, "first call": record.values["failed"], **dict.fromkeys(LAST, "–")}
-    interval = stats.ratio_interval(samples(record, "eager"), samples(record, "compiled"))
-    eager, compiled = times(record)
-    calls = pays_after(record)
-    busy = " (contended)" if contention(record) > stats.CONTENDED else ""
+        names = ("eager", "compiled", "speed-up", "pays after")
+        return {**row, "first call": record.values["failed"], **dict.fromkeys(names, "–")}
+    arms = both(record)
+    calls = arms.calls_to_pay
     return {
         **row,
-        "first call": f"{first_calls(record)[1]:.3g} s",
-        "later calls, eager → compiled": f"{eager:.3g} → {compiled:.3g} ms{busy}",
-        "speed-up": f"{interval.low:.2f} to {interval.high:.2f}",
+        "first call": f"{stats.number(arms.compiled.first_call_s)} s",
+        "eager": arms.eager,
+        "compiled": arms.compiled,
+        "speed-up": arms.eager / arms.compiled,
         "pays after": "not shown" if calls is None else f"{rounded(calls[0])} calls",
     }
 
 
-LAST = ("later calls, eager → compiled", "speed-up", "pays after")
-
-
-def naive_table(records: Records) -> Sequence[Row]:
-    naive(records), cell(records, "resnet18")  # pending without them, whatever else is there
+@page.table
+def timings(r: Records) -> Sequence[Row]:
+    """ResNet-18 by both ways of timing: what came first, what came later, what is reported."""
     rows: list[Row] = []
-    for device in DEVICES:
-        for title, wrong in (("naive", True), ("this page", False)):
-            row: dict[str, Any] = {"device": DEVICES[device], "timing": title}
-            try:
-                record = naive(records, device) if wrong else cell(records, "resnet18", device)
-            except Pending:
-                rows.append({**row, "eager": None, "compiled": None, "speed-up": None})
-                continue
-            eager, compiled = (samples(record, v) for v in ("eager", "compiled"))
-            middle = (lambda v: sum(v) / len(v)) if wrong else median
-            a, b = middle(eager), middle(compiled)
-            rows.append(
-                {
-                    **row,
-                    "eager": f"{1e3 * a:.3g} ms",
-                    "compiled": f"{1e3 * b:.4g} ms",
-                    "speed-up": f"{a / b:.3g} ×",
-                }
-            )
+    for device in [d for d in DEVICES if r.where(kind="naive", device=d)]:
+        right = cell(r, "resnet18", device)
+        naive = pair(r, kind="naive", device=device)
+        for way, arms in (("naive", naive), ("this page", both(right))):
+            for variant, arm in zip(Pair._fields, arms):
+                row = {"device": place(right), "timing": way, "variant": variant}
+                rows.append({**row, **_timing(arm)})
     return rows
 
 
-def lint_table(records: Records) -> Sequence[Row]:
-    wrong, right = _findings(naive(records)), _findings(cell(records, "resnet18"))
+def _timing(arm: TimedArm) -> Row:
+    """In milliseconds; a naive first call is one of the samples, and in the mean of them."""
+    kept, samples = arm.runs[0]["first_call_s"], arm.samples_s[0]
+    first, later = (samples[0], samples[1:]) if kept is None else (kept, samples)
+    return {
+        "first call (ms)": 1e3 * first,
+        "median of later calls (ms)": 1e3 * median(later),
+        "reported (ms)": 1e3 * (fmean(samples) if kept is None else median(samples)),
+    }
+
+
+@page.table
+def checks(r: Records) -> Sequence[Row]:
+    both_ways = (pair(r, kind="naive", device="cpu"), both(cell(r, "resnet18")))
+    wrong, right = (lint.lint(p.compiled.runs[0], against=p.eager.runs[0]) for p in both_ways)
     return [
-        {"check": w.check, "naive timing": _mark(w), "this page's timing": _mark(r)}
-        for w, r in zip(wrong, right)
+        {"check": w.check, "naive timing": _mark(w), "this page's timing": _mark(o)}
+        for w, o in zip(wrong, right)
     ]
 
 
@@ -452,126 +428,44 @@ def _mark(finding: lint.Finding) -> str:
     return f"{'✓' if finding.passed else '✗'} {finding.why}"
 
 
-def every_record(records: Records) -> Sequence[Row]:
-    """The linter on every cell of the page."""
-    return [
-        {
-            "model": NETWORKS[str(record.case.params["network"])],
-            "batch": record.case.params["batch"],
-            "device": DEVICES[str(record.case.params["device"])],
-            "compiler": named(record),
-            "contended": f"{contention(record):.0%}",
-            "checks that fail": ", ".join(f.check for f in _findings(record) if not f.passed)
-            or "none",
-        }
-        for record in cells(records)
-        if "measurements" in record.values
-    ]
-
-
-def kernels_table(records: Records) -> Sequence[Row]:
+@page.table
+def kernels(r: Records) -> Sequence[Row]:
     """What ResNet-18's call runs before and after, by name."""
-    record = cell(records, "resnet18")
-    found, generated = record.values["kernels"], record.values["generated"]
-    before, after = found["eager"], {**found["compiled"], **generated}
-    rows: list[Row] = [
-        {"runs": f"`{name}`", "eager": before.get(name, 0), "compiled": after.get(name, 0)}
-        for name in [*before, *(n for n in after if n not in before)]
-    ]
-    return rows
-
-
-def graphs_rows(records: Records) -> Sequence[Row]:
-    values = records.one(kind="shapes").values
-    return [
-        {"call": i + 1, "size": size, **{name: made[i] for name, made in values["graphs"].items()}}
-        for i, size in enumerate(values["sizes"])
-    ]
-
-
-def draw_graphs(ax: Any, rows: Sequence[Row]) -> None:
-    for role, name in zip(("second", "first", "third"), ("static", "automatic", "dynamic")):
-        calls = [row["call"] for row in rows]
-        ax.plot(calls, [row[name] for row in rows], **plots.line(role, label=name))
-    ax.set_xlabel("call, each with a new batch size")
-    ax.set_ylabel("graphs compiled so far")
-    plots.legend(ax)
-
-
-def graphs_alt(rows: Sequence[Row]) -> str:
-    last = rows[-1]
-    return (
-        f"After {len(rows)} sizes: static {last['static']} graphs, automatic {last['automatic']}, "
-        f"dynamic {last['dynamic']}."
+    values = cell(r, "resnet18").values
+    before, after = (
+        values["kernels"]["eager"],
+        {**values["kernels"]["compiled"], **values["generated"]},
     )
+    return [
+        {"runs": f"`{name}`", "eager": before.get(name, 0), "compiled": after.get(name, 0)}
+        for name in {**before, **after}
+    ]
 
 
-def breaks_table(records: Records) -> Sequence[Row]:
-    found = records.one(kind="shapes").values["breaks"]
+@page.table
+def breaks(r: Records) -> Sequence[Row]:
     return [
         {
             "function has": name,
-            "graphs": e["graphs"],
-            "breaks": e["breaks"],
-            "torch says": e["why"] or "–",
+            "graphs": example["graphs"],
+            "breaks": example["breaks"],
+            "torch says": example["why"] or "–",
         }
-        for name, e in found.items()
+        for name, example in r.one(kind="shapes").values["breaks"].items()
     ]
 
 
+REPORTS, ONE = "five public reports and the notebook", "one of these reports"
+
+
+@page.table
 def reported(_: Records) -> Sequence[Row]:
-    """Public reports and the coursework's own outputs: ResNet-18 on their machines."""
-    return [
-        {"figure": "speed-up of later calls, CPU", "reported": "1.2 to 1.9 ×"},
-        {"figure": "speed-up of later calls, CUDA", "reported": "0.86 to 1.33 ×"},
-        {"figure": "first call", "reported": "3 to 11 s"},
-        {"figure": "one report, CPU", "reported": "2.52 → 1.70 s"},
-        {"figure": "one report, CUDA", "reported": ".075 → .066 s"},
-    ]
-
-
-experiment = Experiment(
-    title="torch.compile: when does it pay?",
-    params=params,
-    run=run,
-    claims={
-        "naive_misleads": naive_misleads,
-        "resnet_faster": _faster("resnet18"),
-        "bert_faster": _faster("bert"),
-        "resnet_pays": _pays_back("resnet18"),
-        "bert_pays": _pays_back("bert"),
-        "fewer_passes": fewer_passes,
-        "capture_alone": capture_alone,
-        "linter_finds": linter_finds,
-        "sizes_recompile": sizes_recompile,
-        "data_breaks": data_breaks,
-        "cuda_faster": _faster("resnet18", "cuda"),
-        "graphs_pay": graphs_pay,
-    },
-    figures={
-        "total": Figure(
-            caption="The first call pays for the compilation. Where a line falls below eager "
-            "mode's, it has paid; it ends at what a later call saves.",
-            rows=total_rows,
-            draw=draw_total,
-            alt=total_alt,
-        ),
-        "graphs": Figure(
-            caption="A graph made for one size serves no other; one made for any size serves all.",
-            rows=graphs_rows,
-            draw=draw_graphs,
-            alt=graphs_alt,
-        ),
-    },
-    tables={
-        "cells": cells_table,
-        "naive": naive_table,
-        "lint": lint_table,
-        "records": every_record,
-        "kernels": kernels_table,
-        "breaks": breaks_table,
-        "reported": reported,
-    },
-    timed=True,
-    unavailable=unavailable,
-)
+    """ResNet-18 on others' machines."""
+    figures = {
+        "speed-up of later calls, CPU": ("1.2 to 1.9 ×", REPORTS),
+        "speed-up of later calls, CUDA": ("0.86 to 1.33 ×", REPORTS),
+        "first call": ("3 to 11 s", REPORTS),
+        "eager → compiled, CPU": ("2.52 → 1.70 s", ONE),
+        "eager → compiled, CUDA": ("0.075 → 0.066 s", ONE),
+    }
+    return [{"figure": f, "reported": v, "source": s} for f, (v, s) in figures.items()]

@@ -12,9 +12,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Record, Records
+from madl.logbook.charts import Chart, category, line, linear, points, span
+from madl.logbook.claims import Fact
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import number
 
 CODES = 256
 BIT_SIX, BELOW_BIT_SIX = 0x40, 0x3F
@@ -23,11 +25,16 @@ EXAMPLES = (64, 80, 127, 32, 1, 0, -80, -1, -127, -128)  # mantissas worked out 
 SCALES = (0, 1, 2, 6, 7, 64, 126, 127, 128, 192, 253, 254, 255)  # rows of the map of wrong codes
 
 
-def params(plan: Plan) -> Iterable[Params]:
+page = Experiment(title="The implicit one in the dequantize loop")
+
+
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     yield {"codes": CODES * CODES}  # all of them, whatever the profile
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     """Everything is counted: tensors are (scale, mantissa + 128)."""
     import torch
 
@@ -138,229 +145,163 @@ def worked(loop: Mapping[str, Any], truth: Any, mantissa: int) -> dict[str, Any]
     }
 
 
-# ---- claims -------------------------------------------------------------------------------------
+# ---- facts --------------------------------------------------------------------------------------
 
 
-def _only(records: Records) -> Record:
-    return Records(r for r in records if "codec_wrong" in r.values).one()
+def _counted(r: Records) -> Values:
+    return r.one(codes=CODES * CODES).values
 
 
-def _times(count: int) -> str:
-    return f"{count:,}"
-
-
-def one_is_there(records: Records) -> Claim:
-    values = _only(records).values
-    text = (
-        "`dont_need_abs` is bit 6 of the mantissa's magnitude. Where it is set the value has the "
-        "leading one that BF16 adds by itself, and the assembled bits are the value already: of "
-        f"{_times(values['with_one'])} such codes {values['with_one_off']} are off"
+@page.fact
+def one_is_there(r: Records) -> Fact:
+    values = _counted(r)
+    return Fact(
+        text="`dont_need_abs` is bit 6 of the mantissa's magnitude. Where it is set, the value has "
+        "the leading one that BF16 adds by itself, so the assembled bits are the value already: "
+        f"{values['with_one_off']} such codes are off",
+        of=f"{values['with_one']:,} codes with bit 6 set under scales that are neither 0 nor NaN",
     )
-    return stats.none_of(values["with_one_off"], values["with_one"], text)
 
 
-def one_is_too_much(records: Records) -> Claim:
-    values = _only(records).values
-    text = (
-        "Where bit 6 is clear, BF16 adds a one that the value does not have, so the bits are worth "
-        "exactly 2^E too much in magnitude; `bias` is that ±2^E, and subtracting it gives the "
-        f"value: of {_times(values['without_one'])} such codes {values['without_one_off']} are off"
+@page.fact
+def one_is_too_much(r: Records) -> Fact:
+    values = _counted(r)
+    return Fact(
+        text="Where bit 6 is clear, BF16 adds a one that the value does not have. `bias` is that "
+        "one, ±2ᴱ for the group's exponent E, and subtracting it gives the value: "
+        f"{values['without_one_off']} such codes are off",
+        of=f"{values['without_one']:,} codes with bit 6 clear, mantissa −128 left out, under the "
+        "same scales",
     )
-    return stats.none_of(values["without_one_off"], values["without_one"], text)
 
 
-def loop_is_wrong_somewhere(records: Records) -> Claim:
-    values = _only(records).values
+@page.fact
+def wrong_codes(r: Records) -> Fact:
+    values = _counted(r)
     wrong = values["wrong"]
-    text = (
-        f"The loop is wrong on {wrong['all']} of {_times(values['codes'])} codes: "
-        f"{wrong['lowest']} times at mantissa −128, {wrong['zero']} times at exponent 0, "
-        f"{wrong['nan']} times at the scale that means NaN"
+    return Fact(
+        text=f"The loop gives a wrong value for {wrong['all']} codes: {wrong['lowest']} with "
+        f"mantissa −128, {wrong['zero']} more with scale 0, {wrong['nan']} with the scale that "
+        f"means NaN, and {wrong['elsewhere']} anywhere else",
+        of=f"{values['codes']:,} pairs of mantissa and scale",
     )
-    return stats.counted(0.0, wrong["all"] / values["codes"], values["codes"]).improves(text)
 
 
-def nothing_else_is_wrong(records: Records) -> Claim:
-    values = _only(records).values
-    text = f"Outside these, {values['wrong']['elsewhere']} codes come out wrong"
-    return stats.none_of(values["wrong"]["elsewhere"], values["codes"], text)
-
-
-def codec_is_right(records: Records) -> Claim:
-    values = _only(records).values
-    text = (
-        f"The codec of this repository is wrong on {values['codec_wrong']} of "
-        f"{_times(values['codes'])} codes"
+@page.fact
+def codec_is_right(r: Records) -> Fact:
+    values = _counted(r)
+    return Fact(
+        text=f"The codec of this repository is wrong on {values['codec_wrong']} codes",
+        of=f"{values['codes']:,} pairs of mantissa and scale",
     )
-    return stats.none_of(values["codec_wrong"], values["codes"], text)
 
 
-# ---- figures and tables -------------------------------------------------------------------------
+# ---- charts and tables --------------------------------------------------------------------------
 
 
-def one_rows(records: Records) -> Sequence[Row]:
-    return [
+@page.chart(
+    caption="Every mantissa under one scale. In the shaded part bit six of the magnitude is clear. "
+    "A dot off the dashed line is a value that differs from the definition.",
+)
+def one(r: Records) -> Chart:
+    rows = [
         {
             "mantissa": step["mantissa"],
+            "definition": step["truth"],
             "bits read as BF16": step["out"],
             "after the loop": step["result"],
-            "definition": step["truth"],
         }
-        for step in _only(records).values["steps"]
+        for step in _counted(r)["steps"]
     ]
-
-
-def draw_one(ax: Any, rows: Sequence[Row]) -> None:
-    xs = [row["mantissa"] for row in rows]
-    read = [row["bits read as BF16"] for row in rows]
-    loop = [row["after the loop"] for row in rows]
-    for x, low, high in list(zip(xs, loop, read))[2::4]:
-        if low != high:
-            ax.plot([x, x], [low, high], color=plots.color("second"), linewidth=0.7, alpha=0.6)
-    ax.plot(xs, [row["definition"] for row in rows], **plots.line("fp32", label="definition"))
-    ax.plot(
-        xs, read, **plots.line("second", linestyle="", markersize=2.4, label="bits read as BF16")
-    )
-    ax.plot(
-        xs,
-        loop,
-        **plots.line("first", linestyle="", markersize=2.4, label="minus bias where needed"),
-    )
-    for edge in (-64, 64):
-        ax.axvline(edge, color=plots.color("chance"), linewidth=0.8, linestyle=":")
-    ax.annotate("±2^E", (20, 0.85), color=plots.color("second"))
-    lowest = rows[0]
-    ax.annotate(
-        "−128",
-        (-128, float(lowest["after the loop"] or 0)),
-        xytext=(-118, 0.45),
-        arrowprops={"arrowstyle": "-", "color": plots.color("chance"), "linewidth": 0.8},
-    )
-    ax.set_xticks([-128, -64, 0, 64, 127])
-    ax.set_xlabel("mantissa")
-    ax.set_ylabel("value / 2^E")
-    plots.legend(ax)
-
-
-def one_alt(rows: Sequence[Row]) -> str:
-    inside = [row for row in rows if row["bits read as BF16"] != row["definition"]]
-    first, last = inside[1]["mantissa"], inside[-1]["mantissa"]
-    return (
-        f"The bits read as BF16 are off the definition for mantissas {first} to {last}, by one in "
-        f"magnitude; after the loop only {rows[0]['mantissa']} is off."
+    return Chart(
+        rows,
+        x=linear("mantissa"),
+        y=linear(label="value, in units of 2ᴱ"),
+        marks=[
+            span(0.5 - BIT_SIX, BIT_SIX - 0.5, "no leading one"),
+            line("definition", markers=False, like="FP32"),
+            points("bits read as BF16"),
+            points("after the loop"),
+        ],
     )
 
 
-def wrong_rows(records: Records) -> Sequence[Row]:
-    found = _only(records).values["wrong_mantissas"]
-    return [
-        {"scale": int(scale), "mantissa": mantissa}
-        for scale, mantissas in found.items()
-        for mantissa in mantissas
+@page.chart(
+    caption="Each dot is a code that the loop and the definition give different values for. Scales "
+    "that are not shown look like their neighbours.",
+)
+def map_of_wrong(r: Records) -> Chart:
+    found = _counted(r)["wrong_mantissas"]
+    rows = [
+        {"scale": scale, "mantissa": mantissa}
+        for scale in sorted(map(int, found))
+        for mantissa in found[str(scale)]
     ]
-
-
-def draw_wrong(ax: Any, rows: Sequence[Row]) -> None:
-    places = {scale: i for i, scale in enumerate(SCALES)}
-    for place in places.values():
-        ax.plot([-128, 127], [place, place], color=plots.color("chance"), linewidth=0.5)
-    ax.plot(
-        [row["mantissa"] for row in rows],
-        [places[int(row["scale"] or 0)] for row in rows],
-        **plots.line("second", linestyle="", markersize=9, markeredgewidth=1.6, marker="|"),
+    return Chart(
+        rows,
+        x=linear("mantissa"),
+        y=category("scale"),
+        marks=[points("scale", "wrong code")],
     )
-    ax.set_yticks(list(places.values()), [str(scale) for scale in places])
-    ax.set_xticks([-128, -64, 0, 64, 127])
-    ax.grid(visible=False)
-    ax.set_xlabel("mantissa")
-    ax.set_ylabel("scale")
-
-
-def wrong_alt(rows: Sequence[Row]) -> str:
-    counts = {scale: sum(row["scale"] == scale for row in rows) for scale in SCALES}
-    return "Wrong mantissas by scale. " + "; ".join(f"{s}: {n}" for s, n in counts.items()) + "."
 
 
 def _bits(value: int, width: int) -> str:
     return f"{value & ((1 << width) - 1):0{width}b}"
 
 
-def examples_table(records: Records) -> Sequence[Row]:
-    steps = {step["mantissa"]: step for step in _only(records).values["steps"]}
+@page.table
+def examples(r: Records) -> Sequence[Row]:
+    """Each step on a few mantissas; spaces within bits do not break."""
+    steps = {step["mantissa"]: step for step in _counted(r)["steps"]}
     rows: list[Row] = []
     for mantissa in EXAMPLES:
         magnitude, step = abs(mantissa), steps[mantissa]
         fraction = _bits((magnitude & BELOW_BIT_SIX) << 1, 7)
-        clear = not magnitude & BIT_SIX
+        needs_bias = not magnitude & BIT_SIX
         rows.append(
             {
-                "mantissa": str(mantissa).replace("-", "−"),
+                "mantissa": mantissa,
                 "magnitude": f"`{_bits(magnitude, 8)}`",
-                "bit 6": 0 if clear else 1,
-                "BF16 bits": f"`{int(mantissa < 0)} {_bits(BIAS, 8)} {fraction}`",
-                "read": f"{step['out']:g}",
-                "subtracted": f"{step['bias']:g}" if clear else "nothing",
-                "result": f"{step['result']:g}",
-                "definition": f"{step['truth']:g}",
+                "bit 6": int(not needs_bias),
+                "BF16 bits": f"`{int(mantissa < 0)}\u00a0{_bits(BIAS, 8)}\u00a0{fraction}`",
+                "`out`": step["out"],
+                "`bias`": number(step["bias"]) if needs_bias else "not needed",
+                "result": step["result"],
+                "definition": step["truth"],
             }
         )
     return rows
 
 
-def wrong_table(records: Records) -> Sequence[Row]:
-    values = _only(records).values
-    wrong = values["wrong"]
-    why = {
-        (-128, 127): ("mantissa −128", wrong["lowest"], "its one is bit 7, which nothing looks at"),
-        (-128, 254): ("mantissa −128", wrong["lowest"], "the same; BF16 has no −2^128 but −∞"),
-        (100, 0): ("exponent 0", wrong["zero"], "BF16 is subnormal there: no implicit one, and"
-                   " a doubled step"),
-        (1, 0): ("exponent 0", wrong["zero"], "the fraction was moved up by one bit for a step"
-                 " that is not halved"),
-        (64, 255): ("scale 255", wrong["nan"], "an empty fraction is ∞, not NaN"),
-    }  # fmt: skip
-    return [
-        {
-            "where": why[example["mantissa"], example["scale"]][0],
-            "wrong codes": why[example["mantissa"], example["scale"]][1],
-            "for example (mantissa, scale)": f"{example['mantissa']}, {example['scale']}",
-            "loop": example["loop"],
-            "definition": example["truth"],
-            "because": why[example["mantissa"], example["scale"]][2],
-        }
-        for example in values["examples_of_wrong"]
-    ]
+def _typeset(value: str) -> str:
+    return value.replace("-", "−").replace("nan", "NaN")
 
 
-experiment = Experiment(
-    title="The implicit one in the dequantize loop",
-    params=params,
-    run=run,
-    claims={
-        "one_is_there": one_is_there,
-        "one_is_too_much": one_is_too_much,
-        "loop_is_wrong_somewhere": loop_is_wrong_somewhere,
-        "nothing_else_is_wrong": nothing_else_is_wrong,
-        "codec_is_right": codec_is_right,
-    },
-    figures={
-        "one": Figure(
-            caption="All mantissas under one scale. Between the dotted lines bit six of the "
-            "magnitude is clear: there the assembled bits jump away from zero by two to the E, the "
-            "one that BF16 implies, and the subtraction brings them back. Outside, they are right "
-            "as they are, except at the far left, where the lowest mantissa becomes zero.",
-            rows=one_rows,
-            draw=draw_one,
-            alt=one_alt,
-        ),
-        "wrong_codes": Figure(
-            caption="Where the loop and the definition differ: the lowest mantissa under every "
-            "scale that is a number, nearly every mantissa under scale zero, and two infinities "
-            "where NaN is meant. Scales not shown look like their neighbours.",
-            rows=wrong_rows,
-            draw=draw_wrong,
-            alt=wrong_alt,
-        ),
-    },
-    tables={"examples": examples_table, "wrong": wrong_table},
-)
+WHY = {
+    (-128, 127): ("lowest", "its one is bit 7, which nothing looks at"),
+    (-128, 254): ("lowest", "the same; BF16 has no −2¹²⁸ but −∞"),
+    (100, 0): ("zero", "BF16 is subnormal there: no implicit one, and a doubled step"),
+    (1, 0): ("zero", "the fraction was moved up by one bit for a step that is not halved"),
+    (64, 255): ("nan", "an empty fraction is ∞, not NaN"),
+}
+CAUSES = {"lowest": "mantissa −128", "zero": "scale 0", "nan": "scale 255"}
+
+
+@page.table
+def wrong(r: Records) -> Sequence[Row]:
+    values = _counted(r)
+    rows: list[Row] = []
+    for example in values["examples_of_wrong"]:
+        cause, why = WHY[example["mantissa"], example["scale"]]
+        rows.append(
+            {
+                "where": CAUSES[cause],
+                "wrong codes": values["wrong"][cause],
+                "mantissa": example["mantissa"],
+                "scale": example["scale"],
+                "loop": _typeset(example["loop"]),
+                "definition": _typeset(example["truth"]),
+                "because": why,
+            }
+        )
+    return rows

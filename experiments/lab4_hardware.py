@@ -1,28 +1,34 @@
 """Question 4.4: the gates of a dot product in each number format, and the accuracy they buy.
 
 Two kinds of case. `gates` synthesises a Verilog unit with yosys; `simulation` runs it in iverilog
-against the formats' own arithmetic. A machine without the program leaves the cases of that kind
-alone. Accuracies are those that question 3.2 measured for the units' formats.
+against the formats' own arithmetic, and fails where a bit differs. A machine without the program
+leaves the cases of that kind alone. Accuracies are those that question 3.2 measured for the units'
+formats.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from madl.errors import MadlError
 from madl.hardware import counts, synthesis, tools, units
-from madl.hardware.counts import COMPARED, LANES, REFERENCE, gates, transistors
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
-from madl.logbook.stats import Unit
-from madl.training import baseline
+from madl.hardware.counts import COMPARED, LANES, gates, transistors
+from madl.logbook import charts
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear, points
+from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.stats import number, per_cent
 
 log = logging.getLogger(__name__)
+page = Experiment(title="Area of dot-product units", needs=("lab3_formats",))
 
-DRAWN = 0.06  # accuracies further below the best are drawn at the edge, with their number
-MARGIN = 0.02  # accuracies closer than this count as the same
+T = TypeVar("T")
+MARGIN = 0.02  # of accuracy that a format may cost and still count as good enough
 MXINT8, BF16, MIXED, BF16_FP32, FP32 = COMPARED.values()
+DRAWN = 0.15  # of accuracy that the axis reaches below FP32's validation accuracy
 NARROW = 4
 WINDOWED = {**BF16, "window": 16}  # no bit more than one product has
 NARROW_MXINT = {"unit": "mxint", "width": NARROW, "block": 32}
@@ -44,17 +50,20 @@ JUDGED: Mapping[str, Params] = {
     "block-float(3,8,block=16)": {"unit": "block_float", "mantissa": 3, "block": 16},
 }
 FAMILIES = {
-    "mxint": ("MXINT", "first", "o"),
-    "fixed": ("fixed point", "second", "s"),
-    "mxint_bf16": ("MXINT weights only", "third", "D"),
-    "float": ("floating point", "fourth", "^"),
-    "float_adders": ("FP32 adders", "fp32", "v"),
-    "mxfloat": ("MXFP", "control", "P"),
-    "block_float": ("block FP", "reference", "X"),
+    "mxint": "MXINT",
+    "fixed": "fixed point",
+    "mxint_bf16": "MXINT weights only",
+    "float": "floating point",
+    "float_adders": "FP32 adders",
+    "mxfloat": "MXFP",
+    "block_float": "block FP",
 }
+MAPPED = {"kind": "gates", "gate_set": "cmos2"}
+PARTS = tuple(dict.fromkeys(synthesis.PARTS.values()))
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     drawn = list(_units(plan.profile.name))
     for unit in drawn:
@@ -106,6 +115,7 @@ def _checked() -> list[Params]:
     ]
 
 
+@page.unavailable
 def unavailable(params: Params) -> str | None:
     if params["kind"] == "gates" and tools.yosys() is None:
         return tools.NO_YOSYS
@@ -114,7 +124,8 @@ def unavailable(params: Params) -> str | None:
     return None
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     unit = units.from_params({"lanes": LANES, **params})
     if params["kind"] == "gates":
         ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", _first_start)
@@ -124,8 +135,13 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     num_random, seed = params["num_random"], params["seed"]
     assert isinstance(num_random, int)
     assert isinstance(seed, int)
-    verdict = reference.verify(unit, num_random=num_random, seed=seed)
-    return {**verdict, "tool": tools.iverilog_version()}
+    found = reference.verify(unit, num_random=num_random, seed=seed)
+    if found["mismatches"] or found["beyond_bound"]:
+        raise MadlError(
+            f"the Verilog of {unit.name} gives {found['mismatches']} results with wrong bits and "
+            f"{found['beyond_bound']} beyond its bound: {found['first_mismatch']}"
+        )
+    return {**found, "tool": tools.iverilog_version()}
 
 
 def _first_start(folder: Path) -> None:
@@ -139,551 +155,352 @@ def _first_start(folder: Path) -> None:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def _outcomes(records: Records, unit: Params) -> list[stats.Outcomes]:
-    """Test outcomes of the model with the unit's format on every Linear, one a seed.
-
-    Raises:
-        Pending: question 3.2 has not judged that format.
-    """
-    judged = next((name for name, of in JUDGED.items() if of == unit), None)
-    if judged is None:
-        raise Pending(f"no format of {unit} is judged")
-    found = records.where(part="fp32" if judged == "fp32" else "uniform")
-    found = [r for r in found if r.case.params.get("format", "fp32") == judged]
-    return baseline.outcomes(found)
+def judged(r: Records, name: str) -> Arm:
+    """The model with one format on every Linear layer, as question 3.2 judged it."""
+    where = {"part": "fp32"} if name == "fp32" else {"part": "uniform", "format": name}
+    return arm(r.of("lab3_formats"), name, **where)
 
 
-def _ratio(a: int, b: int, n: int) -> stats.Comparison:
-    """B's transistors over A's, as the share by which they exceed one."""
-    return stats.counted(1.0, b / a, n, unit=Unit.PERCENT)
+def times(r: Records, a: Mapping[str, Any], b: Mapping[str, Any], **where: str) -> str:
+    """How many times as many transistors unit A takes as unit B: "1.96 ×"."""
+    return f"{number(transistors(r, **where, **a) / transistors(r, **where, **b))} ×"
 
 
-def _unit_of(record: Record) -> Params:
-    known = ("unit", "width", "exponent", "mantissa", "specials", "window", "block")
-    return {key: value for key, value in record.case.params.items() if key in known}
+def parts_of(r: Records, **unit: Any) -> Mapping[str, int]:
+    """Transistors by part, all parts."""
+    found = gates(r, **unit).values["parts"]
+    return {part: found.get(part, 0) for part in PARTS}
 
 
-# ---- claims -------------------------------------------------------------------------------------
+def cells_of(r: Records, *compared: Mapping[str, Any], **where: str) -> str:
+    """What a fact about units is counted over."""
+    total = sum(gates(r, **where, **unit).values["cells"] for unit in compared)
+    return f"{total:,} gates of {len(compared)} units"
 
 
-def fair_saving(records: Records) -> Claim:
-    mx, bf16 = gates(records, **MXINT8).values, gates(records, **BF16).values
-    ratio = bf16["transistors"] / mx["transistors"]
-    text = (
-        f"A {LANES}-lane unit takes {ratio:.2f}× the transistors in bf16 "
-        f"({bf16['transistors']:,}) that it takes with MXINT8 on both sides "
-        f"({mx['transistors']:,}), both with integer adders and one FP32 result"
+def or_none(make: Callable[..., T], r: Records, *args: str, **unit: Any) -> T | None:
+    """A cell that another profile may fill."""
+    try:
+        return make(r, *args, **unit)
+    except Pending:
+        return None
+
+
+# ---- facts about area ---------------------------------------------------------------------------
+
+
+@page.fact
+def saving(r: Records) -> Fact:
+    return Fact(
+        text=f"A {LANES}-lane unit takes {times(r, BF16, MXINT8)} the transistors in bf16 "
+        f"({transistors(r, **BF16):,}) that it takes with MXINT8 on both sides "
+        f"({transistors(r, **MXINT8):,}), both with integer adders and one FP32 result; what turns "
+        "activations into MXINT8 is not counted",
+        of=cells_of(r, MXINT8, BF16),
     )
-    return _ratio(mx["transistors"], bf16["transistors"], bf16["cells"]).improves(text)
 
 
-def one_side_hardly_helps(records: Records) -> Claim:
-    bf16, mixed = transistors(records, **BF16), transistors(records, **MIXED)
-    text = (
-        f"Quantizing the weights alone hardly changes the unit: MXINT8 weights with bf16 "
-        f"activations take {mixed / bf16:.2f}× the transistors of bf16 on both sides"
+@page.fact
+def saved_parts(r: Records) -> Fact:
+    mx, bf16 = parts_of(r, **MXINT8), parts_of(r, **BF16)
+    total = sum(bf16.values()) - sum(mx.values())
+    share = {part: per_cent((bf16[part] - mx[part]) / total) for part in PARTS}
+    return Fact(
+        text=f"Of the transistors saved, {share['lane exponents']} are the lanes' exponents "
+        "(adding them, finding the largest, shifting); the multipliers account for "
+        f"{share['multipliers']}",
+        of=f"{total:,} transistors",
     )
-    return _ratio(bf16, mixed, gates(records, **MIXED).values["cells"]).within(0.1, text)
 
 
-def _saved_parts(records: Records) -> dict[str, int]:
-    """Transistors that MXINT8 saves against bf16, by part; negative where it needs more."""
-    mx, bf16 = (gates(records, **unit).values["parts"] for unit in (MXINT8, BF16))
-    return {part: bf16.get(part, 0) - mx.get(part, 0) for part in {*mx, *bf16}}
-
-
-def multiplier_is_not_the_saving(records: Records) -> Claim:
-    saved = _saved_parts(records)
-    total = sum(saved.values())
-    exponents, multipliers = saved["lane exponents"] / total, saved["multipliers"] / total
-    text = (
-        f"Of the transistors saved, {exponents:.0%} are the lanes' exponents (adding them, finding "
-        f"the largest, shifting); the multipliers account for "
-        f"{multipliers:.0%}".replace("-", "−")
+@page.fact
+def one_side(r: Records) -> Fact:
+    return Fact(
+        text=f"Quantizing the weights alone: MXINT8 weights with bf16 activations take "
+        f"{times(r, MIXED, BF16)} the transistors of bf16 on both sides",
+        of=cells_of(r, MIXED, BF16),
     )
-    cells = gates(records, **BF16).values["cells"]
-    return stats.counted(multipliers, exponents, cells, unit=Unit.PERCENT).improves(text)
 
 
-def mxint8_is_accurate(records: Records) -> Claim:
-    base, found = _outcomes(records, FP32), _outcomes(records, MXINT8)
-    accuracies = [sum(o.accuracy for o in side) / len(side) for side in (base, found)]
-    text = (
-        f"The model in MXINT8 has {accuracies[1]:.1%}, within {100 * MARGIN:g} points of FP32's "
-        f"{accuracies[0]:.1%}"
+@page.fact
+def area_and_bits(r: Records) -> Fact:
+    return Fact(
+        text=f"From {NARROW} to {MXINT8['width']} mantissa bits an MXINT unit grows "
+        f"{times(r, MXINT8, NARROW_MXINT)}, while its operands grow "
+        f"{number(MXINT8['width'] / NARROW)} ×",
+        of=cells_of(r, NARROW_MXINT, MXINT8),
     )
-    return stats.compare(base, found).within(MARGIN, text)
 
 
-def narrow_costs_accuracy(records: Records) -> Claim:
-    base, found = _outcomes(records, FP32), _outcomes(records, NARROW_MXINT)
-    share = transistors(records, **NARROW_MXINT) / transistors(records, **MXINT8)
-    text = f"MXINT{NARROW} needs {share:.0%} of MXINT8's transistors and is less accurate than FP32"
-    return stats.compare(base, found).degrades(text)
-
-
-def fp32_is_no_yardstick(records: Records) -> Claim:
-    mx, fp32 = transistors(records, **MXINT8), transistors(records, **FP32)
-    bf16, rounded = transistors(records, **BF16), transistors(records, **BF16_FP32)
-    text = (
-        f"Against FP32 with FP32 adders the ratio would read {fp32 / mx:.1f}×, of which the way of "
-        f"adding alone is {rounded / bf16:.1f}× (bf16 with FP32 adders against bf16 with integers)"
-    )
-    return _ratio(mx, fp32, gates(records, **FP32).values["cells"]).improves(text)
-
-
-def area_grows_faster_than_bits(records: Records) -> Claim:
-    wide, bits = MXINT8["width"], MXINT8["width"] / NARROW
-    small, large = transistors(records, **NARROW_MXINT), transistors(records, **MXINT8)
-    text = (
-        f"From {NARROW} to {wide} mantissa bits an MXINT unit grows {large / small:.1f}× "
-        f"while its operands grow {bits:.1f}×"
-    )
-    cells = gates(records, **MXINT8).values["cells"]
-    return stats.counted(1.0, large / small / bits, cells, unit=Unit.PERCENT).improves(text)
-
-
-def sign_magnitude_is_smaller(records: Records) -> Claim:
+@page.fact
+def sign_magnitude(r: Records) -> Fact:
     """MXINT8 leaves its lowest code unused, so a sign and seven bits hold the same values."""
-    twos, signed = transistors(records, **MXINT8), transistors(records, **SIGNED)
-    text = (
-        f"The same values with a sign and a magnitude instead of two's complement take "
-        f"{1 - signed / twos:.0%} fewer transistors, because the sign stays out of the multiplier"
+    twos, signed = parts_of(r, **MXINT8), parts_of(r, **SIGNED)
+    return Fact(
+        text=f"MXINT8's values with a sign and a magnitude take {times(r, SIGNED, MXINT8)} the "
+        f"transistors of two's complement: {signed['multipliers']:,} in multipliers instead of "
+        f"{twos['multipliers']:,}, and {signed['signs']:,} in signs",
+        of=cells_of(r, MXINT8, SIGNED),
     )
-    return _ratio(twos, signed, gates(records, **MXINT8).values["cells"]).degrades(text)
 
 
-def mxfp8_is_no_larger(records: Records) -> Claim:
-    mxint8, mxfp8 = transistors(records, **MXINT8), transistors(records, **MXFP8)
-    text = (
-        f"With eight bits on both sides MXFP8 (E4M3), exponents in every lane and all, takes "
-        f"{mxfp8 / mxint8:.2f}× MXINT8's transistors: a short significand makes a small multiplier"
+@page.fact
+def mxfp8(r: Records) -> Fact:
+    mx, small = parts_of(r, **MXINT8), parts_of(r, **MXFP8)
+    return Fact(
+        text=f"With eight bits on both sides MXFP8 (E4M3) takes {times(r, MXFP8, MXINT8)} MXINT8's "
+        f"transistors: {small['multipliers']:,} in multipliers instead of {mx['multipliers']:,}, "
+        f"and {small['lane exponents']:,} in the lanes' exponents, which MXINT8 has none of",
+        of=cells_of(r, MXFP8, MXINT8),
     )
-    return _ratio(mxint8, mxfp8, gates(records, **MXFP8).values["cells"]).degrades(text)
 
 
-def short_blocks_cost(records: Records) -> Claim:
-    blocks = _blocks(records)
-    short, long = min(blocks), max(blocks)
-    few, many = blocks[short], blocks[long]
-    text = (
-        f"Blocks of {short} instead of {long} cost {few / many - 1:.0%} more transistors, because "
-        "the sums of the blocks have to be aligned"
+@page.fact
+def short_blocks(r: Records) -> Fact:
+    found = _blocks(r)
+    short, long = min(found), max(found)
+    return Fact(
+        text=f"Blocks of {short} instead of {long} take "
+        f"{per_cent(found[short] / found[long] - 1)} more transistors",
+        of=f"MXINT8 units with {len(found)} block sizes",
     )
-    return _ratio(many, few, LANES).improves(text)
 
 
-def window_matters_little(records: Records) -> Claim:
-    mx, bf16 = transistors(records, **MXINT8), transistors(records, **WINDOWED)
-    text = (
-        f"With a window of {WINDOWED['window']} bits instead of {units.WINDOW}, the least that "
-        f"holds a product, bf16 still takes {bf16 / mx:.2f}× MXINT8's transistors"
+@page.fact
+def fp32_as_yardstick(r: Records) -> Fact:
+    return Fact(
+        text=f"Against FP32 with FP32 adders MXINT8's saving would read {times(r, FP32, MXINT8)}; "
+        f"rounding every sum alone makes a bf16 unit {times(r, BF16_FP32, BF16)} as large",
+        of=cells_of(r, FP32, MXINT8, BF16_FP32, BF16),
     )
-    return _ratio(mx, bf16, gates(records, **WINDOWED).values["cells"]).improves(text)
 
 
-def richer_gates_agree(records: Records) -> Claim:
-    pairs = {
-        gate_set: transistors(records, gate_set=gate_set, **BF16)
-        / transistors(records, gate_set=gate_set, **MXINT8)
-        for gate_set in synthesis.GATE_SETS
-    }
-    plain, rich = (pairs[gate_set] for gate_set in synthesis.GATE_SETS)
-    text = (
-        f"With AND-OR-INVERT gates allowed too, bf16 takes {rich:.2f}× instead of {plain:.2f}× "
-        "MXINT8's transistors: the ratio moves by less than a tenth"
+@page.fact
+def window(r: Records) -> Fact:
+    return Fact(
+        text=f"With a window of {WINDOWED['window']} bits instead of {units.WINDOW}, the least "
+        f"that holds a product, bf16 takes {times(r, WINDOWED, MXINT8)} MXINT8's transistors "
+        f"instead of {times(r, BF16, MXINT8)}",
+        of=cells_of(r, WINDOWED, BF16, MXINT8),
     )
-    cells = gates(records, gate_set="cmos4", **BF16).values["cells"]
-    return stats.counted(1.0, rich / plain, cells, unit=Unit.PERCENT).within(0.1, text)
 
 
-def _simulations(records: Records) -> Records:
-    found = records.where(kind="simulation")
-    if not found:
-        raise Pending("simulation")
-    return found
-
-
-def simulation_agrees(records: Records) -> Claim:
-    found = _simulations(records)
-    wrong, n = (sum(r.values[key] for r in found) for key in ("mismatches", "vectors"))
-    text = f"None of {n:,} simulated results of {len(found)} units has a wrong bit"
-    return stats.none_of(wrong, n, text)
-
-
-def within_bounds(records: Records) -> Claim:
-    found = _simulations(records)
-    wrong, n = (sum(r.values[key] for r in found) for key in ("beyond_bound", "finite"))
-    text = (
-        f"None of {n:,} finite results lies further from the exact dot product of the formats' "
-        "values than the unit's bound"
+@page.fact
+def richer_gates(r: Records) -> Fact:
+    return Fact(
+        text="With AND-OR-INVERT gates allowed too, bf16 takes "
+        f"{times(r, BF16, MXINT8, gate_set='cmos4')} MXINT8's transistors instead of "
+        f"{times(r, BF16, MXINT8)}",
+        of=cells_of(r, MXINT8, BF16, gate_set="cmos4"),
     )
-    return stats.none_of(wrong, n, text)
+
+
+@page.fact
+def longest_paths(r: Records) -> Fact:
+    mx, bf16 = (gates(r, **unit).values["depth"] for unit in (MXINT8, BF16))
+    return Fact(
+        text=f"The longest path is {mx} gates with MXINT8 and {bf16} with bf16; neither a register "
+        "nor a clock is counted",
+        of=cells_of(r, MXINT8, BF16),
+    )
+
+
+@page.fact
+def simulated(r: Records) -> Fact:
+    found = r.all(kind="simulation")
+    sums = {key: sum(one.values[key] for one in found) for key in ("vectors", "finite")}
+    return Fact(
+        text=f"All {sums['vectors']:,} simulated results have the bits of the definition, and all "
+        f"{sums['finite']:,} finite ones lie within the unit's bound of the exact dot product; a "
+        "case where one does not fails",
+        of=f"{len(found)} units",
+    )
+
+
+# ---- claims about accuracy ----------------------------------------------------------------------
+
+
+@page.claim(headline=True)
+def mxint8_is_accurate(r: Records) -> Judged:
+    """MXINT8 on every Linear layer costs less than two points of FP32's accuracy."""
+    mx, fp32 = judged(r, "mxint8"), judged(r, "fp32")
+    said = f"{mx - fp32:+i} ({mx} against FP32's {fp32}, {mx.accuracy.n:,} test sentences)"
+    margin = f"{100 * MARGIN:g} points"
+    return (
+        compare(mx, fp32)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"MXINT8 on every Linear layer costs less than {margin} of accuracy: {said}",
+            refuted=f"MXINT8 on every Linear layer costs more than {margin} of accuracy: {said}",
+            undecided=f"Whether MXINT8 on every Linear layer costs less than {margin} of accuracy "
+            f"is open: {said}",
+        )
+    )
+
+
+@page.claim(headline=True)
+def narrow_costs_accuracy(r: Records) -> Judged:
+    """MXINT4 on every Linear layer is less accurate than FP32."""
+    fp32, narrow = judged(r, "fp32"), judged(r, f"mxint{NARROW}")
+    unit = f"MXINT{NARROW}, whose unit takes {times(r, NARROW_MXINT, MXINT8)} MXINT8's transistors"
+    said = f"{narrow} against FP32's {fp32}"
+    return compare(fp32, narrow).judge(
+        supported=f"{unit}, costs {fp32 - narrow} of accuracy: {said}",
+        refuted=f"{unit}, is {narrow - fp32} more accurate than FP32: {said}",
+        undecided=f"Nothing shows that {unit}, costs accuracy: {narrow - fp32:+i} from FP32",
+    )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
-def front_rows(records: Records) -> Sequence[Row]:
-    """Units with an area and an accuracy, smallest first; `on front`: none is better in both."""
-    points: list[dict[str, Any]] = []
-    for unit in JUDGED.values():
-        try:
-            area, outcomes = transistors(records, **unit), _outcomes(records, unit)
-        except Pending:
-            continue
-        low, high = stats.accuracy_interval(outcomes)
-        accuracy = sum(o.accuracy for o in outcomes) / len(outcomes)
-        points.append(
-            {
-                "unit": counts.label_of(gates(records, **unit)),
-                "family": FAMILIES[str(unit["unit"])][0],
-                "transistors": area,
-                "accuracy": accuracy,
-                "accuracy low": low,
-                "accuracy high": high,
-            }
-        )
-    if not points:
+@page.chart(
+    caption="A point is a number format on every Linear layer: across, the transistors of its unit "
+    "(a logarithmic axis); upward, the model's test accuracy with its interval. Better is to the "
+    "left and up. Formats below the axis stand in the table only."
+)
+def front(r: Records) -> Chart:
+    rows = [
+        {
+            "unit": counts.label_of(record).partition(" × ")[0],
+            "family": FAMILIES[str(unit["unit"])],
+            "transistors": record.values["transistors"],
+            "accuracy": accuracy,
+        }
+        for name, unit in JUDGED.items()
+        if (record := or_none(gates, r, **unit)) is not None
+        and (accuracy := or_none(judged, r, name)) is not None
+    ]
+    if not rows:
         raise Pending("no unit with area and accuracy")
-    points.sort(key=lambda p: (p["transistors"], -p["accuracy"]))
-    best = -1.0
-    for point in points:
-        point["on front"] = point["accuracy"] > best
-        best = max(best, point["accuracy"])
-    return points
-
-
-def draw_front(ax: Any, rows: Sequence[Row]) -> None:
-    best = max(_number(row["accuracy"]) for row in rows)
-    floor = best - DRAWN
-    for label, role, marker in FAMILIES.values():
-        found = [row for row in rows if row["family"] == label]
-        if found:
-            ax.plot(
-                [row["transistors"] for row in found],
-                [max(_number(row["accuracy"]), floor) for row in found],
-                linestyle="",
-                marker=marker,
-                markersize=7,
-                color=plots.color(role),
-                label=label,
-            )
-    front = [row for row in rows if row["on front"]]
-    xs, ys = [row["transistors"] for row in front], [row["accuracy"] for row in front]
-    ax.step(xs, ys, where="post", color=plots.color("chance"), linewidth=1.4, zorder=1)
-    for row in front:
-        _note_point(ax, row, _number(row["accuracy"]), str(row["unit"]).partition(" × ")[0], 9)
-    for row in rows:
-        if _number(row["accuracy"]) < floor:
-            name = str(row["unit"]).partition(" × ")[0]
-            _note_point(ax, row, floor, f"{name}: {row['accuracy']:.0%}", 9)
-    ax.set_xscale("log")
-    _thousands(ax.xaxis)
-    ax.set_ylim(floor - 0.1 * DRAWN, best + 0.25 * DRAWN)
-    ax.set_xlabel(f"transistors of {LANES} lanes")
-    plots.percent_axis(ax, "test accuracy")
-    plots.legend(ax)
-
-
-def _number(value: Any) -> float:
-    return float(value)
-
-
-def _note_point(ax: Any, row: Row, y: float, text: str, above: int) -> None:
-    ax.annotate(
-        text,
-        (row["transistors"], y),
-        textcoords="offset points",
-        xytext=(0, above),
-        ha="center",
-        fontsize=9,
+    lowest = 5 * round(20 * (judged(r, "fp32").value("validation") - DRAWN))
+    return Chart(
+        sorted(rows, key=lambda row: row["transistors"]),
+        x=charts.log("transistors", f"transistors of {LANES} lanes", "thousand", factor=1e-3),
+        y=charts.percent("test accuracy", limits=(lowest, None)),
+        marks=[points("accuracy", text="unit", by="family")],
     )
 
 
-def _thousands(axis: Any) -> None:
-    """Plain numbers of thousands instead of powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:g}k"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def front_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['unit']}: {row['transistors']:,} transistors, {row['accuracy']:.1%}"
-        for row in rows
-        if row["on front"]
+@page.chart(
+    caption="Transistors by what they are for. The FP32 unit is left to the table: its bar would "
+    "set the scale and hide the others' parts."
+)
+def parts(r: Records) -> Chart:
+    rows = [
+        {"unit": label, **made}
+        for label, unit in COMPARED.items()
+        if unit is not FP32 and (made := or_none(parts_of, r, **unit)) is not None
+    ]
+    return Chart(
+        rows,
+        x=linear(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
+        y=category("unit"),
+        marks=bars(*PARTS, stacked=True),
     )
-    return f"Accuracy against transistors. The front: {points}."
 
 
-PART_ROLES = {
-    "multipliers": "first",
-    "lane exponents": "second",
-    "signs": "fourth",
-    "rounding": "reference",
-    "adders": "third",
-    "scales and result": "chance",
-}
-
-
-def parts_rows(records: Records) -> Sequence[Row]:
-    """FP32 is left to the table: its bar would set the scale and hide the others' parts."""
-    rows: list[Row] = []
-    for label, unit in list(COMPARED.items())[:-1]:
-        try:
-            parts = gates(records, **unit).values["parts"]
-        except Pending:
-            continue
-        rows.append({"unit": label, **{part: parts.get(part, 0) for part in PART_ROLES}})
-    return rows
-
-
-def draw_parts(ax: Any, rows: Sequence[Row]) -> None:
-    names = [str(row["unit"]).replace(", ", ",\n") for row in rows]
-    left = [0.0] * len(rows)
-    for part, role in PART_ROLES.items():
-        widths = [float(row[part]) / 1000 for row in rows]  # type: ignore[arg-type]
-        ax.barh(names, widths, left=left, color=plots.color(role), label=part, height=0.66)
-        left = [start + width for start, width in zip(left, widths)]
-    whole = left[0]
-    for y, total in enumerate(left):
-        ax.annotate(
-            f"{total / whole:.2f}×" if total < 10 * whole else f"{total / whole:.1f}×",
-            (total, y),
-            textcoords="offset points",
-            xytext=(4, 0),
-            va="center",
-            fontsize=10,
-        )
-    ax.set_xlim(0, 1.15 * max(left))
-    ax.invert_yaxis()
-    ax.set_xlabel("thousand transistors")
-    ax.grid(False, axis="y")
-    plots.legend(ax)
-
-
-def parts_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['unit']}: " + ", ".join(f"{part} {row[part]:,}" for part in PART_ROLES if row[part])
-        for row in rows
-    )
-    return f"Transistors by part. {points}."
-
-
-def width_rows(records: Records) -> Sequence[Row]:
-    found = records.where(kind="gates", lanes=LANES, gate_set="cmos2")
+@page.chart(
+    caption="Transistors against the width of a mantissa, on logarithmic axes. The dashed line is "
+    "the bf16 unit."
+)
+def widths(r: Records) -> Chart:
     kinds = ("fixed", "mxint", "mxint_bf16")
-    widths = sorted({r.case.params["width"] for r in found if "width" in r.case.params})
     rows: list[Row] = []
-    for width in widths:
-        row: dict[str, Any] = {"width": width}
+    for width in r.of(counts.EXPERIMENT).where(lanes=LANES, **MAPPED).each("width"):
+        row: dict[str, int | None] = {"width": width}
         for kind in kinds:
-            block = {} if kind == "fixed" else {"block": 32}
-            row[FAMILIES[kind][0]] = _maybe(records, unit=kind, width=width, **block)
-        row["bf16"] = _maybe(records, **BF16)
+            unit = {"unit": kind, "width": width} | ({} if kind == "fixed" else {"block": 32})
+            row[FAMILIES[kind]] = or_none(transistors, r, **unit)
         rows.append(row)
-    return rows
-
-
-def _maybe(records: Records, **unit: Any) -> int | None:
-    try:
-        return transistors(records, **unit)
-    except Pending:
-        return None
-
-
-def draw_widths(ax: Any, rows: Sequence[Row]) -> None:
-    for kind in ("fixed", "mxint", "mxint_bf16"):
-        label, role, _ = FAMILIES[kind]
-        plots.curve(ax, rows, "width", label, role, label=label)
-    if rows[0]["bf16"] is not None:
-        plots.level(ax, float(rows[0]["bf16"]), "fp32", label="bf16 × bf16")
-    ax.set_yscale("log")
-    _thousands(ax.yaxis)
-    plots.doubling_axis(ax, [row["width"] for row in rows], "mantissa width (bits)")  # type: ignore[misc]
-    ax.set_ylabel(f"transistors of {LANES} lanes")
-    plots.legend(ax)
-
-
-def widths_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['width']} bits: "
-        + ", ".join(f"{k} {v:,}" for k, v in row.items() if k != "width" and v is not None)
-        for row in rows
+    return Chart(
+        rows,
+        x=doubling("width", "bits", label="mantissa width"),
+        y=charts.log(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
+        marks=[
+            *(line(FAMILIES[kind]) for kind in kinds),
+            level(transistors(r, **BF16), "bf16 × bf16"),
+        ],
     )
-    return f"Transistors against mantissa width. {points}."
 
 
-def _blocks(records: Records) -> dict[int, int]:
+def _blocks(r: Records) -> dict[int, int]:
     """Block size → transistors of the MXINT8 unit."""
-    found = records.where(kind="gates", unit="mxint", width=8, lanes=LANES, gate_set="cmos2")
-    made = {r.case.params["block"]: r.values["transistors"] for r in found}
+    found = r.all(unit="mxint", width=8, lanes=LANES, **MAPPED)
+    made = {record.case.params["block"]: record.values["transistors"] for record in found}
     if len(made) < 2:
         raise Pending("block sizes")
-    return made  # type: ignore[return-value]
+    return dict(sorted(made.items()))  # type: ignore[arg-type]
 
 
-def block_rows(records: Records) -> Sequence[Row]:
-    return [
-        {"block": block, "MXINT8": made, "bits per value": 8 + 8 / block}
-        for block, made in sorted(_blocks(records).items())
-    ]
+@page.chart(
+    caption="Transistors of the MXINT8 unit against the number of values that share a scale."
+)
+def blocks(r: Records) -> Chart:
+    return Chart(
+        [
+            {"block": block, "MXINT8": made, "bits per value": 8 + 8 / block}
+            for block, made in _blocks(r).items()
+        ],
+        x=doubling("block", "values", label="block size"),
+        y=linear(
+            label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3, limits=(0, None)
+        ),
+        marks=[line("MXINT8", "MXINT8 × MXINT8")],
+    )
 
 
-def draw_blocks(ax: Any, rows: Sequence[Row]) -> None:
-    thousands = [{**row, "MXINT8": row["MXINT8"] / 1000} for row in rows]  # type: ignore[operator]
-    plots.curve(ax, thousands, "block", "MXINT8", "first", label="MXINT8 × MXINT8")
-    plots.doubling_axis(ax, [row["block"] for row in rows], "block size (values)")  # type: ignore[misc]
-    ax.set_ylabel(f"thousand transistors of {LANES} lanes")
-    ax.set_ylim(0, 1.15 * max(float(row["MXINT8"]) for row in thousands))
-    plots.legend(ax)
-
-
-def blocks_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(f"{row['block']}: {row['MXINT8']:,}" for row in rows)
-    return f"Transistors of the MXINT8 unit by block size. {points}."
-
-
-def lane_rows(records: Records) -> Sequence[Row]:
-    found = records.where(kind="gates", gate_set="cmos2", **MXINT8)
+@page.chart(caption="Transistors a lane, against the number of lanes.")
+def lanes(r: Records) -> Chart:
+    compared = {"MXINT8 × MXINT8": MXINT8, "bf16 × bf16": BF16}
     rows: list[Row] = []
-    for lanes in found.each("lanes"):
-        row: dict[str, Any] = {"lanes": lanes}
-        for label, unit in (("MXINT8", MXINT8), ("bf16", BF16)):
-            whole = _maybe(records, **{**unit, "lanes": lanes})
-            row[label] = None if whole is None else whole / lanes
-        rows.append(row)
+    for num in r.of(counts.EXPERIMENT).where(**MAPPED, **MXINT8).each("lanes"):
+        whole = {
+            name: or_none(transistors, r, **unit, lanes=num) for name, unit in compared.items()
+        }
+        rows.append({"lanes": num} | {name: n and n / num for name, n in whole.items()})
     if len(rows) < 2:
         raise Pending("numbers of lanes")
-    return rows
-
-
-def draw_lanes(ax: Any, rows: Sequence[Row]) -> None:
-    plots.curve(ax, rows, "lanes", "MXINT8", "first", label="MXINT8 × MXINT8")
-    plots.curve(ax, rows, "lanes", "bf16", "fourth", label="bf16 × bf16")
-    plots.doubling_axis(ax, [row["lanes"] for row in rows], "lanes")  # type: ignore[misc]
-    ax.set_ylim(bottom=0)
-    ax.set_ylabel("transistors per lane")
-    plots.legend(ax)
-
-
-def lanes_alt(rows: Sequence[Row]) -> str:
-    points = "; ".join(
-        f"{row['lanes']} lanes: "
-        + ", ".join(f"{k} {v:,.0f}" for k, v in row.items() if k != "lanes" and v is not None)
-        for row in rows
+    return Chart(
+        rows,
+        x=doubling("lanes"),
+        y=linear(label="transistors a lane", limits=(0, None)),
+        marks=[line(label) for label in compared],
     )
-    return f"Transistors per lane. {points}."
 
 
-def unit_table(records: Records) -> Sequence[Row]:
-    """The compared units, then the others by size."""
-    base = transistors(records, **COMPARED[REFERENCE])
-    found = records.where(kind="gates", lanes=LANES, gate_set="cmos2")
-    first = [_unit_of(r) for r in found if _unit_of(r) in COMPARED.values()]
-    order = sorted(found, key=lambda r: (_unit_of(r) not in first, r.values["transistors"]))
+@page.table
+def every_unit(r: Records) -> Sequence[Row]:
+    base = transistors(r, **MXINT8)
+    found = r.all(lanes=LANES, **MAPPED)
     return [
         {
-            "unit": counts.label_of(record) + _note(record),
+            "unit": _named(record),
             "transistors": record.values["transistors"],
-            "× MXINT8": f"{record.values['transistors'] / base:.2f}",
+            "× MXINT8": record.values["transistors"] / base,
             "gates": record.values["cells"],
             "depth": record.values["depth"],
             "input bits": record.values["input_bits"],
-            "accuracy": _accuracy_cell(records, _unit_of(record)),
         }
-        for record in order
+        for record in sorted(found, key=lambda record: record.values["transistors"])
     ]
 
 
-def _accuracy_cell(records: Records, unit: Params) -> str:
-    try:
-        found = _outcomes(records, unit)
-    except Pending:
-        return "–"
-    return f"{sum(o.accuracy for o in found) / len(found):.1%}"
-
-
-def _note(record: Record) -> str:
+def _named(record: Record) -> str:
     block, window = (record.case.params.get(key) for key in ("block", "window"))
     note = f", blocks of {block}" if block not in (None, 32) else ""
-    return note if window is None else f"{note}, window of {window}"
+    note += "" if window is None else f", window of {window}"
+    return counts.label_of(record) + note
 
 
-def simulation_table(records: Records) -> Sequence[Row]:
+@page.table
+def simulation(r: Records) -> Sequence[Row]:
     return [
         {
-            "unit": counts.label_of(record) + _note(record),
+            "unit": _named(record),
             "vectors": record.values["vectors"],
-            "wrong bits": record.values["mismatches"],
             "finite": record.values["finite"],
-            "beyond bound": record.values["beyond_bound"],
-            "correctly rounded": f"{record.values['correctly_rounded']:.0%}",
+            "correctly rounded": per_cent(record.values["correctly_rounded"]),
         }
-        for record in _simulations(records)
+        for record in r.all(kind="simulation")
     ]
-
-
-experiment = Experiment(
-    title="Area of dot-product units",
-    params=params,
-    run=run,
-    needs=("lab3_formats",),
-    unavailable=unavailable,
-    claims={
-        "fair_saving": fair_saving,
-        "one_side_hardly_helps": one_side_hardly_helps,
-        "multiplier_is_not_the_saving": multiplier_is_not_the_saving,
-        "mxint8_is_accurate": mxint8_is_accurate,
-        "narrow_costs_accuracy": narrow_costs_accuracy,
-        "area_grows_faster_than_bits": area_grows_faster_than_bits,
-        "sign_magnitude_is_smaller": sign_magnitude_is_smaller,
-        "mxfp8_is_no_larger": mxfp8_is_no_larger,
-        "short_blocks_cost": short_blocks_cost,
-        "fp32_is_no_yardstick": fp32_is_no_yardstick,
-        "window_matters_little": window_matters_little,
-        "richer_gates_agree": richer_gates_agree,
-        "simulation_agrees": simulation_agrees,
-        "within_bounds": within_bounds,
-    },
-    figures={
-        "front": Figure(
-            caption="A unit on the line has no smaller one beside it that is as accurate. "
-            "Transistors are on a logarithmic axis; the other axis is cut, and a point below it "
-            "stands at its edge with its value.",
-            rows=front_rows,
-            draw=draw_front,
-            alt=front_alt,
-        ),
-        "parts": Figure(
-            caption="The multipliers of MXINT8 and bf16 are of one size. What MXINT8 does without "
-            "is everything that an exponent in each lane asks for.",
-            rows=parts_rows,
-            draw=draw_parts,
-            alt=parts_alt,
-        ),
-        "widths": Figure(
-            caption="Fixed point and MXINT differ by the scales and the conversion of one result "
-            "only. Next to bf16 activations, narrow weights save far less.",
-            rows=width_rows,
-            draw=draw_widths,
-            alt=widths_alt,
-        ),
-        "blocks": Figure(
-            caption="Short blocks put scales and alignment back in, once for each block.",
-            rows=block_rows,
-            draw=draw_blocks,
-            alt=blocks_alt,
-        ),
-        "lanes": Figure(
-            caption="What a unit has once, scales and result, is soon shared by many lanes.",
-            rows=lane_rows,
-            draw=draw_lanes,
-            alt=lanes_alt,
-        ),
-    },
-    tables={"units": unit_table, "simulation": simulation_table},
-)

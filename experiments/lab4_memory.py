@@ -10,51 +10,41 @@ import multiprocessing
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
-from madl.logbook import plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
-from madl.machine.allocator import Allocator, CachingAllocator, DeviceAllocator
+from madl.logbook.charts import Chart, bars, category, intervals, percent
+from madl.logbook.claims import Fact
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.stats import number, per_cent
+from madl.machine import memory, replay
+from madl.machine.replay import BLOCK, PACKED_FIRST, WRITTEN_BYTES
 from madl.training import baseline
 
+page = Experiment(title="Why the memory saved is not the formula's", needs=("baseline",))
+
 MB = 2**20
+LARGE, DEFAULT = "DeBERTa-xlarge", "default"
 WRITTEN_OUT = "MXINT8, written out"
-BLOCK, BITS, SCALE_BITS = 32, 8, 8
+BITS, SCALE_BITS = 8, 8
 FORMULA = 1 - (4 + 8 / 32) / 32  # as the coursework writes it
-MXINT8 = 1 - (8 + 8 / 32) / 32
-WRITTEN_BYTES = 2 + 4  # of a weight that is dequantized to BF16 and then cast to FP32
+MXINT8 = 1 - (BITS + SCALE_BITS / BLOCK) / 32
+TOKENS = 10  # of the coursework's sentence
 
 # One public report on the coursework's model: peak of the GPU's allocator in evaluation, in MB.
 REPORTED = {"FP32": 2906.2, "MXINT8": 976.2}
-TOKENS = 10  # of the coursework's sentence
-WORKSPACES = (8 * MB + 2**17, MB)  # what cuBLAS and cuBLASLt take and keep on GPUs before Hopper
-XLARGE = {  # microsoft/deberta-xlarge, the first version
-    "vocab_size": 50265,
-    "hidden_size": 1024,
-    "num_hidden_layers": 48,
-    "intermediate_size": 4096,
-    "num_attention_heads": 16,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 0,
-    "relative_attention": True,
-    "position_biased_input": False,
-    "max_relative_positions": -1,
-    "pos_att_type": ["c2p", "p2c"],
-    "num_labels": 6,
-}
-LOADED = "MXINT8, packed before"
-CLOSE = 0.01  # a prediction nearer than this names every byte that matters
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     batch = {"batch": 1, "length": choose(smoke=16, quick=128, full=128)}
     base = baseline.recipe_params(plan, 0)
-    yield {"what": "ledger", "of": "DeBERTa-xlarge"}
-    yield {"what": "ledger", "of": "default", **base, **batch}
+    yield {"what": "ledger", "of": LARGE}
+    yield {"what": "ledger", "of": DEFAULT, **base, **batch}
     for repeat in range(choose(smoke=1, quick=1, full=5)):
         for variant in ("FP32", "MXINT8"):
             yield {"what": "resident", "variant": variant, "repeat": repeat, **base, **batch}
@@ -62,6 +52,7 @@ def params(plan: Plan) -> Iterable[Params]:
         yield {"what": what, "tokens": TOKENS}
 
 
+@page.unavailable
 def unavailable(params: Params) -> str | None:
     if params["what"] == "resident" and not Path("/proc/self/status").exists():
         return "no /proc here to read resident memory from"
@@ -72,59 +63,45 @@ def unavailable(params: Params) -> str | None:
     return None if torch.cuda.is_available() else "no CUDA device"
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     if params["what"] == "replay":
-        return replayed(params)
+        return replay.replayed(_whole(params, "tokens"))
     if params["what"] == "cuda":
-        return on_gpu(params)
+        return replay.on_gpu(_whole(params, "tokens"))
     if params["what"] == "resident":
         return resident(params, ctx)
-    if params["of"] == "default":
-        return predict(baseline.fine_tuned(params, ctx), inputs(params))
-    return predict(deberta_xlarge("meta"), {})
+    if params["of"] == DEFAULT:
+        return predict(baseline.fine_tuned(params, ctx), batch_of(params))
+    return predict(replay.deberta_xlarge(), {})
 
 
-def deberta_xlarge(device: str) -> Any:
-    """The coursework's model from its configuration, without values on the meta device."""
-    import torch
-    from transformers import DebertaConfig, DebertaForSequenceClassification
-
-    config: Any = DebertaConfig
-    with torch.device(device):
-        return DebertaForSequenceClassification(config(**XLARGE)).eval()
+def _whole(params: Params, name: str) -> int:
+    value = params[name]
+    assert isinstance(value, int)
+    return value
 
 
-def inputs(params: Params, device: str = "cpu") -> dict[str, Any]:
-    import torch
-
-    shape = (int(params.get("batch") or 1), int(params["length"] or 0))
-    ids = torch.ones(shape, dtype=torch.long, device=device)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+def batch_of(params: Params) -> dict[str, Any]:
+    return replay.inputs(_whole(params, "length"), batch=_whole(params, "batch"))
 
 
-def predict(model: Any, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+def predict(model: Any, batch: Mapping[str, Any]) -> Values:
     """The ledger, and the activations where there is a batch to count them on."""
     import torch
 
-    from madl.machine.memory import ledger, live_bytes
-
-    counted = ledger(model, bits=BITS, scale_bits=SCALE_BITS, block=BLOCK)
+    counted = memory.ledger(model, bits=BITS, scale_bits=SCALE_BITS, block=BLOCK)
     with torch.inference_mode():
-        activations = live_bytes(lambda: model.eval()(**batch)) if batch else 0
+        activations = memory.live_bytes(lambda: model.eval()(**batch)) if batch else 0
     return {
-        "ledger": asdict(counted),
+        # the two zeros stand in every record; the ledger itself is of weights alone
+        "ledger": {**asdict(counted), "activation_bytes": 0, "transient_bytes": 0},
         "activation_bytes": activations,
-        "largest_weight": max(p.numel() for m in linears(model) for p in [m.weight]),
+        "largest_weight": max(layer.weight.numel() for layer in replay.linears(model)),
     }
 
 
-def linears(model: Any) -> list[Any]:
-    from torch import nn
-
-    return [module for module in model.modules() if isinstance(module, nn.Linear)]
-
-
-def resident(params: Params, ctx: Context) -> Mapping[str, Any]:
+def resident(params: Params, ctx: Context) -> Values:
     """Memory of a fresh process that does nothing but hold the model and evaluate once."""
     from madl.training import models
 
@@ -136,10 +113,9 @@ def resident(params: Params, ctx: Context) -> Mapping[str, Any]:
             return executor.submit(_in_fresh_process, folder, dict(params)).result()
 
 
-def _in_fresh_process(folder: str, params: Params) -> Mapping[str, Any]:
+def _in_fresh_process(folder: str, params: Params) -> Values:
     import torch
 
-    from madl.machine import memory
     from madl.training import models
 
     torch.set_num_threads(1)
@@ -164,12 +140,10 @@ def evaluated(model: Any, params: Params) -> dict[str, Any]:
     """What one evaluation holds beside the model: pages, and tensors."""
     import torch
 
-    from madl.machine import memory
-
     memory.return_freed_pages()
     with torch.inference_mode():
-        peak = memory.peak_resident_bytes(lambda: model(**inputs(params)))
-        live = memory.live_bytes(lambda: model(**inputs(params)))
+        peak = memory.peak_resident_bytes(lambda: model(**batch_of(params)))
+        live = memory.live_bytes(lambda: model(**batch_of(params)))
     return {"peak_bytes": peak, "live_bytes": live}
 
 
@@ -177,9 +151,9 @@ def warm_up(model: Any, params: Params) -> None:
     import torch
 
     with torch.inference_mode():
-        model.eval()(**inputs(params))
+        model.eval()(**batch_of(params))
         pack(model)
-        model(**inputs(params))
+        model(**batch_of(params))
 
 
 def own_copy(model: Any) -> Any:
@@ -201,396 +175,299 @@ def write_weights_out(model: Any) -> None:
 
     from madl.compression.pack import packed_layers
 
+    def write_out(layer: Any) -> None:
+        layer.forward = lambda x: F.linear(x, layer.dequantized().float(), layer.bias)
+
     for layer in packed_layers(model).values():
-        layer.forward = lambda x, layer=layer: F.linear(x, layer.dequantized().float(), layer.bias)
-
-
-def replayed(params: Params) -> Mapping[str, Any]:
-    """What `on_gpu` would find, from the model of the allocator."""
-    from madl.machine import memory
-
-    packed = packed_xlarge()  # not on the device, so not counted
-    values: dict[str, Any] = {}
-    for run_on, model in ((as_reported, deberta_xlarge("meta")), (as_loaded, packed)):
-        allocator = CachingAllocator()
-        with memory.watching(allocator.allocate, allocator.free):
-            on_device = model.to_empty(device="meta")
-            for size in WORKSPACES:  # taken at the first product
-                allocator.allocate(size)
-            values |= run_on(on_device, inputs({"length": params["tokens"]}, "meta"), allocator)
-            del on_device
-    return values
-
-
-def on_gpu(params: Params) -> Mapping[str, Any]:
-    """Peaks of torch's allocator in evaluations of DeBERTa-xlarge."""
-    batch, allocator = inputs({"length": params["tokens"]}, "cuda"), DeviceAllocator()
-    values = as_reported(deberta_xlarge("meta").to_empty(device="cuda"), batch, allocator)
-    allocator.empty_cache()
-    return {**values, **as_loaded(packed_xlarge().to_empty(device="cuda"), batch, allocator)}
-
-
-def as_reported(model: Any, batch: Mapping[str, Any], allocator: Allocator) -> dict[str, Any]:
-    """Evaluated in FP32, packed on the device layer after layer, and evaluated again."""
-    fp32 = peaks_of(model, batch, allocator)
-    for layer in linears(model):
         write_out(layer)
-        allocator.empty_cache()
-    return {"FP32": fp32, "MXINT8": peaks_of(model, batch, allocator)}
-
-
-def as_loaded(model: Any, batch: Mapping[str, Any], allocator: Allocator) -> dict[str, Any]:
-    """Evaluated by a model that was packed before it was moved to the device."""
-    return {LOADED: peaks_of(model, batch, allocator)}
-
-
-def packed_xlarge() -> Any:
-    model = deberta_xlarge("meta")
-    for layer in linears(model):
-        write_out(layer)
-    return model
-
-
-def peaks_of(model: Any, batch: Mapping[str, Any], allocator: Allocator) -> dict[str, int]:
-    import torch
-
-    allocator.reset_peaks()
-    with torch.inference_mode():
-        model(**batch)
-    return {
-        "requested_bytes": allocator.peak_requested_bytes,
-        "allocated_bytes": allocator.peak_bytes,
-    }
-
-
-def write_out(linear: Any) -> None:
-    """Pack a weight; the layer then writes it out in BF16 and casts it to its input's type.
-
-    Memory is taken and freed in the order of the coursework's layer, which has room for the codes
-    before it computes them.
-    """
-    import torch
-    import torch.nn.functional as F
-
-    from kernels import mxint8
-
-    rows = linear.weight.detach().view(-1, BLOCK)
-    room = torch.empty_like(rows, dtype=torch.int8)
-    mantissas, scales = mxint8.quantize_in_torch(rows, BLOCK)
-    shape = linear.weight.shape
-    linear.register_buffer("mantissas", mantissas.view(shape))
-    linear.register_buffer("scales", scales.view(shape[0], -1))
-    del room, rows
-    linear.weight = None
-
-    def forward(x: Any) -> Any:
-        weight = mxint8.dequantize(linear.mantissas, linear.scales, BLOCK)
-        return F.linear(x, weight.to(x.dtype), linear.bias)
-
-    linear.forward = forward
 
 
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def ledger_of(records: Records, model: str) -> Any:
+def ledger_of(r: Records, model: str) -> memory.Ledger:
     """The ledger as it was counted."""
-    from madl.machine.memory import Ledger
+    counted = r.one(what="ledger", of=model).values["ledger"]
+    return memory.Ledger(**{f.name: counted[f.name] for f in fields(memory.Ledger)})
 
-    return Ledger(**records.one(what="ledger", of=model).values["ledger"])
 
-
-def written_out(records: Records, model: str) -> int:
+def written_out(r: Records, model: str) -> int:
     """The largest weight, as an implementation that dequantizes holds it for a moment; bytes."""
-    values = records.one(what="ledger", of=model).values
-    return WRITTEN_BYTES * values["largest_weight"]
+    return WRITTEN_BYTES * r.one(what="ledger", of=model).values["largest_weight"]
 
 
-def peaks(records: Records, kind: str) -> Any:
+def peaks(r: Records, kind: str) -> Mapping[str, int]:
     """Bytes that DeBERTa-xlarge asks for and that the allocator takes, at most."""
-    return records.one(what="replay").values[kind]
+    return r.one(what="replay").values[kind]
 
 
-def activations(records: Records, kind: str) -> int:
+def activations(r: Records, kind: str) -> int:
     """What DeBERTa-xlarge asks for beside its weights, cuBLAS' workspaces included; bytes."""
-    found = ledger_of(records, "DeBERTa-xlarge")
-    weights = {
-        "FP32": found.before_bytes,
-        "MXINT8": found.after_bytes + written_out(records, "DeBERTa-xlarge"),
-    }
-    return peaks(records, kind)["requested_bytes"] - weights[kind]
+    found = ledger_of(r, LARGE)
+    after = found.after_bytes + written_out(r, LARGE)
+    weights = {"FP32": found.before_bytes, "MXINT8": after}
+    return peaks(r, kind)["requested_bytes"] - weights[kind]
 
 
-def resident_median(records: Records, variant: str, field: str) -> float:
-    """Over the repeats; `MXINT8, written out` is measured in the process of `MXINT8`."""
+def larger_blocks(r: Records, kind: str) -> int:
+    """What the allocator hands out beyond what is asked for, at the peak; bytes."""
+    return peaks(r, kind)["allocated_bytes"] - peaks(r, kind)["requested_bytes"]
+
+
+def resident_bytes(r: Records, variant: str, field: str) -> float:
+    """The median process; `MXINT8, written out` is measured in the process of `MXINT8`."""
     held, _, written = variant.partition(", ")
-    found: list[Record] = list(records.where(what="resident", variant=held))
-    measured = [r.values["written_out"] if written else r.values for r in found]
-    values = sorted(v[field] for v in measured if v[field] is not None)
+    found: Sequence[Record] = r.all(what="resident", variant=held)
+    measured = [record.values["written_out"] if written else record.values for record in found]
+    values = [one[field] for one in measured if one[field] is not None]
     if not values:
         raise Pending(f"resident memory of {variant}")
-    return values[len(values) // 2]
+    return median_high(values)
 
 
-def larger_blocks(records: Records, kind: str) -> int:
-    """What the allocator hands out beyond what is asked for, at the peak; bytes."""
-    found = peaks(records, kind)
-    return found["allocated_bytes"] - found["requested_bytes"]
+def in_mb(num_bytes: float) -> float:
+    """For a table: whole megabytes where there are many."""
+    return round(num_bytes / MB) if num_bytes >= 100 * MB else num_bytes / MB
 
 
-# ---- claims -------------------------------------------------------------------------------------
+def mb(num_bytes: float) -> str:
+    return f"{number(in_mb(num_bytes))} MB"
 
 
-def formula_has_four_bits(records: Records) -> Claim:
-    weights = ledger_of(records, "DeBERTa-xlarge").num_packed
-    text = (
-        f"The formula's {FORMULA:.1%} counts a four-bit mantissa. MXINT8 has eight bits and a "
-        f"share of the scale, {BITS + SCALE_BITS / BLOCK:g} in all, so a packed weight saves "
-        f"{MXINT8:.1%}"
+def parameters(found: memory.Ledger) -> str:
+    return f"{found.num_parameters:,} parameters"
+
+
+# ---- facts --------------------------------------------------------------------------------------
+
+
+@page.fact
+def formula_has_four_bits(r: Records) -> Fact:
+    return Fact(
+        text=f"The formula's {per_cent(FORMULA)} counts a four-bit mantissa. MXINT8 has {BITS} "
+        f"bits and a share of the scale, {BITS + SCALE_BITS / BLOCK:g} in all, so a packed weight "
+        f"saves {per_cent(MXINT8)}",
+        of=f"{ledger_of(r, LARGE).num_packed:,} packed weights",
     )
-    return stats.counted(FORMULA, MXINT8, weights).degrades(text)
 
 
-def only_linear_weights(records: Records) -> Claim:
-    found = ledger_of(records, "DeBERTa-xlarge")
-    share = found.num_packed / found.num_parameters
-    text = (
-        f"Only Linear weights are packed, {share:.1%} of DeBERTa-xlarge's parameters; with the "
-        f"embeddings, norms and biases in FP32, the parameters shrink by {found.saved:.1%}"
+@page.fact
+def only_linear_weights(r: Records) -> Fact:
+    found = ledger_of(r, LARGE)
+    return Fact(
+        text=f"Only Linear weights are packed, {per_cent(found.num_packed / found.num_parameters)} "
+        "of DeBERTa-xlarge's parameters; with embeddings, norms and biases in FP32, the parameters "
+        f"shrink by {per_cent(found.saved)}",
+        of=parameters(found),
     )
-    return stats.counted(MXINT8, found.saved, found.num_parameters).degrades(text)
 
 
-def small_models_save_less(records: Records) -> Claim:
-    large, small = (ledger_of(records, model) for model in ("DeBERTa-xlarge", "default"))
-    share = small.num_packed / small.num_parameters
-    text = (
-        f"In the default model, only {share:.1%} of the parameters are Linear weights, so its "
-        f"parameters shrink by {small.saved:.1%}, where DeBERTa-xlarge's shrink by "
-        f"{large.saved:.1%}"
+@page.fact
+def small_models_save_less(r: Records) -> Fact:
+    large, small = ledger_of(r, LARGE), ledger_of(r, DEFAULT)
+    return Fact(
+        text=f"Of the default model, {per_cent(small.num_packed / small.num_parameters)} are "
+        f"Linear weights, so its parameters shrink by {per_cent(small.saved)}, where "
+        f"DeBERTa-xlarge's shrink by {per_cent(large.saved)}",
+        of=parameters(small),
     )
-    return stats.counted(large.saved, small.saved, small.num_parameters).degrades(text)
 
 
-def _near(expected: float, predicted: float, n: int, text: str) -> Claim:
-    off = stats.counted(0.0, predicted / expected - 1, n, unit=stats.Unit.PERCENT)
-    return off.within(CLOSE, text)
-
-
-def fp32_is_the_parameters(records: Records) -> Claim:
-    found = ledger_of(records, "DeBERTa-xlarge")
-    text = (
-        f"DeBERTa-xlarge's parameter list gives {found.before_bytes / MB:,.1f} MB in FP32; "
-        f"reported is a peak of {REPORTED['FP32']:,} MB"
+@page.fact
+def fp32_is_the_parameters(r: Records) -> Fact:
+    found = ledger_of(r, LARGE)
+    return Fact(
+        text=f"DeBERTa-xlarge's parameter list takes {mb(found.before_bytes)} in FP32; one public "
+        f"report has a peak of {mb(REPORTED['FP32'] * MB)}",
+        of=parameters(found),
     )
-    return _near(REPORTED["FP32"] * MB, found.before_bytes, found.num_parameters, text)
 
 
-def mxint8_is_accounted_for(records: Records) -> Claim:
-    predicted = peaks(records, "MXINT8")["allocated_bytes"]
-    text = (
-        f"Packed weights, what stays FP32, activations, a weight that is written out and the "
-        f"allocator's blocks come to {predicted / MB:,.1f} MB; reported is a peak of "
-        f"{REPORTED['MXINT8']:,} MB"
+@page.fact
+def mxint8_is_accounted_for(r: Records) -> Fact:
+    return Fact(
+        text="Packed weights, what stays FP32, activations, a weight that is written out and the "
+        f"allocator's blocks come to {mb(peaks(r, 'MXINT8')['allocated_bytes'])} for packed "
+        f"DeBERTa-xlarge; one public report has a peak of {mb(REPORTED['MXINT8'] * MB)}",
+        of="every allocation of one replayed run",
     )
-    return _near(REPORTED["MXINT8"] * MB, predicted, 1, text)
 
 
-def blocks_are_larger(records: Records) -> Claim:
-    before, after = (larger_blocks(records, kind) for kind in ("FP32", "MXINT8"))
-    text = (
-        f"For the packed model the allocator hands out {after / MB:.1f} MB more than is asked for; "
-        f"for the FP32 model {before / MB:.1f} MB"
+@page.fact
+def blocks_are_larger(r: Records) -> Fact:
+    return Fact(
+        text=f"For the packed model the allocator hands out {mb(larger_blocks(r, 'MXINT8'))} more "
+        f"than is asked for at the peak; for the FP32 model {mb(larger_blocks(r, 'FP32'))}",
+        of="every allocation of one replayed run",
     )
-    return stats.counted(before / MB, after / MB, 1, unit=stats.Unit.MEGABYTES).improves(text)
 
 
-def packing_first_needs_less(records: Records) -> Claim:
-    after, before = (peaks(records, kind)["allocated_bytes"] for kind in ("MXINT8", LOADED))
-    text = (
-        f"A model that is packed before it is moved to the GPU needs {before / MB:,.1f} MB at "
-        f"most, where packing on the GPU leaves it at {after / MB:,.1f} MB"
+@page.fact
+def packing_first_needs_less(r: Records) -> Fact:
+    after, before = (peaks(r, kind)["allocated_bytes"] for kind in ("MXINT8", PACKED_FIRST))
+    return Fact(
+        text=f"A model that is packed before it is moved to the GPU needs {mb(before)} at most; "
+        f"packed on the GPU, {mb(after)}",
+        of="every allocation of two replayed runs",
     )
-    return stats.counted(after / MB, before / MB, 1, unit=stats.Unit.MEGABYTES).degrades(text)
 
 
-def measured_is_predicted(records: Records) -> Claim:
-    found = ledger_of(records, "default")
-    predicted = found.dense_bytes - found.packed_bytes
-    measured = resident_median(records, "FP32", "model_bytes") - resident_median(
-        records, "MXINT8", "model_bytes"
+@page.fact
+def resident_memory_freed(r: Records) -> Fact:
+    found = ledger_of(r, DEFAULT)
+    dense, packed = (resident_bytes(r, v, "model_bytes") for v in ("FP32", "MXINT8"))
+    count = len(r.all(what="resident", variant="MXINT8"))
+    return Fact(
+        text=f"In a fresh process, packing the default model frees {mb(dense - packed)} of "
+        f"resident memory, where the ledger says {mb(found.dense_bytes - found.packed_bytes)}",
+        of=f"{count} {'process' if count == 1 else 'processes'} a variant, no interval",
     )
-    text = (
-        f"In a fresh process, packing the default model frees {measured / MB:.1f} MB of resident "
-        f"memory, where the ledger says {predicted / MB:.1f} MB"
-    )
-    runs = len(records.where(what="resident", variant="MXINT8"))
-    off = stats.counted(0.0, measured / predicted - 1, runs, unit=stats.Unit.PERCENT)
-    return off.within(0.05, text)
 
 
-def dequantizing_needs_more(records: Records) -> Claim:
-    packed, written = (
-        resident_median(records, variant, "live_bytes") for variant in ("MXINT8", WRITTEN_OUT)
+@page.fact
+def dequantizing_needs_more(r: Records) -> Fact:
+    packed, written = (resident_bytes(r, v, "live_bytes") for v in ("MXINT8", WRITTEN_OUT))
+    return Fact(
+        text=f"Multiplying the packed weights holds at most {mb(packed)} of tensors beside the "
+        f"default model during an evaluation; writing each weight out first holds {mb(written)}",
+        of="every tensor of one evaluation each",
     )
-    text = (
-        f"Multiplying the packed weights holds at most {packed / MB:.1f} MB beside the model "
-        f"during an evaluation; writing each weight out first holds {written / MB:.1f} MB"
-    )
-    more = stats.counted(0.0, written / packed - 1, 1, unit=stats.Unit.PERCENT)
-    return more.improves(text)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
-PARTS = {
-    "Linear weights": "first",
-    "other parameters": "second",
-    "activations": "third",
-    "written-out weight": "fourth",
-    "larger blocks": "chance",
-}
+
+def steps(r: Records) -> dict[str, float]:
+    """The share saved, from the formula to what is seen, one reason more each."""
+    found = ledger_of(r, LARGE)
+    before, after = (peaks(r, kind)["allocated_bytes"] for kind in ("FP32", "MXINT8"))
+    kept = found.after_bytes + activations(r, "MXINT8")
+    return {
+        "the formula, four-bit mantissas": FORMULA,
+        "eight-bit mantissas": MXINT8,
+        "only Linear weights": found.saved,
+        "activations stay": 1 - kept / before,
+        "a weight is written out": 1 - (kept + written_out(r, LARGE)) / before,
+        "the allocator's blocks": 1 - after / before,
+        "one report": 1 - REPORTED["MXINT8"] / REPORTED["FP32"],
+    }
 
 
-def parts_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for model in ("DeBERTa-xlarge", "default"):
-        found = ledger_of(records, model)
-        is_replayed = model == "DeBERTa-xlarge"
-        held = records.one(what="ledger", of=model).values["activation_bytes"]
-        for kind, weights in (("FP32", found.dense_bytes), ("MXINT8", found.packed_bytes)):
-            written = written_out(records, model) if kind == "MXINT8" else 0
-            live = activations(records, kind) if is_replayed else held
-            more = larger_blocks(records, kind) if is_replayed else 0
-            parts = (weights, found.kept_bytes, live, written, more)
-            sizes = {part: round(size / MB, 2) for part, size in zip(PARTS, parts)}
-            total = round(sum(parts) / MB, 2)
-            reported = REPORTED[kind] if is_replayed else None
-            rows.append({"model": model, "weights": kind, **sizes, "sum": total, "seen": reported})
-    return rows
-
-
-def draw_parts(ax: Any, rows: Sequence[Row]) -> None:
-    names = [f"{row['model']}\n{row['weights']}" for row in rows]
-    whole = {row["model"]: row["sum"] for row in rows if row["weights"] == "FP32"}
-    left = [0.0] * len(rows)
-    for part, role in PARTS.items():
-        shares: list[Any] = [row[part] / whole[row["model"]] for row in rows]  # type: ignore[operator]
-        ax.barh(names, shares, left=left, color=plots.color(role), height=0.6, label=part)
-        left = [a + b for a, b in zip(left, shares)]
-    for i, row in enumerate(rows):
-        end, label = left[i], f"{row['sum']:,.0f} MB"
-        if row["seen"] is not None:
-            at = row["seen"] / whole[row["model"]]  # type: ignore[operator]
-            ax.plot([at, at], [i - 0.4, i + 0.4], color=plots.color("fp32"), linewidth=2)
-            end, label = max(end, at), f"{label} of {row['seen']:,.0f}"
-        ax.annotate(label, (end, i), (4, 0), textcoords="offset points", va="center")
-    ax.plot([], [], color=plots.color("fp32"), linewidth=2, label="reported")
-    ax.invert_yaxis()
-    ax.set_xlim(0, 1.5)
-    ax.set_xticks([0, 0.5, 1])
-    ax.grid(axis="y", visible=False)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
-    ax.set_xlabel("share of the FP32 sum (%)")
-    plots.legend(ax)
-
-
-def parts_alt(rows: Sequence[Row]) -> str:
-    return "; ".join(
-        f"{row['model']} in {row['weights']}: "
-        + ", ".join(f"{part} {row[part]:,.1f} MB" for part in PARTS)
-        + (f", reported {row['seen']:,} MB" if row["seen"] else "")
-        for row in rows
+@page.chart(
+    caption="From the formula to what is seen on DeBERTa-xlarge, top to bottom: each bar counts "
+    "one reason more than the bar above it. The last bar is one public report, measured on a GPU."
+)
+def savings(r: Records) -> Chart:
+    return Chart(
+        [{"counted": what, "saved": share} for what, share in steps(r).items()],
+        x=percent("memory saved", column="saved"),
+        y=category("counted", "counted, one more each"),
+        marks=bars("saved"),
     )
 
 
-def savings(records: Records) -> Sequence[Row]:
-    """From the formula to what is seen, one reason a row."""
-    found = ledger_of(records, "DeBERTa-xlarge")
-    before, after = (peaks(records, kind)["allocated_bytes"] for kind in ("FP32", "MXINT8"))
-    kept = found.after_bytes + activations(records, "MXINT8")
-    written = kept + written_out(records, "DeBERTa-xlarge")
-    steps = [
-        ("the formula, four-bit mantissas", FORMULA),
-        ("eight-bit mantissas", MXINT8),
-        ("only Linear weights are packed", found.saved),
-        ("activations stay as they are", 1 - kept / before),
-        ("a weight is written out, in BF16 and FP32", 1 - written / before),
-        ("the allocator's blocks are larger", 1 - after / before),
-        ("reported", 1 - REPORTED["MXINT8"] / REPORTED["FP32"]),
-    ]
-    previous = [None, *(share for _, share in steps)]
+@page.table
+def savings_table(r: Records) -> Sequence[Row]:
+    found = steps(r)
+    previous = [None, *found.values()]
     return [
         {
             "counted": what,
-            "saved": f"{share:.1%}",
-            "change": ""
-            if last is None
-            else f"{100 * (share - last):+.1f} points".replace("-", "−"),
-            "left over": f"{(1 - share) * REPORTED['FP32']:,.1f} MB",
+            "saved": per_cent(share),
+            "change (points)": "–" if last is None else number(100 * (share - last), sign=True),
+            "left over (MB)": in_mb((1 - share) * REPORTED["FP32"] * MB),
         }
-        for (what, share), last in zip(steps, previous)
+        for (what, share), last in zip(found.items(), previous)
     ]
 
 
-def resident_table(records: Records) -> Sequence[Row]:
-    """The default model: the ledger beside a fresh process."""
-    found = ledger_of(records, "default")
+PARTS = (
+    *("Linear weights", "other parameters", "activations"),
+    *("written-out weight", "larger blocks"),
+)
+
+
+def _parts(r: Records) -> dict[tuple[str, str], dict[str, int]]:
+    """By model and kind of weights, the bytes of each part."""
+    made: dict[tuple[str, str], dict[str, int]] = {}
+    for model in (LARGE, DEFAULT):
+        found, is_replayed = ledger_of(r, model), model == LARGE
+        held = r.one(what="ledger", of=model).values["activation_bytes"]
+        for kind, weights in (("FP32", found.dense_bytes), ("MXINT8", found.packed_bytes)):
+            written = written_out(r, model) if kind == "MXINT8" else 0
+            live = activations(r, kind) if is_replayed else held
+            more = larger_blocks(r, kind) if is_replayed else 0
+            sizes = (weights, found.kept_bytes, live, written, more)
+            made[model, kind] = dict(zip(PARTS, sizes))
+    return made
+
+
+@page.chart(
+    caption="Each model's memory in evaluation, by part, as shares of its own sum in FP32. The "
+    "lone marks are the peaks that one public report measured."
+)
+def parts(r: Records) -> Chart:
+    made = _parts(r)
+    whole = {model: sum(made[model, "FP32"].values()) for model, _ in made}
+    rows = [
+        {
+            "model and weights": f"{model}, {kind}",
+            **{part: size / whole[model] for part, size in sizes.items()},
+            "reported": REPORTED[kind] * MB / whole[model] if model == LARGE else None,
+        }
+        for (model, kind), sizes in made.items()
+    ]
+    return Chart(
+        rows,
+        x=percent("share of the FP32 sum"),
+        y=category("model and weights"),
+        marks=[bars(*PARTS, stacked=True), intervals("reported", "reported by others")],
+    )
+
+
+@page.table
+def parts_table(r: Records) -> Sequence[Row]:
+    """The same in megabytes."""
+    return [
+        {
+            "MB": f"{model}, {kind}",
+            **{part: in_mb(size) for part, size in sizes.items()},
+            "sum": in_mb(sum(sizes.values())),
+        }
+        for (model, kind), sizes in _parts(r).items()
+    ]
+
+
+@page.table
+def peaks_table(r: Records) -> Sequence[Row]:
+    """DeBERTa-xlarge's peaks: replayed, on a GPU where one has run it, and reported."""
+    on_gpu = next(iter(r.where(what="cuda")), None)
+    rows: list[Row] = []
+    for kind in (*REPORTED, PACKED_FIRST):
+        row: dict[str, Any] = {
+            "weights": kind,
+            "asked for, replayed (MB)": in_mb(peaks(r, kind)["requested_bytes"]),
+            "held, replayed (MB)": in_mb(peaks(r, kind)["allocated_bytes"]),
+        }
+        if on_gpu:
+            row["held, on a GPU (MB)"] = in_mb(on_gpu.values[kind]["allocated_bytes"])
+        known = REPORTED.get(kind)
+        rows.append({**row, "reported (MB)": "none" if known is None else in_mb(known * MB)})
+    return rows
+
+
+@page.table
+def resident_table(r: Records) -> Sequence[Row]:
+    """The default model: the ledger beside fresh processes."""
+    found = ledger_of(r, DEFAULT)
     rows: list[Row] = []
     for variant in ("FP32", "MXINT8", WRITTEN_OUT):
         weights = found.dense_bytes if variant == "FP32" else found.packed_bytes
-        held = resident_median(records, variant.partition(",")[0], "model_bytes")
         sizes = {
-            "parameters, ledger (MB)": weights + found.kept_bytes,
-            "model, resident (MB)": held,
-            "tensors in an evaluation (MB)": resident_median(records, variant, "live_bytes"),
-            "resident peak above the model (MB)": resident_median(records, variant, "peak_bytes"),
+            "parameters, ledger": weights + found.kept_bytes,
+            "model, resident": resident_bytes(r, variant.partition(",")[0], "model_bytes"),
+            "tensors in an evaluation": resident_bytes(r, variant, "live_bytes"),
+            "resident peak above the model": resident_bytes(r, variant, "peak_bytes"),
         }
-        rows.append({"variant": variant, **{k: round(v / MB, 1) for k, v in sizes.items()}})
+        rows.append({"MB": variant, **{name: in_mb(size) for name, size in sizes.items()}})
     return rows
-
-
-def peaks_table(records: Records) -> Sequence[Row]:
-    """DeBERTa-xlarge's peaks: replayed, on a GPU where one has run it, and reported."""
-    on_gpu = next((r.values for r in records.where(what="cuda")), None)
-    rows: list[Row] = []
-    for kind in (*REPORTED, LOADED):
-        sizes: dict[str, int | None] = {
-            "asked for, replayed (MB)": peaks(records, kind)["requested_bytes"],
-            "held, replayed (MB)": peaks(records, kind)["allocated_bytes"],
-            "held, on a GPU (MB)": on_gpu and on_gpu[kind]["allocated_bytes"],
-        }
-        shown = {name: None if v is None else f"{v / MB:,.1f}" for name, v in sizes.items()}
-        reported = f"{REPORTED[kind]:,}" if kind in REPORTED else "–"
-        rows.append({"weights": kind, **shown, "reported (MB)": reported})
-    return rows
-
-
-experiment = Experiment(
-    title="Why the memory saved is not the formula's",
-    params=params,
-    run=run,
-    unavailable=unavailable,
-    needs=("baseline",),
-    claims={
-        "formula_has_four_bits": formula_has_four_bits,
-        "only_linear_weights": only_linear_weights,
-        "small_models_save_less": small_models_save_less,
-        "fp32_is_the_parameters": fp32_is_the_parameters,
-        "mxint8_is_accounted_for": mxint8_is_accounted_for,
-        "blocks_are_larger": blocks_are_larger,
-        "packing_first_needs_less": packing_first_needs_less,
-        "measured_is_predicted": measured_is_predicted,
-        "dequantizing_needs_more": dequantizing_needs_more,
-    },
-    figures={
-        "parts": Figure(
-            caption="Packing shrinks one part of the memory. The more of a model is embeddings, "
-            "the less it saves.",
-            rows=parts_rows,
-            draw=draw_parts,
-            alt=parts_alt,
-        )
-    },
-    tables={"savings": savings, "resident_table": resident_table, "peaks_table": peaks_table},
-)

@@ -9,26 +9,37 @@ Shapes: a Linear of `in` inputs and `out` outputs is given `rows` rows.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median_high
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from madl.hardware import counts
-from madl.logbook import benchmarks, plots, stats
-from madl.logbook.experiment import Claim, Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook import benchmarks
+from madl.logbook.arms import Arm, TimedArm, arm, timed
+from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
+from madl.logbook.claims import Fact, Judged, all_of, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline
+
+page = Experiment(
+    title="MXINT8 on both sides of a product",
+    needs=("baseline", "machine", "lab4_hardware"),
+    timed=lambda params: params["what"] != "accuracy",
+)
 
 ROWS = (1, 4, 16, 64, 256)
 LAYERS = {"coursework": (1024, 4096), "default": (384, 1536)}  # the largest layer of either model
-BITS = 8.25  # of a value and its share of the scale
 VARIANTS = ("FP32", "BF16", "INT8, torch dynamic", "MXINT8")
 FP32, BF16, DYNAMIC, MXINT8 = VARIANTS
-MARGIN = 0.01  # accuracies closer than this count as the same
+SAID = {DYNAMIC: "torch's INT8"}  # what a sentence, a column or a series calls it
+BITS = {FP32: 32, BF16: 16, DYNAMIC: 8, MXINT8: 8.25}  # of a weight and its share of the scale
+MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
 GATES = ("MXINT8 × MXINT8", "bf16 × bf16", "MXINT8 × bf16")
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     base = baseline.recipe_params(plan, 0)
     budget_s = choose(smoke=0.01, quick=0.15, full=0.5)
@@ -44,16 +55,17 @@ def params(plan: Plan) -> Iterable[Params]:
         yield {"what": "accuracy", "variant": variant, **base}
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     if params["what"] == "linear":
-        return linear(params)
+        return time_layer(params)
     if params["what"] == "evaluation":
-        return evaluation(params, ctx)
+        return time_model(params, ctx)
     model = prepared(baseline.fine_tuned(params, ctx), str(params["variant"]))
     return baseline.judge_on_test(model, params, "cpu")
 
 
-def linear(params: Params) -> Mapping[str, Any]:
+def time_layer(params: Params) -> Values:
     """One layer's times and errors; the results are checked before they are timed."""
     import torch
     from torch import nn
@@ -109,7 +121,7 @@ def prepared(model: Any, variant: str) -> Any:
     return model
 
 
-def evaluation(params: Params, ctx: Context) -> Mapping[str, Any]:
+def time_model(params: Params, ctx: Context) -> Values:
     """The whole classifier on random tokens, all variants interleaved."""
     import torch
 
@@ -132,328 +144,339 @@ def evaluation(params: Params, ctx: Context) -> Mapping[str, Any]:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def layer_record(records: Records, layer: str, rows: int) -> Record:
-    return records.one(what="linear", layer=layer, rows=rows)
+def said(variant: str) -> str:
+    return SAID.get(variant, variant)
 
 
-def speedup(record: Record, baseline_name: str) -> stats.Comparison:
-    samples = record.values["samples_s"]
-    return stats.ratio(samples[baseline_name], samples[MXINT8], contention=record.run.contention)
+def times(record: Record) -> dict[str, TimedArm]:
+    """Each variant of a case that timed them all, interleaved."""
+    return {
+        name: timed(Records([record]), name, said(name), at=("samples_s",))
+        for name in record.values["samples_s"]
+    }
 
 
-def times(comparison: stats.Comparison) -> str:
-    return f"{1 + comparison.evidence.effect:.1f} times"
+def layer_record(r: Records, rows: int, layer: str = "coursework") -> Record:
+    return r.one(what="linear", layer=layer, rows=rows)
 
 
-def most_rows(records: Records, layer: str = "coursework") -> int:
-    found = records.where(what="linear", layer=layer).each("rows")
-    if not found:
-        raise Pending("no layer is timed")
-    return max(found)
+def layer_times(r: Records, rows: int, layer: str = "coursework") -> dict[str, TimedArm]:
+    return times(layer_record(r, rows, layer))
 
 
-def fp32_record(records: Records) -> Record:
-    """The baseline's own test result: it has no `what`."""
-    found = [r for r in records if r.case.experiment == "baseline" and "outcomes" in r.values]
-    if not found:
-        raise Pending("the baseline")
-    return min(found, key=lambda r: r.case.params["seed"])
+def num_rows(r: Records) -> list[int]:
+    return r.all(what="linear", layer="coursework").each("rows")
 
 
-def int8_ceiling(records: Records) -> float:
+def num_weights(record: Record) -> int:
+    return int(record.case.params["in"]) * int(record.case.params["out"])
+
+
+def megabytes(record: Record, variant: str) -> float:
+    """Of the layer's weight."""
+    return num_weights(record) * BITS[variant] / 8 / 1e6
+
+
+def rate(record: Record, variant: str) -> float:
+    """GB/s of weights."""
+    return megabytes(record, variant) / 1e3 / times(record)[variant].median_s
+
+
+def classifier(r: Records, variant: str) -> Arm:
+    """The starting point's model with every Linear in that arithmetic."""
+    if variant != FP32:
+        return arm(r, said(variant), what="accuracy", variant=variant)
+    converted = arm(r, MXINT8, what="accuracy", variant=MXINT8)
+    return arm(r, FP32, method="fp32", seed=converted.param("seed"))
+
+
+def int8_ceiling(r: Records) -> float:
     """Operations a second of torch's large INT8 product on this machine."""
-    machine = [r for r in records if r.case.experiment == "machine"]
-    if not machine:
-        raise Pending("the machine")
-    values = machine[0].values
+    values = r.of("machine").one(device="cpu").values
     return values["amount"]["int8"] / min(values["measurements"]["int8"]["samples_s"])
 
 
-# ---- claims -------------------------------------------------------------------------------------
-
-
-def _size(record: Record) -> str:
-    return f"{record.case.params['in']:,} × {record.case.params['out']:,}"
-
-
-def one_row_is_faster(records: Records) -> Claim:
-    record = layer_record(records, "coursework", 1)
-    fp32 = speedup(record, FP32)
-    text = (
-        f"With one row of inputs, a {_size(record)} Linear in MXINT8 is {times(fp32)} as fast as "
-        f"in FP32"
+def faster(ours: TimedArm, other: TimedArm, where: str) -> Judged:
+    """Whether ours is the faster one; `where` starts the sentence."""
+    return compare(ours, other).judge(
+        supported=f"{where}, {ours.label} is {other / ours} as fast as {other.label}: {ours} "
+        f"against {other}",
+        refuted=f"{where}, {ours.label} is slower than {other.label}: {ours} against {other}",
+        undecided=f"{where}, nothing shows which is faster, {ours.label} or {other.label}: {ours} "
+        f"against {other}",
     )
-    return fp32.improves(text)
 
 
-def many_rows_are_faster(records: Records) -> Claim:
-    record = layer_record(records, "coursework", most_rows(records))
-    fp32 = speedup(record, FP32)
-    text = f"With {record.case.params['rows']} rows, MXINT8 is {times(fp32)} as fast as FP32"
-    return fp32.improves(text)
+# ---- claims and facts ---------------------------------------------------------------------------
 
 
-def bf16_is_beaten_too(records: Records) -> Claim:
-    one, many = (layer_record(records, "coursework", m) for m in (1, most_rows(records)))
-    text = (
-        f"Against BF16, MXINT8 is {times(speedup(one, BF16))} as fast with one row and "
-        f"{times(speedup(many, BF16))} with {many.case.params['rows']}"
+@page.claim(headline=True)
+def one_row_is_faster(r: Records) -> Judged:
+    """With one row of inputs, a large Linear is faster in MXINT8 than in FP32."""
+    t = layer_times(r, 1)
+    return faster(t[MXINT8], t[FP32], "With one row of inputs to the layer")
+
+
+@page.claim
+def many_rows_are_faster(r: Records) -> Judged:
+    """With the most rows of inputs, a large Linear is faster in MXINT8 than in FP32."""
+    rows = max(num_rows(r))
+    t = layer_times(r, rows)
+    return faster(t[MXINT8], t[FP32], f"With {rows} rows")
+
+
+@page.claim
+def bf16_is_beaten_too(r: Records) -> Judged:
+    """With one row and with the most rows, a large Linear is faster in MXINT8 than in BF16."""
+    rows = max(num_rows(r))
+    one, many = layer_times(r, 1), layer_times(r, rows)
+    gains = f"{one[BF16] / one[MXINT8]} with one row and {many[BF16] / many[MXINT8]} with {rows}"
+    return all_of(
+        compare(one[MXINT8], one[BF16]),
+        compare(many[MXINT8], many[BF16]),
+        supported=f"MXINT8 is faster than BF16 too, {gains}",
+        refuted=f"MXINT8 is not faster than BF16 at both numbers of rows: {gains}",
+        undecided=f"Nothing shows that MXINT8 is faster than BF16 at both numbers of rows: {gains}",
     )
-    return speedup(many, BF16).improves(text)
 
 
-def fewer_bytes(records: Records) -> Claim:
-    record = layer_record(records, "coursework", 1)
-    weights = int(record.case.params["in"]) * int(record.case.params["out"])
-    text = (
-        f"The layer's weight is {weights * BITS / 8 / 1e6:.1f} MB, where FP32 reads "
-        f"{weights * 4 / 1e6:.1f} MB"
+@page.claim
+def torch_int8_is_beaten_at_one_row(r: Records) -> Judged:
+    """With one row, MXINT8 is faster than torch's dynamic INT8, which has fewer scales."""
+    t = layer_times(r, 1)
+    return faster(t[MXINT8], t[DYNAMIC], "With one row")
+
+
+@page.claim
+def torch_int8_is_beaten_at_many_rows(r: Records) -> Judged:
+    """With the most rows, MXINT8 is faster than torch's dynamic INT8, which has fewer scales."""
+    rows = max(num_rows(r))
+    t = layer_times(r, rows)
+    return faster(t[MXINT8], t[DYNAMIC], f"With {rows} rows")
+
+
+@page.claim
+def bytes_are_not_all(r: Records) -> Judged:
+    """With one row, MXINT8 gains more over FP32 than its fewer bytes alone would give."""
+    record = layer_record(r, 1)
+    t, fewer = times(record), BITS[FP32] / BITS[MXINT8]
+    found = (
+        f"with one row MXINT8 is {t[FP32] / t[MXINT8]} as fast, its weight {number(fewer)} times "
+        f"smaller; FP32 gets through {number(rate(record, FP32))} GB/s of weights, MXINT8 through "
+        f"{number(rate(record, MXINT8))}"
     )
-    less = stats.counted(0.0, BITS / 32 - 1, weights, unit=stats.Unit.PERCENT)
-    return less.degrades(text)
-
-
-def accuracy_stays(records: Records) -> Claim:
-    ours, fp32 = records.one(what="accuracy", variant=MXINT8), fp32_record(records)
-    text = (
-        f"The classifier with every Linear in MXINT8 has {ours.values['accuracy']:.1%} test "
-        f"accuracy, within {100 * MARGIN:g} point of FP32's {fp32.values['accuracy']:.1%}"
+    return (
+        compare(t[MXINT8], t[FP32])
+        .more_than(fewer - 1)
+        .judge(
+            supported=f"Fewer bytes are not all of the gain over FP32: {found}",
+            refuted=f"The gain over FP32 is less than the fewer bytes would give: {found}",
+            undecided=f"Nothing shows that the gain over FP32 is more than of bytes: {found}",
+        )
     )
-    return stats.compare(baseline.outcomes([fp32]), baseline.outcomes([ours])).within(MARGIN, text)
 
 
-def model_is_faster(records: Records) -> Claim:
-    record = records.one(what="evaluation", batch=32)
-    found = speedup(record, FP32)
-    text = f"The whole classifier evaluates a batch of 32 sentences {times(found)} as fast as FP32"
-    return found.improves(text)
+@page.claim(headline=True)
+def accuracy_stays(r: Records) -> Judged:
+    """With every Linear in MXINT8, the classifier loses less than one point against FP32."""
+    ours, fp32 = classifier(r, MXINT8), classifier(r, FP32)
+    both = f"the classifier is right on {ours}, in FP32 on {fp32}"
+    return (
+        compare(ours, fp32)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"Every Linear in MXINT8 costs less than a point of accuracy: {both}",
+            refuted=f"Every Linear in MXINT8 costs more than a point of accuracy: {both}",
+            undecided=f"Nothing shows that every Linear in MXINT8 costs less than a point: {both}",
+        )
+    )
 
 
-def model_is_faster_alone(records: Records) -> Claim:
-    record = records.one(what="evaluation", batch=1)
-    found = speedup(record, FP32)
-    return found.improves(f"A single sentence is evaluated {times(found)} as fast as in FP32")
+@page.claim
+def more_accurate_than_torch_int8(r: Records) -> Judged:
+    """The classifier is more accurate with MXINT8 than with torch's dynamic INT8."""
+    ours, other = classifier(r, MXINT8), classifier(r, DYNAMIC)
+    return compare(ours, other).judge(
+        supported=f"With MXINT8 the classifier is {ours - other} more accurate than with torch's "
+        f"INT8: {ours} against {other}",
+        refuted=f"With MXINT8 the classifier is {other - ours} less accurate than with torch's "
+        f"INT8: {ours} against {other}",
+        undecided="Nothing shows which makes the classifier more accurate, MXINT8 or torch's INT8: "
+        f"{ours} and {other}",
+    )
 
 
-def scales_cost_little_error(records: Records) -> Claim:
-    record = layer_record(records, "coursework", most_rows(records))
+@page.claim
+def model_is_faster(r: Records) -> Judged:
+    """The whole classifier evaluates a batch faster in MXINT8 than in FP32."""
+    t = times(r.one(what="evaluation", batch=32))
+    return faster(t[MXINT8], t[FP32], "In the whole classifier, 32 sentences at a time")
+
+
+@page.claim
+def model_is_faster_alone(r: Records) -> Judged:
+    """The whole classifier evaluates a single sentence faster in MXINT8 than in FP32."""
+    t = times(r.one(what="evaluation", batch=1))
+    return faster(t[MXINT8], t[FP32], "In the whole classifier, one sentence at a time")
+
+
+@page.claim(headline=True)
+def torch_int8_is_beaten_in_the_model(r: Records) -> Judged:
+    """The whole classifier evaluates a batch faster in MXINT8 than in torch's dynamic INT8."""
+    t = times(r.one(what="evaluation", batch=32))
+    return faster(t[MXINT8], t[DYNAMIC], "In the whole classifier, 32 sentences at a time")
+
+
+@page.claim
+def small_layer_is_faster(r: Records) -> Judged:
+    """With one row, the default model's largest Linear is faster in MXINT8 than in FP32 too."""
+    record = layer_record(r, 1, "default")
+    t, size = times(record), megabytes(record, FP32)
+    return faster(t[MXINT8], t[FP32], f"With one row, in a layer of {size:.1f} MB in FP32")
+
+
+@page.fact
+def fewer_gates(r: Records) -> Fact:
+    mx, bf16 = (counts.transistors(r, **counts.COMPARED[unit]) for unit in GATES[:2])
+    return Fact(
+        text=f"A dot product of {counts.LANES} pairs in gates takes {mx:,} transistors with MXINT8 "
+        f"on both sides and {bf16:,} in bf16, {number(bf16 / mx)} times as many",
+        of="every gate of two synthesised units, each gate's transistors estimated",
+    )
+
+
+@page.fact
+def one_side_in_gates(r: Records) -> Fact:
+    bf16, mixed = (counts.transistors(r, **counts.COMPARED[unit]) for unit in GATES[1:])
+    return Fact(
+        text=f"With MXINT8 weights and bf16 inputs the unit takes {mixed:,} transistors, "
+        f"{number(mixed / bf16)} times those of bf16 on both sides",
+        of="every gate of two synthesised units, each gate's transistors estimated",
+    )
+
+
+@page.fact
+def fewer_bytes(r: Records) -> Fact:
+    record = layer_record(r, 1)
+    return Fact(
+        text=f"The layer's weight is {megabytes(record, MXINT8):.1f} MB in MXINT8 and "
+        f"{megabytes(record, FP32):.1f} MB in FP32",
+        of=f"{num_weights(record):,} weights",
+    )
+
+
+@page.fact
+def errors_of_a_layer(r: Records) -> Fact:
+    record = layer_record(r, max(num_rows(r)))
     errors = record.values["error_db"]
-    text = (
-        f"A scale for every 32 values leaves {errors[MXINT8]:.1f} dB signal to error; torch's "
-        f"dynamic INT8, with one scale a tensor, {errors[DYNAMIC]:.1f} dB"
-    )
     outputs = int(record.case.params["out"]) * int(record.case.params["rows"])
-    found = stats.counted(errors[DYNAMIC], errors[MXINT8], outputs, unit=stats.Unit.DECIBEL)
-    return found.improves(text)
-
-
-def coarse_scales_lose(records: Records) -> Claim:
-    dynamic, fp32 = records.one(what="accuracy", variant=DYNAMIC), fp32_record(records)
-    text = (
-        f"With one scale a tensor, the classifier has {dynamic.values['accuracy']:.1%}, less than "
-        f"FP32's {fp32.values['accuracy']:.1%}"
+    return Fact(
+        text="The layer's results in MXINT8, which has a scale for every 32 values, are "
+        f"{errors[MXINT8]:.1f} dB above their error, and in torch's INT8 {errors[DYNAMIC]:.1f} dB",
+        of=f"{outputs:,} outputs of one layer, normal weights and inputs",
     )
-    return stats.compare(baseline.outcomes([fp32]), baseline.outcomes([dynamic])).degrades(text)
 
 
-def small_layers_gain_less(records: Records) -> Claim:
-    record = layer_record(records, "default", 1)
-    found = speedup(record, FP32)
-    text = (
-        f"With one row, the default model's {_size(record)} Linear is {times(found)} as fast as "
-        f"in FP32: its weight fits the cache either way, and the call itself takes its share"
-    )
-    return found.improves(text)
+# ---- charts and tables --------------------------------------------------------------------------
 
 
-def fewer_gates(records: Records) -> Claim:
-    mx, bf16 = (counts.transistors(records, **counts.COMPARED[unit]) for unit in GATES[:2])
-    text = (
-        f"A {counts.LANES}-lane dot product in gates takes {mx:,} transistors with MXINT8 on both "
-        f"sides and {bf16:,} in bf16, {bf16 / mx:.2f} times as many"
-    )
-    return stats.counted(1.0, bf16 / mx, mx, unit=stats.Unit.PERCENT).improves(text)
-
-
-def weights_alone_save_no_gates(records: Records) -> Claim:
-    bf16, mixed = (counts.transistors(records, **counts.COMPARED[unit]) for unit in GATES[1:])
-    text = (
-        f"With MXINT8 weights and bf16 inputs the same unit takes {mixed / bf16:.2f} times the "
-        "transistors of bf16 on both sides: nothing is saved"
-    )
-    return stats.counted(bf16 / mixed, 1.0, mixed, unit=stats.Unit.PERCENT).improves(text)
-
-
-# ---- figures and tables -------------------------------------------------------------------------
-
-
-def speedup_rows(records: Records) -> Sequence[Row]:
+@page.chart(
+    caption="How many times as fast MXINT8 is as each other arithmetic, in one layer. Above the "
+    "line at one it is the faster one."
+)
+def speedup(r: Records) -> Chart:
     rows: list[Row] = []
-    for num_rows in records.where(what="linear", layer="coursework").each("rows"):
-        record = layer_record(records, "coursework", num_rows)
-        row: dict[str, Any] = {"rows": num_rows}
-        for other in (FP32, BF16, DYNAMIC):
-            low, high = speedup(record, other).evidence.interval
-            row |= {
-                f"over {other}": 1 + speedup(record, other).evidence.effect,
-                f"over {other} low": 1 + low,
-                f"over {other} high": 1 + high,
-            }
-        rows.append(row)
-    return rows
-
-
-def draw_speedup(ax: Any, rows: Sequence[Row]) -> None:
-    plots.level(ax, 1.0, "chance", label="as fast")
-    for other, role in ((FP32, "first"), (BF16, "second"), (DYNAMIC, "third")):
-        plots.curve(ax, rows, "rows", f"over {other}", role, label=f"over {other}")
-    plots.doubling_axis(ax, [row["rows"] for row in rows], "rows of inputs")  # type: ignore[misc]
-    ax.set_yscale("log", base=2)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-    ax.set_ylabel("speed-up of MXINT8")
-    plots.legend(ax)
-
-
-def speedup_alt(rows: Sequence[Row]) -> str:
-    return "Speed-up of the MXINT8 Linear. " + "; ".join(
-        f"{row['rows']} rows: {row[f'over {FP32}']:.1f} over FP32, {row[f'over {BF16}']:.1f} over "
-        f"BF16, {row[f'over {DYNAMIC}']:.1f} over torch's dynamic INT8"
-        for row in rows
+    for rows_given in num_rows(r):
+        t = layer_times(r, rows_given)
+        rows.append({"rows": rows_given, **{said(v): t[v] / t[MXINT8] for v in VARIANTS[:-1]}})
+    return Chart(
+        rows,
+        x=doubling("rows", label="rows of inputs"),
+        y=doubling(None, "×", label="speed of MXINT8 over that of the other"),
+        marks=[level(1.0, "as fast"), *(line(said(v)) for v in VARIANTS[:-1])],
     )
 
 
-def layer_table(records: Records) -> Sequence[Row]:
+@page.chart(
+    caption="The whole classifier's speed over FP32's, in each arithmetic. Only the Linear layers "
+    "differ; attention, norms and activations stay as they were, but for BF16."
+)
+def model(r: Records) -> Chart:
+    rows: list[Row] = []
+    for batch in r.all(what="evaluation").each("batch"):
+        t = times(r.one(what="evaluation", batch=batch))
+        rows.append(
+            {"batch": f"batch of {batch}", **{said(v): t[FP32] / t[v] for v in VARIANTS[1:]}}
+        )
+    return Chart(
+        rows,
+        x=category("batch", label="sentences at a time"),
+        y=linear(label="speed over FP32's", unit="×"),
+        marks=[level(1.0, FP32), *bars(*map(said, VARIANTS[1:]))],
+    )
+
+
+@page.table
+def layer(r: Records) -> Sequence[Row]:
     """Times of one layer by rows, and what share of the INT8 ceiling MXINT8 reaches."""
     rows: list[Row] = []
-    for num_rows in records.where(what="linear", layer="coursework").each("rows"):
-        record = layer_record(records, "coursework", num_rows)
-        medians = {v: median_high(record.values["samples_s"][v]) for v in VARIANTS}
-        work = 2.0 * num_rows * record.case.params["in"] * record.case.params["out"]
-        rate = work / medians[MXINT8]
-        weight = record.case.params["in"] * record.case.params["out"] * BITS / 8
+    for rows_given in num_rows(r):
+        record = layer_record(r, rows_given)
+        t = times(record)
+        speed = 2.0 * rows_given * num_weights(record) / t[MXINT8].median_s
         rows.append(
             {
-                "rows": num_rows,
-                **{f"{v} (µs)": round(1e6 * medians[v]) for v in VARIANTS},
-                "Gop/s": round(rate / 1e9),
-                "of the INT8 ceiling": f"{rate / int8_ceiling(records):.0%}",
-                "weight read (GB/s)": round(weight / medians[MXINT8] / 1e9),
+                "rows": rows_given,
+                **{said(v): t[v] for v in VARIANTS},
+                "MXINT8, Gop/s": speed / 1e9,
+                "of the INT8 ceiling": per_cent(speed / int8_ceiling(r)),
             }
         )
     return rows
 
 
-def model_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for batch in records.where(what="evaluation").each("batch"):
-        samples = records.one(what="evaluation", batch=batch).values["samples_s"]
-        medians = {v: median_high(samples[v]) for v in VARIANTS}
-        shares = {v: medians[v] / medians[FP32] for v in VARIANTS}
-        rows.append({"batch": batch, **shares, "FP32 (ms)": 1e3 * medians[FP32]})
-    return rows
+@page.table
+def reading(r: Records) -> Sequence[Row]:
+    """One row of inputs uses each weight once: how fast the weights are got through."""
+    record = layer_record(r, 1)
+    t = times(record)
+    return [
+        {
+            "arithmetic": said(variant),
+            "weight (MB)": megabytes(record, variant),
+            "time": t[variant],
+            "weights (GB/s)": rate(record, variant),
+        }
+        for variant in VARIANTS
+    ]
 
 
-def draw_model(ax: Any, rows: Sequence[Row]) -> None:
-    for i, (variant, role) in enumerate(((BF16, "second"), (DYNAMIC, "third"), (MXINT8, "first"))):
-        positions = [k + 0.26 * (i - 1) for k in range(len(rows))]
-        bars = ax.bar(
-            positions,
-            [row[variant] for row in rows],
-            width=0.24,
-            color=plots.color(role),
-            label=variant,
-        )
-        ax.bar_label(bars, [f"{100 * float(row[variant] or 0):.0f}" for row in rows], padding=2)
-    plots.level(ax, 1.0, "fp32")
-    ax.set_xticks(range(len(rows)), [f"batch of {row['batch']}" for row in rows])
-    ax.grid(axis="x", visible=False)
-    plots.percent_axis(ax, "time of FP32")
-    plots.legend(ax)
-
-
-def model_alt(rows: Sequence[Row]) -> str:
-    return "Time of an evaluation as a share of FP32's. " + "; ".join(
-        f"batch of {row['batch']}: " + ", ".join(f"{v} {row[v]:.0%}" for v in VARIANTS[1:])
-        for row in rows
-    )
-
-
-def accuracy_table(records: Records) -> Sequence[Row]:
+@page.table
+def accuracy(r: Records) -> Sequence[Row]:
     """The classifier's accuracy and the layer's error in each arithmetic."""
-    errors = layer_record(records, "coursework", most_rows(records)).values["error_db"]
-    rows: list[Row] = []
-    for variant in VARIANTS:
-        found = records.where(what="accuracy", variant=variant)
-        record = fp32_record(records) if variant == FP32 else next(iter(found), None)
-        shown: str | None = None
-        if record is not None:
-            low, high = baseline.outcomes([record])[0].interval
-            shown = f"{record.values['accuracy']:.1%} [{low:.1%},\u00a0{high:.1%}]"
-        error = f"{errors[variant]:.1f}"
-        rows.append(
-            {
-                "arithmetic": variant,
-                "test accuracy": shown,
-                "one layer, signal to error (dB)": error,
-            }
-        )
-    return rows
+    errors = layer_record(r, max(num_rows(r))).values["error_db"]
+    planned = {FP32, *r.each("variant")}
+    return [
+        {
+            "arithmetic": said(variant),
+            "test accuracy": classifier(r, variant) if variant in planned else None,
+            "one layer, signal to error (dB)": errors[variant],
+        }
+        for variant in VARIANTS
+    ]
 
 
-def gates_table(records: Records) -> Sequence[Row]:
-    return [{**row, "× MXINT8": f"{row['× MXINT8']:.2f}"} for row in counts.gate_rows(records)]
+@page.table
+def gates(r: Records) -> Sequence[Row]:
+    return counts.gate_rows(r)
 
 
-def peers_table(records: Records) -> Sequence[Row]:
-    """MXINT8's speed, and how many times as fast it is as each peer."""
+@page.table
+def peers(r: Records) -> Sequence[Row]:
+    """MXINT8's time, and how many times as fast it is as each peer, in a run of the benchmark."""
     return benchmarks.rows("mxint8", part="linear")
 
 
-def peers_run(records: Records) -> Sequence[Row]:
+@page.table
+def peers_run(r: Records) -> Sequence[Row]:
     return benchmarks.run_table("mxint8")
-
-
-experiment = Experiment(
-    title="MXINT8 on both sides of a product",
-    params=params,
-    run=run,
-    needs=("baseline", "machine", "lab4_hardware"),
-    timed=lambda params: params["what"] != "accuracy",
-    claims={
-        "one_row_is_faster": one_row_is_faster,
-        "fewer_gates": fewer_gates,
-        "many_rows_are_faster": many_rows_are_faster,
-        "weights_alone_save_no_gates": weights_alone_save_no_gates,
-        "bf16_is_beaten_too": bf16_is_beaten_too,
-        "fewer_bytes": fewer_bytes,
-        "accuracy_stays": accuracy_stays,
-        "model_is_faster": model_is_faster,
-        "model_is_faster_alone": model_is_faster_alone,
-        "scales_cost_little_error": scales_cost_little_error,
-        "coarse_scales_lose": coarse_scales_lose,
-        "small_layers_gain_less": small_layers_gain_less,
-    },
-    figures={
-        "speedup": Figure(
-            caption="Few rows gain from the bytes that need not be read, many rows from products "
-            "that take less of the processor.",
-            rows=speedup_rows,
-            draw=draw_speedup,
-            alt=speedup_alt,
-        ),
-        "model": Figure(
-            caption="The rest of the model, attention, norms and activations, stays in FP32 and "
-            "takes as long as before.",
-            rows=model_rows,
-            draw=draw_model,
-            alt=model_alt,
-        ),
-    },
-    tables={
-        "gates_table": gates_table,
-        "layer_table": layer_table,
-        "accuracy_table": accuracy_table,
-        "peers_table": peers_table,
-        "peers_run": peers_run,
-    },
-)

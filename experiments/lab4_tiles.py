@@ -9,6 +9,7 @@ Memory" (32 banks of 4 bytes; accesses of 8 and 16 bytes go by halves and quarte
 """
 
 import functools
+import html
 import json
 import shutil
 import subprocess
@@ -16,19 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook import plots, stats
-from madl.logbook.experiment import (
-    Claim,
-    Context,
-    Drawing,
-    Experiment,
-    Figure,
-    Panel,
-    Params,
-    Plan,
-    Row,
-)
-from madl.logbook.results import Pending, Records
+from madl.logbook.charts import Chart, bars, category, linear
+from madl.logbook.claims import Fact
+from madl.logbook.drawing import Panel
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import number
 
 GROUPS = (8, 16, 32, 64, 128, 256, 512)
 USUAL_GROUP = 32  # OCP's
@@ -42,7 +36,11 @@ LABELS = {
 }
 
 
-def params(plan: Plan) -> Iterable[Params]:
+page = Experiment(title="Tiles and threads of the CUDA kernel")
+
+
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     for group in plan.profile.choose(smoke=(USUAL_GROUP,), quick=GROUPS, full=GROUPS):
         yield {"group": group, "elements": 1 << 16}
 
@@ -60,11 +58,13 @@ def _missing() -> str | None:
     return None
 
 
+@page.unavailable
 def unavailable(params: Params) -> str | None:
     return _missing()
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     from kernels import build
     from madl import assets
 
@@ -156,235 +156,240 @@ def warp_boxes(values: Sequence[Sequence[int]]) -> list[list[int]]:
     ]  # fmt: skip
 
 
-# ---- claims -------------------------------------------------------------------------------------
+# ---- facts --------------------------------------------------------------------------------------
 
 
-def _kernels(records: Records, name: str) -> dict[int, dict[str, Any]]:
-    """One kernel's description by group size."""
-    found = {
-        int(r.case.params["group"] or 0): kernel
-        for r in records
-        if "kernels" in r.values
-        for kernel in r.values["kernels"]
-        if kernel["kernel"] == name
-    }
-    if not found:
-        raise Pending(name)
-    return found
+def _kernel(record: Any, name: str) -> dict[str, Any]:
+    return next(kernel for kernel in record.values["kernels"] if kernel["kernel"] == name)
 
 
-def _usual(records: Records, name: str) -> dict[str, Any]:
-    found = _kernels(records, name)
-    if USUAL_GROUP not in found:
-        raise Pending(f"group={USUAL_GROUP}")
-    return found[USUAL_GROUP]
+def _kernels(r: Records, name: str) -> dict[int, dict[str, Any]]:
+    """One mapping by group size."""
+    return {group: _kernel(r.one(group=group), name) for group in sorted(r.each("group"))}
 
 
-def tiles_cover(records: Records) -> Claim:
-    found = _kernels(records, LAB)
+def _usual(r: Records, name: str) -> dict[str, Any]:
+    return _kernel(r.one(group=USUAL_GROUP), name)
+
+
+@page.fact
+def tiles_cover(r: Records) -> Fact:
+    found, usual = _kernels(r, LAB), _usual(r, LAB)
     slots = sum(kernel["slots"] for kernel in found.values())
-    usual = _usual(records, LAB)
-    m, k = usual["tile"]
     missed = slots - sum(kernel["filled"] for kernel in found.values())
-    text = (
-        f"`cta_tiler` cuts the (group size × groups) view into tiles, {m} × {k} at groups of "
+    m, k = usual["tile"]
+    return Fact(
+        text=f"`cta_tiler` cuts the (group size, groups) view into tiles, {m} × {k} at groups of "
         f"{USUAL_GROUP}: {k} whole groups a block. `layout_sX` gives each of the "
-        f"{usual['threads']:,} threads one element of the tile, and over {len(found)} group sizes "
-        f"{missed} of {slots:,} slots of shared memory stay empty"
+        f"{usual['threads']:,} threads one element of the tile, and {missed} slots of shared "
+        "memory stay empty",
+        of=f"{slots:,} slots, one block at each of {len(found)} group sizes",
     )
-    return stats.none_of(missed, slots, text)
 
 
-def loads_are_coalesced(records: Records) -> Claim:
-    found = _kernels(records, LAB).values()
+@page.fact
+def loads_are_coalesced(r: Records) -> Fact:
+    found = _kernels(r, LAB).values()
     wasted = sum(
         count * SECTOR_BYTES != used
         for kernel in found
         for count, used in zip(kernel["load_sectors"], kernel["load_bytes"])
     )
-    total = sum(kernel["requests"] for kernel in found)
-    text = (
-        "Neighbouring threads hold neighbouring elements of a group, so loads coalesce: "
-        f"{wasted} of {total} warp loads touch a sector of {SECTOR_BYTES} bytes that they do not "
-        "use whole"
+    return Fact(
+        text="Neighbouring threads hold neighbouring elements of a group, so loads coalesce: "
+        f"{wasted} loads of a warp touch a sector, the {SECTOR_BYTES} bytes that memory moves at "
+        "least, that they do not use whole",
+        of=f"{sum(kernel['requests'] for kernel in found):,} loads of a warp, one block at each of "
+        f"{len(found)} group sizes",
     )
-    return stats.none_of(wasted, total, text)
 
 
-def _requests_per_element(kernel: Mapping[str, Any]) -> float:
-    return kernel["requests"] / kernel["elements"]
-
-
-def vectors_need_fewer_requests(records: Records) -> Claim:
-    lab, flat = _usual(records, LAB), _usual(records, FLAT)
-    a, b = _requests_per_element(lab), _requests_per_element(flat)
-    text = (
-        f"What costs the kernel is one byte a thread: a warp load moves {lab['load_bytes'][0]} "
-        f"bytes, in the vectorised mapping {flat['load_bytes'][0]}, so for the same data the "
-        f"coursework's mapping takes {a / b:.0f} times the load instructions"
+@page.fact
+def vectors_need_fewer_loads(r: Records) -> Fact:
+    lab, flat = _usual(r, LAB), _usual(r, FLAT)
+    times = lab["requests"] / lab["elements"] * flat["elements"] / flat["requests"]
+    return Fact(
+        text=f"A thread of the coursework's kernel loads one byte, so a load of a warp moves "
+        f"{lab['load_bytes'][0]} bytes; in the vectorised mapping it moves "
+        f"{flat['load_bytes'][0]}. For the same data that is {number(times)} times the loads",
+        of=f"the {lab['elements']:,} and {flat['elements']:,} elements of a block of either",
     )
-    comparison = stats.counted(1.0, b / a, flat["elements"], unit=stats.Unit.PERCENT)
-    return comparison.degrades(text)
 
 
-def transposed_wastes(records: Records) -> Claim:
-    lab, other = _usual(records, LAB), _usual(records, TRANSPOSED)
-    a, b = lab["load_sectors"][0], other["load_sectors"][0]
-    text = (
-        f"With the same tile and the threads laid out the other way round, each warp load would "
-        f"touch {b} sectors instead of {a}, and shared memory would be asked "
-        f"{other['passes'][0]} times instead of {lab['passes'][0]}"
+@page.fact
+def transposed_wastes(r: Records) -> Fact:
+    lab, other = _usual(r, LAB), _usual(r, TRANSPOSED)
+    return Fact(
+        text="With the same tile and the threads laid out the other way round, a load of a warp "
+        f"would touch {max(other['load_sectors'])} sectors instead of {max(lab['load_sectors'])}, "
+        f"and shared memory would take {max(other['passes'])} passes instead of "
+        f"{max(lab['passes'])}",
+        of=f"{other['requests']} loads of a warp in one block, groups of {USUAL_GROUP}",
     )
-    return stats.counted(1.0, b / a, other["requests"], unit=stats.Unit.PERCENT).improves(text)
 
 
-def conflicts_are_none(records: Records) -> Claim:
-    found = [(k, 1) for k in _kernels(records, LAB).values()]
-    found += [(k, 8) for k in _kernels(records, TILE).values()]
+@page.fact
+def conflicts_are_none(r: Records) -> Fact:
+    found = [(k, 1) for k in _kernels(r, LAB).values()]
+    found += [(k, 8) for k in _kernels(r, TILE).values()]
     extra = sum(p > fewest_passes(size) for kernel, size in found for p in kernel["passes"])
-    total = sum(len(kernel["passes"]) for kernel, _ in found)
-    text = (
-        f"Neither the coursework's tile nor the vector tile has bank conflicts: {extra} of {total} "
-        "warp accesses to shared memory take more passes than their bytes need"
+    return Fact(
+        text="Neither the coursework's tile nor the vector tile has bank conflicts: "
+        f"{extra} accesses of a warp to shared memory take more passes than their bytes need",
+        of=f"{sum(len(kernel['passes']) for kernel, _ in found):,} accesses of a warp, one block "
+        f"of both at each of {len(found) // 2} group sizes",
     )
-    return stats.none_of(extra, total, text)
 
 
-def layout_is_of_threads(records: Records) -> Claim:
-    lab, fewer = _usual(records, LAB), _usual(records, FEWER)
-    text = (
-        "`layout_sX` is a layout of threads, not of shared memory: with "
+@page.fact
+def layout_is_of_threads(r: Records) -> Fact:
+    lab, fewer = _usual(r, LAB), _usual(r, FEWER)
+    return Fact(
+        text="`layout_sX` is a layout of threads, not of shared memory: with "
         f"{fewer['threads']} threads instead of {lab['threads']:,} and `layout_sX` left as it was, "
-        f"only {fewer['filled']} of {fewer['slots']:,} slots would be filled"
+        f"{fewer['filled']:,} slots would be filled",
+        of=f"{fewer['slots']:,} slots of one block, groups of {USUAL_GROUP}",
     )
-    share = fewer["filled"] / fewer["slots"]
-    comparison = stats.counted(1.0, share, fewer["slots"], unit=stats.Unit.PERCENT)
-    return comparison.degrades(text)
 
 
-# ---- figures and tables -------------------------------------------------------------------------
+# ---- charts, drawing, tables --------------------------------------------------------------------
 
 
-def bytes_rows(records: Records) -> Sequence[Row]:
+@page.chart(
+    caption="One load of the first warp, by mapping: the bytes that its threads want, and the "
+    "bytes of all sectors that they lie in, which memory moves."
+)
+def moved(r: Records) -> Chart:
     rows: list[Row] = []
     for name, label in LABELS.items():
-        kernel = _usual(records, name)
-        size = kernel["load_bytes"][0] // WARP
-        rows += [
-            {"kernel": label, "thread": i, "first byte": address, "bytes": size}
-            for i, address in enumerate(kernel["first_warp"])
-        ]
-    return rows
-
-
-def draw_bytes(ax: Any, rows: Sequence[Row]) -> None:
-    labels = list(dict.fromkeys(str(row["kernel"]) for row in rows))
-    end = max(int(row["first byte"] or 0) + int(row["bytes"] or 0) for row in rows)
-    for place, label in enumerate(labels):
-        mine = [row for row in rows if row["kernel"] == label]
-        touched = {int(row["first byte"] or 0) // SECTOR_BYTES for row in mine}
-        whole = [(s * SECTOR_BYTES, SECTOR_BYTES) for s in range(-(-end // SECTOR_BYTES))]
-        ax.broken_barh(whole, (place - 0.3, 0.6), facecolor="none", edgecolor=plots.color("chance"),
-                       linewidth=0.4)  # fmt: skip
-        moved = [(s * SECTOR_BYTES, SECTOR_BYTES) for s in sorted(touched)]
-        ax.broken_barh(moved, (place - 0.3, 0.6), facecolor=plots.color("second"), alpha=0.35)
-        used = [(int(row["first byte"] or 0), max(int(row["bytes"] or 0), 3)) for row in mine]
-        ax.broken_barh(used, (place - 0.3, 0.6), facecolor=plots.color("first"))
-        needed = sum(int(row["bytes"] or 0) for row in mine)
-        text = f"{label}: {needed} of {SECTOR_BYTES * len(touched)} bytes used"
-        ax.text(0, place - 0.36, text, fontsize=9, color=plots.color("fp32"))
-    ax.set_ylim(len(labels) - 0.5, -0.75)
-    ax.set_yticks([])
-    ax.grid(visible=False)
-    ax.set_xticks(range(0, end + 1, 256))
-    ax.set_xlabel("byte of global memory, from the block's first")
-
-
-def bytes_alt(rows: Sequence[Row]) -> str:
-    parts: list[str] = []
-    for label in dict.fromkeys(str(row["kernel"]) for row in rows):
-        mine = [row for row in rows if row["kernel"] == label]
-        touched = {int(row["first byte"] or 0) // SECTOR_BYTES for row in mine}
-        used = sum(int(row["bytes"] or 0) for row in mine)
-        parts.append(f"{label}: {used} bytes, {len(touched)} sector(s)")
-    return "What the first warp's first load touches. " + "; ".join(parts) + "."
-
-
-def tile_rows(records: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for name in (LAB, TILE):
-        for group, kernel in sorted(_kernels(records, name).items()):
-            for warp, (m_low, m_high, k_low, k_high, count) in enumerate(kernel["warps"]):
-                rows.append(
-                    {
-                        "kernel": LABELS[name],
-                        "group": group,
-                        "tile m": kernel["tile"][0],
-                        "tile k": kernel["tile"][1],
-                        "warp": warp,
-                        "m from": m_low,
-                        "m to": m_high,
-                        "k from": k_low,
-                        "k to": k_high,
-                        "elements": count,
-                    }
-                )
-    return rows
-
-
-def tile_panels(rows: Sequence[Row]) -> Sequence[Panel]:
-    panels: list[Panel] = []
-    for kernel, group in dict.fromkeys((str(r["kernel"]), int(r["group"] or 0)) for r in rows):
-        mine = [r for r in rows if r["kernel"] == kernel and r["group"] == group]
-        first = mine[0]
-        title = f"{kernel}, groups of {group}: tile {first['tile m']} × {first['tile k']}"
-        folded = group != USUAL_GROUP or kernel != LABELS[LAB]
-        panels.append(Panel(title=title, svg=tile_svg(mine, title), folded=folded))
-    return sorted(panels, key=lambda panel: panel.folded)
-
-
-def tile_svg(warps: Sequence[Row], label: str) -> str:
-    """The tile with a box for each warp: groups from left to right, a group from top to bottom."""
-    width, height, left, top = 380.0, 190.0, 34.0, 26.0
-    x = width / int(warps[0]["tile k"] or 1)
-    y = height / int(warps[0]["tile m"] or 1)
-    parts = [
-        f'<text class="note" x="{left}" y="16">group k → (a scale each); warp 0 stands out</text>',
-        f'<text class="note" transform="translate(22 {top + 4}) rotate(90)">element m →</text>',
-    ]
-    for row in warps:
-        k, m = int(row["k from"] or 0), int(row["m from"] or 0)
-        w = (int(row["k to"] or 0) - k + 1) * x
-        h = (int(row["m to"] or 0) - m + 1) * y
-        look = "added" if row["warp"] == 0 else "op"
-        text = f"warp {row['warp']}"
-        fits = w > 7 * len(text) and h > 14
-        shown = f'<text x="{left + k * x + 4:.1f}" y="{top + m * y + 13:.1f}">{text}</text>'
-        parts.append(
-            f'<g class="{look}"><title>{text}: {row["elements"]} elements</title>'
-            f'<rect x="{left + k * x:.1f}" y="{top + m * y:.1f}" width="{w:.1f}" height="{h:.1f}"/>'
-            f"{shown if fits else ''}</g>"
+        kernel = _usual(r, name)
+        sectors_touched = kernel["load_sectors"][0]
+        rows.append(
+            {
+                "mapping": label,
+                "wanted": kernel["load_bytes"][0],
+                "moved": sectors_touched * SECTOR_BYTES,
+            }
         )
-    return (
-        f'<svg class="graph" viewBox="0 0 420 {top + height + 8:.0f}" role="img" '
-        f'aria-label="{label}">{"".join(parts)}</svg>'
+    return Chart(
+        rows,
+        x=linear(label="bytes of one load of a warp"),
+        y=category("mapping"),
+        marks=bars("wanted", "moved"),
     )
 
 
 def tile_alt(rows: Sequence[Row]) -> str:
-    first = [r for r in rows if r["warp"] == 0 and r["kernel"] == LABELS[LAB]]
-    parts = [
-        f"groups of {r['group']}: elements {r['m from']} to {r['m to']} of groups {r['k from']} to "
-        f"{r['k to']}"
-        for r in first
+    return "The first warp of the coursework's kernel holds, at " + "; ".join(
+        f"groups of {row['group']}: elements {row['m from']} to {row['m to']} of groups "
+        f"{row['k from']} to {row['k to']}"
+        for row in rows
+        if row["warp"] == 0 and row["kernel"] == LABELS[LAB]
+    )
+
+
+def tile_panels(rows: Sequence[Row]) -> Sequence[Panel]:
+    """A panel a mapping and group size, the coursework's usual one open."""
+    parts: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        parts.setdefault((row["kernel"], row["group"]), []).append(row)
+    panels: list[Panel] = []
+    for (kernel, group), warps in parts.items():
+        m, k = warps[0]["tile m"], warps[0]["tile k"]
+        title = f"{kernel}, groups of {group}: tiles of {m} × {k}"
+        folded = (kernel, group) != (LABELS[LAB], USUAL_GROUP)
+        panels.append(Panel(title=title, svg=tile_svg(warps, title), folded=folded))
+    return sorted(panels, key=lambda panel: panel.folded)
+
+
+LEFT, WIDTH, VIEW_TOP, VIEW_HEIGHT, TILE_TOP, TILE_HEIGHT = 34.0, 380.0, 26.0, 44.0, 112.0, 190.0
+BLOCKS_SHOWN = 8  # along the groups; the view goes on to the right
+
+
+def tile_svg(warps: Sequence[Row], label: str) -> str:
+    """The view cut into blocks, and the first block's tile with a box for each warp."""
+    tile_m, tile_k, group = (int(warps[0][name]) for name in ("tile m", "tile k", "group"))
+    tall, step = -(-group // tile_m), WIDTH / BLOCKS_SHOWN
+    high = VIEW_HEIGHT / tall
+    parts = [_text(LEFT, 16, f"the view: {group} elements down, groups to the right →")]
+    parts += [
+        _box(LEFT + x * step, VIEW_TOP + y * high, step, high, "op" if x or y else "added",
+             f"block ({y}, {x})")
+        for y in range(tall)
+        for x in range(BLOCKS_SHOWN)
+    ]  # fmt: skip
+    edge = VIEW_TOP + high
+    parts += [
+        f'<path class="wire" d="M{LEFT} {edge}V{TILE_TOP}M{LEFT + step} {edge}L{LEFT + WIDTH} '
+        f'{TILE_TOP}"/>',
+        _text(LEFT + 4, TILE_TOP - 8, f"block (0, 0): {tile_m} × {tile_k}"),
     ]
-    return "The first warp of the coursework's kernel holds, at " + "; ".join(parts) + "."
+    x, y = WIDTH / tile_k, TILE_HEIGHT / tile_m
+    for row in warps:
+        m, k = row["m from"], row["k from"]
+        first = WARP * row["warp"]
+        parts.append(
+            _box(
+                *(LEFT + k * x, TILE_TOP + m * y),
+                *((row["k to"] - k + 1) * x, (row["m to"] - m + 1) * y),
+                "op" if row["warp"] else "added",
+                f"T{first} … T{first + WARP - 1}",
+            )
+        )
+    height = TILE_TOP + TILE_HEIGHT + 8
+    return (
+        f'<svg class="graph" viewBox="0 0 420 {height:.0f}" role="img" '
+        f'aria-label="{html.escape(label, quote=True)}">{"".join(parts)}</svg>'
+    )
 
 
-def kernels_table(records: Records) -> Sequence[Row]:
+def _text(x: float, y: float, text: str, turned: str = "") -> str:
+    return f'<text class="note" x="{x:.1f}" y="{y:.1f}"{turned}>{html.escape(text)}</text>'
+
+
+def _box(x: float, y: float, width: float, height: float, look: str, text: str) -> str:
+    """A box with its text lying, or standing, where there is room for it; else to point at."""
+    long = 6.8 * len(text) + 8
+    inside = ""
+    if long < width and height > 14:
+        inside = _text(x + 4, y + 13, text)
+    elif long < height and width > 11:
+        at = f"{x + width / 2 - 3.5:.1f} {y + 4:.1f}"
+        inside = _text(0, 0, text, f' transform="translate({at}) rotate(90)"')
+    return (
+        f'<g class="{look}"><title>{html.escape(text)}</title><rect x="{x:.1f}" y="{y:.1f}" '
+        f'width="{width:.1f}" height="{height:.1f}"/>{inside}</g>'
+    )
+
+
+@page.drawing(
+    caption="Above, the mantissas as a matrix that cta_tiler cuts into a tile for each block. "
+    "Below, one tile, and the warps that hold it, as CuTe maps them. A column is one group; T are "
+    "threads.",
+    panels=tile_panels,
+    alt=tile_alt,
+)
+def tile(r: Records) -> Sequence[Row]:
+    return [
+        {
+            "kernel": LABELS[name],
+            "group": group,
+            "tile m": kernel["tile"][0],
+            "tile k": kernel["tile"][1],
+            "warp": warp,
+            **dict(zip(("m from", "m to", "k from", "k to", "elements"), box)),
+        }
+        for name in (LAB, TILE)
+        for group, kernel in _kernels(r, name).items()
+        for warp, box in enumerate(kernel["warps"])
+    ]
+
+
+@page.table
+def kernels(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for name, label in LABELS.items():
-        kernel = _usual(records, name)
+        kernel = _usual(r, name)
         m, k = kernel["tile"]
         rows.append(
             {
@@ -401,9 +406,10 @@ def kernels_table(records: Records) -> Sequence[Row]:
     return rows
 
 
-def groups_table(records: Records) -> Sequence[Row]:
+@page.table
+def groups(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
-    for group, kernel in sorted(_kernels(records, LAB).items()):
+    for group, kernel in _kernels(r, LAB).items():
         (m, k), warp = kernel["tile"], kernel["warps"][0]
         rows.append(
             {
@@ -418,39 +424,3 @@ def groups_table(records: Records) -> Sequence[Row]:
             }
         )
     return rows
-
-
-experiment = Experiment(
-    title="Tiles and threads of the CUDA kernel",
-    params=params,
-    run=run,
-    unavailable=unavailable,
-    claims={
-        "tiles_cover": tiles_cover,
-        "loads_are_coalesced": loads_are_coalesced,
-        "vectors_need_fewer_requests": vectors_need_fewer_requests,
-        "transposed_wastes": transposed_wastes,
-        "conflicts_are_none": conflicts_are_none,
-        "layout_is_of_threads": layout_is_of_threads,
-    },
-    figures={
-        "bytes": Figure(
-            caption="One load of the first warp. Boxes are sectors, the least that memory moves; "
-            "orange ones are moved, blue bytes are used. The coursework's load is perfectly "
-            "coalesced and small; the vectorised one is as well coalesced and fills many sectors; "
-            "with the threads transposed, nearly all that is moved is thrown away.",
-            rows=bytes_rows,
-            draw=draw_bytes,
-            alt=bytes_alt,
-        ),
-        "tile": Drawing(
-            caption="A block's tile and the warps that hold it, as CuTe maps them. A column is one "
-            "group, so a warp's elements lie one behind the other in memory, whatever the group "
-            "size; the tile gets lower and wider as groups get smaller.",
-            rows=tile_rows,
-            panels=tile_panels,
-            alt=tile_alt,
-        ),
-    },
-    tables={"kernels": kernels_table, "groups": groups_table},
-)

@@ -1,17 +1,21 @@
 """What the machine can do at most: the ceilings that every speed on the other pages is held to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from madl.logbook import plots
-from madl.logbook.experiment import Context, Experiment, Figure, Params, Plan, Row
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook.arms import timed
+from madl.logbook.charts import Chart, category, intervals, log
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.machine.device import no_device
+
+page = Experiment(title="The machine", timed=True)
+page.unavailable(no_device)
 
 CACHED_COPIES = 50  # in a row: the first of them finds the cache as the others left it
 
 
-def params(plan: Plan) -> Iterable[Params]:
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for device, scale in (("cpu", 1), ("cuda", 4)):
         yield {
@@ -24,7 +28,8 @@ def params(plan: Plan) -> Iterable[Params]:
         }
 
 
-def run(params: Params, ctx: Context) -> Mapping[str, Any]:
+@page.run
+def run(params: Params, ctx: Context) -> Values:
     import torch
 
     from madl.machine.timing import compare
@@ -57,78 +62,50 @@ def run(params: Params, ctx: Context) -> Mapping[str, Any]:
     }
 
 
-TITLES = {
-    "copy": "copy, read + write",
-    "cached": "copy within the cache",
-    "fp32": "FP32 matrix product",
-    "fp16": "FP16 matrix product",
-    "bf16": "BF16 matrix product",
-    "int8": "INT8 matrix product",
+# Each kind of work: its title, its unit, and the parameter that says how large it is.
+WORK = {
+    "copy": ("copy, read + write", "GB/s", "{copy_mb:,} MB"),
+    "cached": ("copy within the cache", "GB/s", "{cached_kb:,} kB"),
+    "fp32": ("FP32 matrix product", "Gop/s", "{matrix_size:,} square"),
+    "fp16": ("FP16 matrix product", "Gop/s", "{slow_size:,} square"),
+    "bf16": ("BF16 matrix product", "Gop/s", "{matrix_size:,} square"),
+    "int8": ("INT8 matrix product", "Gop/s", "{matrix_size:,} square"),
 }
 
 
-def ceilings(records: Records) -> Sequence[Row]:
-    """Best of the medians' samples: a ceiling is what was reached, not what is usual."""
-    if not records:
+@page.table
+def ceilings(r: Records) -> Sequence[Row]:
+    """The fastest sample: a ceiling is what was reached, not what is usual."""
+    if not r:
         raise Pending("no device is measured")
-    return [row for record in records for row in _reached(record)]
-
-
-def _reached(record: Record) -> Sequence[Row]:
-    values, params = record.values, record.case.params
-    device = "CPU" if params["device"] == "cpu" else record.run.device
     rows: list[Row] = []
-    for name, title in TITLES.items():
-        samples = values["measurements"][name]["samples_s"]
-        rate = values["amount"][name] / 1e9
-        middle = sorted(samples)[len(samples) // 2]
-        rows.append(
-            {
-                "device": device,
-                "work": title,
-                "unit": "GB/s" if name in ("copy", "cached") else "Gop/s",
-                "reached": round(rate / min(samples), 1),
-                "median": round(rate / middle, 1),
-                "samples": len(samples),
-            }
-        )
+    for record in r:
+        device, is_cpu = record.case.params["device"], record.case.params["device"] == "cpu"
+        for name, (title, unit, size) in WORK.items():
+            arm, amount = timed(r, name, device=device), record.values["amount"][name] / 1e9
+            fastest = min(min(samples) for samples in arm.samples_s)
+            rows.append(
+                {
+                    "device": "CPU" if is_cpu else record.run.device,
+                    "work": title,
+                    "size": size.format(**record.case.params),
+                    "unit": unit,
+                    "reached": amount / fastest,
+                    "median": amount / arm.median_s,
+                    "samples": sum(len(samples) for samples in arm.samples_s),
+                }
+            )
     return rows
 
 
-def draw_ceilings(ax: Any, rows: Sequence[Row]) -> None:
-    rates = [row for row in rows if row["unit"] == "Gop/s"]
-    several = len({row["device"] for row in rates}) > 1
-    names = [str(row["work"]).split()[0] for row in rates]
-    if several:
-        names = [f"{name}, {str(row['device']).split()[0]}" for name, row in zip(names, rates)]
-    bars = ax.barh(names, [row["reached"] for row in rates], color=plots.color("first"), height=0.6)
-    ax.bar_label(bars, [f"{row['reached']:,.3g}" for row in rates], padding=4)
-    ax.invert_yaxis()
-    if several:
-        ax.set_xscale("log")
-    ax.margins(x=0.15)
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel("Gop/s reached by a large matrix product")
-
-
-def ceilings_alt(rows: Sequence[Row]) -> str:
-    said = (f"{r['device']}, {r['work']}: {r['reached']} {r['unit']}" for r in rows)
-    return "; ".join(said) + "."
-
-
-experiment = Experiment(
-    title="The machine",
-    params=params,
-    run=run,
-    timed=True,
-    unavailable=no_device,
-    figures={
-        "ceilings": Figure(
-            caption="Narrower operands multiply faster where the processor has instructions for "
-            "them, and not where it does not.",
-            rows=ceilings,
-            draw=draw_ceilings,
-            alt=ceilings_alt,
-        )
-    },
+@page.chart(
+    caption="The fastest of all samples of each matrix product. The axis is logarithmic: equal "
+    "distances are equal factors. Sizes differ; they are in the table."
 )
+def products(r: Records) -> Chart:
+    return Chart(
+        [row for row in ceilings(r) if row["unit"] == "Gop/s"],
+        x=log("reached", "reached", "Gop/s"),
+        y=category("work"),
+        marks=[intervals("reached", by="device")],
+    )

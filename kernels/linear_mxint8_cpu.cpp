@@ -119,6 +119,7 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
   }
   const int8_t* codes = x.codes + m * x.stride;
   const Group* groups = x.groups + m * x.num_groups;
+  // [group]
   for (int64_t g = 0; g < x.num_groups; ++g) {
     __m512i sum[Rows][kVectors];
     for (int r = 0; r < Rows; ++r)
@@ -144,6 +145,7 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
       }
     }
   }
+  // [/group]
   for (int r = 0; r < Rows; ++r)
     for (int j = 0; j < kVectors; ++j)
       _mm512_mask_storeu_ps(y + (m + r) * columns + j * kLanes, mask[j], total[r][j]);

@@ -43,6 +43,7 @@ MADL_HOST_DEVICE unsigned int float_to_bits(float value) {
 #endif
 }
 
+// [codec]
 // What one step of the mantissa is worth, 2^(scale - 133): once per group.
 MADL_HOST_DEVICE float mxint8_step(unsigned char scale) {
   const unsigned int e = scale;
@@ -61,6 +62,7 @@ MADL_HOST_DEVICE float mxint8_value(signed char mantissa, float step) {
 MADL_HOST_DEVICE unsigned short mxint8_element(signed char mantissa, float step) {
   return static_cast<unsigned short>(float_to_bits(mxint8_value(mantissa, step)) >> 16);
 }
+// [/codec]
 
 // The whole definition in one call.
 MADL_HOST_DEVICE unsigned short mxint8_to_bf16(signed char mantissa, unsigned char scale) {

@@ -50,6 +50,7 @@ void close(const Values& values, bool last = false) {
   std::printf("],\"filled\":%d}%s\n", values.filled(), last ? "" : ",");
 }
 
+// [partition]
 // The coursework's partition: the global tile by `threads`, the shared one by `shared_threads`.
 template <class Tile, class ThreadLayout, class SharedThreadLayout>
 void lab(const char* name, const Block& b, Tile tile, ThreadLayout threads,
@@ -73,7 +74,9 @@ void lab(const char* name, const Block& b, Tile tile, ThreadLayout threads,
   }
   close(values);
 }
+// [/partition]
 
+// [tilers]
 template <int kBlockM, int kBlockK>
 void lab_kernels(const Block& b) {
   const auto tile = make_shape(Int<kBlockM>{}, Int<kBlockK>{});
@@ -84,6 +87,7 @@ void lab_kernels(const Block& b) {
   lab("lab, fewer threads", b, tile, make_layout(make_shape(Int<kBlockM>{}, Int<kBlockK / 4>{})),
       threads);
 }
+// [/tilers]
 
 template <int kBlockM>
 void tile_kernel(const Block& b) {

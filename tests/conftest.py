@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from madl.logbook.experiment import Case, Project
-from madl.logbook.plans import StoredPlan
-from madl.logbook.profiles import PROFILES
-from madl.logbook.results import Record, Run, Store
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Record, Run, Store
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
 
 TOY = '''
 """A toy experiment: squares of numbers."""
@@ -21,13 +21,20 @@ import time
 from pathlib import Path
 
 from madl.errors import MadlError
-from madl.logbook.experiment import Claim, Experiment, Figure
+from madl.logbook.charts import Chart, line, linear
+from madl.logbook.claims import Fact, contrast
+from madl.logbook.experiment import Experiment
+from madl.logbook.stats import share
+
+page = Experiment(title="Squares")
 
 
-def params(plan):
+@page.cases
+def cases(plan):
     return [{"x": x, "seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4, full=6))]
 
 
+@page.run
 def run(params, ctx):
     log = Path(os.environ["TOY_LOG"])
     with log.open("a") as file:
@@ -43,35 +50,46 @@ def run(params, ctx):
     return {"square": params["x"] ** 2}
 
 
+@page.unavailable
 def unavailable(params):
     return os.environ.get("TOY_MISSING") if params["x"] == 1 else None
 
 
-def rows(records):
-    return [{"x": x, "square": records.one(x=x).values["square"]} for x in (0, 1)]
+@page.chart(caption="They grow.")
+def squares(r):
+    rows = [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
+    return Chart(rows, x=linear("x"), y=linear(label="square"), marks=[line("square")])
 
 
-def draw(ax, rows):
-    ax.plot([row["x"] for row in rows], [row["square"] for row in rows])
+@page.claim(headline=True)
+def grows(r):
+    """Squares grow more often than not."""
+    one = r.one(x=1)
+    heads = 20 * min(one.values["square"], 1)
+    tested = contrast(share(heads, 20, level=0.5, drawn="throws"), [one])
+    return tested.judge(
+        supported=f"One squared is {one.values['square']}",
+        refuted=f"One squared is only {one.values['square']}",
+        undecided=f"One squared may be {one.values['square']}",
+    )
 
 
-def grows(records):
-    return Claim(text=f"One squared is {records.one(x=1).values['square']}", verdict="supported")
-
-
-experiment = Experiment(
-    title="Squares",
-    params=params,
-    run=run,
-    claims={"grows": grows},
-    figures={"squares": Figure(caption="They grow.", rows=rows, draw=draw, alt=lambda rows: "up")},
-    unavailable=unavailable,
-)
+@page.fact
+def counted(r):
+    return Fact(text=f"There are {len(r.all())} squares", of="4 numbers")
 '''
 
 TEMPLATE = """# {{ title() }}
-{{ question() }}{{ banner() }}{{ claim("grows") }}
-{{ figure("squares") }}{{ table("squares") }}{{ evidence() }}{{ provenance() }}{{ notes() }}
+
+{{ question() }}
+{{ facts_line() }}
+{{ finding("grows") }}
+{{ fact("counted") }}
+{{ figure("squares") }}
+{{ table("squares") }}
+{{ claims() }}
+{{ provenance() }}
+{{ notes() }}
 """
 
 QUESTIONS = """
@@ -79,6 +97,7 @@ QUESTIONS = """
 stem = "toy"
 title = "Squares"
 text = "How do squares grow?"
+asked = [{ counts = "numbers", x = [0, 1, 2] }]
 
 ["9.2"]
 stem = "nothing"

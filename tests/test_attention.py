@@ -1,13 +1,21 @@
-"""Every form of attention against float64, arithmetic counted by hand, memory and its limit."""
+"""Every form of attention against float64, arithmetic counted by hand, memory and its limit.
+
+What the page reads from its records is checked on made ones, whose times are known.
+"""
+
+import dataclasses
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from madl import attention
-from madl.attention import FORMS, MASKS, TOLERANCE, Problem
+from experiments import lab4_attention
+from madl.execution import attention
+from madl.execution.attention import FORMS, MASKS, TOLERANCE, Problem
+from madl.logbook.records import Case, Pending, Record, Records
 from madl.machine import memory
+from tests.conftest import a_record
 
 SMALL = {"batch": 2, "heads": 3, "length": 24, "head_dim": 16}
 ON_CPU = ("naive", "math", "flash")
@@ -117,3 +125,59 @@ def test_pinning_a_backend_really_forbids_the_others():
     q = torch.randn(1, 1, 4, 8)
     with attention.only("cudnn"), pytest.raises(RuntimeError, match="viable|available"):
         F.scaled_dot_product_attention(q, q, q)
+
+
+def a_timing(length: int, ms: dict[str, float], **params) -> Record:
+    """A problem whose forms took these times; those without one ran out of memory."""
+    jitter = [1.0, 1.001, 0.999, 1.002, 0.998] * 2
+    usual = {"kind": "time", "device": "cpu", "dtype": "float32", "mask": "none", "batch": 1}
+    case = Case(
+        experiment="lab4_attention",
+        params={**usual, "heads": 8, "backward": False, "length": length, **params},
+    )
+    runs = {
+        form: {"samples_s": [one * x / 1e3 for x in jitter], "contention": 0.0}
+        for form, one in ms.items()
+    }
+    missing = {form: attention.OUT_OF_MEMORY for form in FORMS if form not in ms}
+    sizes = {"flops": 1e9, "moved_bytes": dict.fromkeys(FORMS, 1e8)}
+    values = {"measurements": runs, "missing": missing, **sizes}
+    return dataclasses.replace(a_record(), case=case, values=values)
+
+
+GROWING = Records(
+    [
+        a_timing(4096, {"flash": 50.0}),
+        a_timing(1024, {"naive": 20.0, "flash": 10.0}),
+        a_timing(512, {"naive": 2.0, "flash": 4.0}),
+        a_timing(128, {"naive": 4.0, "flash": 8.0}, dtype="bfloat16", batch=32),
+    ]
+)
+
+
+def test_the_claim_of_speed_is_of_the_longest_sequence_that_naive_reaches():
+    found = lab4_attention.cpu_faster(GROWING)
+    assert found.agrees
+    assert found.p < 0.01
+    assert "1,024 positions" in found.supported
+    assert "2 × as fast" in found.supported
+
+
+def test_the_notebook_shape_is_told_from_a_sequence_of_its_length():
+    found = lab4_attention.bf16_faster(GROWING)
+    assert not found.agrees
+    assert "2 × the time" in found.refuted
+    with pytest.raises(Pending):
+        lab4_attention.bf16_faster(Records(GROWING[:3]))
+
+
+def test_a_form_that_ran_out_of_memory_ends_its_line_and_says_so_in_the_table():
+    rows = lab4_attention.time(GROWING).rows
+    assert [row["positions"] for row in rows] == [512, 1024, 4096]
+    assert rows[-1]["naive"] is None
+    assert lab4_attention.cells(GROWING)[-1]["naive"] == attention.OUT_OF_MEMORY
+
+
+def test_a_device_that_did_not_run_has_no_rows():
+    assert {row["device"] for row in lab4_attention.time(GROWING).rows} == {"CPU"}
+    assert lab4_attention.time(GROWING).facet is None

@@ -89,7 +89,7 @@ def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "records/x.json")
 
-    monkeypatch.setattr("madl.logbook.results.write_atomically", full)
+    monkeypatch.setattr("madl.logbook.records.write_atomically", full)
     result = call("run", "--executor", "inline")
     assert result.exit_code == 1
     assert "Error: the disk is full (records/x.json); free some space" in result.output

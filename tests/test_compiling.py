@@ -1,4 +1,10 @@
-"""ResNet-18 by its known size, kernels counted by hand, and one compiled cell from end to end."""
+"""ResNet-18 by its known size, kernels counted by hand, and one compiled cell from end to end.
+
+What the page reads from its records is checked on made ones, whose times are known.
+"""
+
+import dataclasses
+import re
 
 import pytest
 import torch
@@ -6,13 +12,14 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import lab4_attention, lab4_compile
-from madl import compiling
-from madl.logbook.experiment import Project
-from madl.logbook.plans import StoredPlan
-from madl.logbook.profiles import PROFILES
-from madl.logbook.results import Store
+from madl.execution import compiling
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Pending, Record, Records, Store
 from madl.machine import fresh
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
 from madl.training.resnet import NUM_PARAMETERS, ResNet18
+from tests.conftest import a_record
 
 
 def test_resnet_has_the_published_number_of_parameters():
@@ -97,7 +104,7 @@ CELL = {"device": "cpu", "network": "resnet18", "batch": 2, "size": 64, "threads
 
 def test_a_cell_in_a_fresh_process_has_all_that_its_page_needs():
     found = fresh.call(
-        "madl.compiling:measure",
+        "madl.execution.compiling:measure",
         {**CELL, "backend": "aot_eager", "mode": "default", "budget_s": 0.0},
     )
     assert found["graphs"] == 1
@@ -111,7 +118,7 @@ def test_a_cell_in_a_fresh_process_has_all_that_its_page_needs():
 
 def test_a_backend_that_fails_is_a_cell_that_says_so():
     found = fresh.call(
-        "madl.compiling:measure",
+        "madl.execution.compiling:measure",
         {**CELL, "backend": "no_such_backend", "mode": "default", "budget_s": 0.0},
     )
     assert "no_such_backend" in found["failed"]
@@ -125,16 +132,79 @@ def test_without_a_compiler_or_a_device_a_case_says_why(monkeypatch):
     assert lab4_compile.unavailable({**cell, "backend": "aot_eager"}) is None
     if not torch.cuda.is_available():
         assert "CUDA" in lab4_compile.unavailable({**cell, "device": "cuda"})
-        assert "CUDA" in lab4_attention.experiment.unavailable({"device": "cuda"})
+        assert "CUDA" in lab4_attention.page.why_unavailable({"device": "cuda"})
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_asks_for_both_devices(tmp_path, profile):
     plan = StoredPlan(Project(), Store(tmp_path), PROFILES[profile], {"model": "m", "dataset": "d"})
     for module in (lab4_compile, lab4_attention):
-        cases = list(module.params(plan))
+        cases = list(module.cases(plan))
         assert {case["device"] for case in cases if "device" in case} == {"cpu", "cuda"}
     if profile != "smoke":
-        cells = [p for p in lab4_compile.params(plan) if p["kind"] == "cell"]
+        cells = [p for p in lab4_compile.cases(plan) if p["kind"] == "cell"]
         assert {p["network"] for p in cells} == {"resnet18", "bert"}
         assert "torch_tensorrt" in {p["backend"] for p in cells if p["device"] == "cuda"}
+
+
+def a_cell(eager_ms: float, compiled_ms: float, *, contention: float = 0.0, **params) -> Record:
+    """A compiled ResNet-18 with these medians, whose first compiled call takes ten seconds."""
+    jitter = [1.0, 1.001, 0.999, 1.002, 0.998] * 4
+
+    def timed(median_ms: float, first_s: float) -> dict:
+        samples = [median_ms / 1e3 * one for one in jitter]
+        return {"samples_s": samples, "first_call_s": first_s, "contention": contention}
+
+    values = {"eager": timed(eager_ms, 0.0), "compiled": timed(compiled_ms, 10.0)}
+    usual = {"kind": "cell", "network": "resnet18", "device": "cpu", "batch": 1}
+    case = Case(experiment="lab4_compile", params={**usual, **lab4_compile.DEFAULT, **params})
+    return dataclasses.replace(a_record(), case=case, values={"measurements": values})
+
+
+def test_the_first_call_is_paid_for_by_what_later_calls_save():
+    calls, (low, high) = lab4_compile.both(a_cell(20.0, 10.0)).calls_to_pay
+    assert calls == pytest.approx(1000, rel=0.01)  # ten seconds at ten milliseconds a call
+    assert low <= calls <= high
+
+
+@pytest.mark.parametrize("cell", [a_cell(10.0, 10.0), a_cell(10.0, 20.0)])
+def test_no_number_of_calls_pays_where_no_speed_up_is_shown(cell):
+    assert lab4_compile.both(cell).calls_to_pay is None
+
+
+def test_times_taken_on_a_crowded_machine_say_nothing():
+    crowded = a_cell(20.0, 10.0, contention=0.5)
+    assert lab4_compile.both(crowded).calls_to_pay is None
+    assert lab4_compile.resnet_faster(Records([crowded])).p == 1.0
+
+
+@pytest.mark.parametrize(("compiled", "agrees"), [(10.0, True), (40.0, False)])
+def test_a_claim_of_speed_reads_the_smallest_batch(compiled, agrees):
+    records = Records([a_cell(20.0, 20.0, batch=8), a_cell(20.0, compiled)])
+    found = lab4_compile.resnet_faster(records)
+    assert (found.agrees, found.p < 0.01) == (agrees, True)
+    assert "(batch 1)" in found.supported
+    assert "2 ×" in (found.supported if agrees else found.refuted)
+
+
+def test_a_cell_whose_backend_failed_is_pending_and_a_row_that_says_why():
+    failed = dataclasses.replace(a_cell(1.0, 1.0), values={"failed": "no such backend"})
+    with pytest.raises(Pending):
+        lab4_compile.resnet_faster(Records([failed]))
+    rows = lab4_compile._cell_row(failed)
+    assert rows["first call"] == "no such backend"
+    assert rows["speed-up"] == "–"
+
+
+def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
+    naive = a_cell(20.0, 10.0, kind="naive")
+    for run, first in zip(naive.values["measurements"].values(), (0.1, 10.0)):
+        run |= {"first_call_s": None, "samples_s": [first, *run["samples_s"][:4]]}
+    rows = lab4_compile.timings(Records([naive, a_cell(20.0, 10.0)]))
+    assert [row["timing"] for row in rows] == ["naive", "naive", "this page", "this page"]
+    compiled = rows[1]
+    assert compiled["first call (ms)"] == 1e4
+    assert compiled["median of later calls (ms)"] == pytest.approx(10.0, rel=0.01)
+    assert compiled["reported (ms)"] == pytest.approx(2008, rel=0.01)  # (10 s + 4 × 10 ms) / 5
+    text = lab4_compile.naive_compiles(Records([naive])).text
+    assert re.search(r"takes 2,010 ms compiled", text)

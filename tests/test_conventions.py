@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from madl.logbook.experiment import Project
+from madl.running.project import Project
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project()

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook import executors, plans, runner, shards
-from madl.logbook.plans import Options
-from madl.logbook.results import Store
+from madl.logbook.records import Store
+from madl.running import executors, plans, runner, shards
+from madl.running.plans import Options
 from tests.conftest import hears_ctrl_c
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")

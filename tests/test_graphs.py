@@ -1,12 +1,15 @@
 """Graphs: counts checked by hand, passes that change what they should, the genuine error."""
 
+import sys
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
 
-from madl import graphs
+from madl.execution import graphs
 from madl.logbook.drawing import Box, column
-from madl.logbook.experiment import Project
+from madl.running.project import Project
 from madl.training import models
 
 
@@ -215,15 +218,18 @@ def test_a_column_refuses_what_it_cannot_draw():
         column([Box(name="a", title="", inputs=("b",)), Box(name="b", title="")], label="")
 
 
-def test_the_page_knows_dropout_inside_attention_from_its_arguments():
-    import sys
-
+@pytest.mark.parametrize("training", [True, False])
+def test_the_page_finds_in_a_record_every_place_that_drops(bert, training):
     Project().load("lab0_graph")
-    drops = sys.modules["experiments.lab0_graph"]._drops
-    attention = "scaled_dot_product_attention"
-    assert drops({"operator": "dropout", "args": "x, 0.1, True"}) == "node"
-    assert drops({"operator": attention, "args": "q, k, v, m, 0.1"}) == "inside"
-    assert drops({"operator": attention, "args": "q, k, v, m"}) == ""
+    drops = sys.modules["experiments.lab0_graph"].drops
+    graph = graphs.capture(*bert, training=training).graph
+    found = Counter(drops(node.to_json()) for node in graphs.describe(graph))
+    assert found["node"] == len(graphs.dropout_nodes(graph))
+    assert found["inside"] == len(graphs.attention_dropouts(graph))
+    attention = {"operator": "scaled_dot_product_attention"}
+    assert drops({**attention, "args": "q, k, v, m, 0.1, scale=0.17"}) == "inside"
+    assert drops({**attention, "args": "q, k, v, m, scale=0.17"}) == ""
+    assert drops({**attention, "args": "q, k, v, m, dropout_p=0.1"}) == "inside"
 
 
 def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(bert):

@@ -14,9 +14,9 @@ from madl.errors import MadlError
 from madl.formats import presets
 from madl.hardware import counts, reference, simulation, synthesis, tools, units
 from madl.hardware.reference import NAN, expected, to_fp32
-from madl.logbook.experiment import Case, Project
-from madl.logbook.profiles import PROFILES
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Pending, Record, Records
+from madl.running.project import Project
 from tests.conftest import a_record
 
 needs_iverilog = pytest.mark.skipif(tools.iverilog() is None, reason=tools.NO_IVERILOG)
@@ -393,15 +393,22 @@ def test_gate_rows_compare_with_mxint8_and_leave_out_what_was_not_run():
 @pytest.mark.parametrize("profile", ["smoke", "quick", "full"])
 def test_every_case_of_the_page_describes_a_unit(profile):
     plan = SimpleNamespace(profile=PROFILES[profile], workload={"model": "m", "dataset": "d"})
-    experiment = Project().load("lab4_hardware")
-    cases = experiment.cases("lab4_hardware", plan)
+    cases = Project().load("lab4_hardware").planned("lab4_hardware", plan)
     assert {c.params["kind"] for c in cases} == {"gates", "simulation"}
     for case in cases:
         assert units.from_params({"lanes": 32, **case.params}).lanes == case.params.get("lanes", 32)
 
 
+def test_a_case_with_a_wrong_bit_fails(monkeypatch):
+    found = {"mismatches": 1, "beyond_bound": 0, "first_mismatch": "1 expected, got 2"}
+    monkeypatch.setattr(reference, "verify", lambda *args, **kwargs: found)
+    params = {"kind": "simulation", "unit": "fixed", "width": 4, "num_random": 1, "seed": 0}
+    with pytest.raises(MadlError, match="1 results with wrong bits .* 1 expected, got 2"):
+        Project().load("lab4_hardware").execute(params, None)
+
+
 def test_a_machine_without_the_programs_leaves_only_their_cases_alone(monkeypatch):
-    unavailable = Project().load("lab4_hardware").unavailable
+    unavailable = Project().load("lab4_hardware").why_unavailable
     monkeypatch.setattr(tools, "yosys", lambda: None)
     monkeypatch.setattr(tools, "iverilog", lambda: None)
     assert unavailable({"kind": "gates"}) == tools.NO_YOSYS

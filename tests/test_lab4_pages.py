@@ -1,9 +1,11 @@
-"""Questions 4.3b and 4.3c: what is counted, on cases small enough to count by hand."""
+"""4.3b, 4.3c and the formats: what is counted, on cases small enough to count by hand."""
 
 import pytest
 import torch
 
-from experiments import lab4_decode, lab4_tiles
+from experiments import formats, lab4_decode, lab4_tiles
+from madl.logbook.records import Case, Records
+from tests.conftest import a_record
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,18 @@ def test_the_implicit_one_is_there_or_is_taken_off(decoded):
     assert decoded["codec_wrong"] == 0
     half = decoded["steps"][128 + 32]
     assert (half["out"], half["bias"], half["result"]) == (1.5, 1.0, 0.5)
+
+
+def test_the_page_of_the_loop_says_what_was_counted(decoded):
+    case = Case(experiment="lab4_decode", params={"codes": 65536})
+    records = Records([a_record(case=case, values=decoded)])
+    assert lab4_decode.wrong_codes(records).text.startswith("The loop gives a wrong value for 511 ")
+    assert len(lab4_decode.one(records).rows) == 256
+    scales = [row["scale"] for row in lab4_decode.map_of_wrong(records).rows]
+    assert scales == sorted(scales)
+    worked = {row["mantissa"]: row for row in lab4_decode.examples(records)}
+    assert (worked[64]["`bias`"], worked[32]["`bias`"]) == ("not needed", "1")
+    assert {row["wrong codes"] for row in lab4_decode.wrong(records)} == {255, 254, 2}
 
 
 def test_a_difference_is_seen():
@@ -74,3 +88,9 @@ def test_cute_maps_as_the_layouts_read():
     assert other["first_warp"] == list(range(0, 1024, 32))
     assert (lab["filled"], fewer["filled"]) == (1024, 256)
     assert found["tile"]["first_warp"] == found["flat"]["first_warp"] == list(range(0, 256, 8))
+
+
+def test_the_front_has_no_format_that_a_cheaper_one_reaches():
+    found = [("a", 4, 10.0), ("b", 4, 12.0), ("c", 6, 12.0), ("d", 6, 11.0), ("e", 8, 20.0)]
+    rows = [{"name": name, "bits": bits, "weights_db": db} for name, bits, db in found]
+    assert formats.front(rows) == ["b", "e"]

@@ -1,10 +1,18 @@
-"""The memory ledger, by hand on a two-layer model, and what measures beside it."""
+"""The memory ledger by hand on a two-layer model, what measures beside it, and the page of 4.3d."""
+
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Records
 from madl.machine.memory import Ledger, ledger, live_bytes, peak_resident_bytes, resident_bytes
+from madl.running.project import Project
+from tests.conftest import a_record
 
 MXINT8 = {"bits": 8, "scale_bits": 8, "block": 32}
 
@@ -20,21 +28,12 @@ def test_a_two_layer_model_by_hand():
         dense_bytes=4 * (240 + 18),
         packed_bytes=(240 + 6 * 2) + (18 + 3),  # rows of 40 take two scales, the last one short
         kept_bytes=4 * (400 + 6),
-        activation_bytes=1000,
-        transient_bytes=2 * 240,
     )
-    found = ledger(model(), **MXINT8, activation_bytes=1000, transient_bytes_per_weight=2)
+    found = ledger(model(), **MXINT8)
     assert found == by_hand
-    assert found.before_bytes == 4 * 664 + 1000
-    assert found.after_bytes == 252 + 21 + 1624 + 1000 + 480
-    assert found.saved == 1 - 3377 / 3656
-
-
-def test_excepted_layers_are_kept():
-    found = ledger(model(), **MXINT8, except_layers=["2"])
-    assert (found.num_packed, found.kept_bytes) == (240, 4 * (400 + 6 + 18))
-    with pytest.raises(ValueError, match="no Linear layer 3; layers: 1, 2"):
-        ledger(model(), **MXINT8, except_layers=["3"])
+    assert found.before_bytes == 4 * 664
+    assert found.after_bytes == 252 + 21 + 1624
+    assert found.saved == 1 - 1897 / 2656
 
 
 def test_shared_weights_and_the_meta_device_count_once():
@@ -70,3 +69,66 @@ def test_a_large_tensor_shows_in_resident_memory():
     if peak is not None:
         assert abs(peak - size) < 4 << 20
     del kept
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+PAGE = Project().load("lab4_memory")
+MODULE = sys.modules["experiments.lab4_memory"]
+
+
+@pytest.fixture(scope="module")
+def xlarge() -> Records:
+    cases = [{"what": "ledger", "of": "DeBERTa-xlarge"}, {"what": "replay", "tokens": 10}]
+    return Records(
+        replace(
+            a_record(),
+            case=Case(experiment="lab4_memory", params=params),
+            values=PAGE.execute(params, None),
+        )
+        for params in cases
+    )
+
+
+def test_the_xlarge_model_is_counted_from_its_configuration(xlarge):
+    values = xlarge[0].values
+    assert values["ledger"]["num_packed"] == 48 * 14 * 2**20 + 2**20 + 6 * 1024
+    assert values["ledger"]["num_parameters"] == 758_859_782
+    assert values["largest_weight"] == 4 * 2**20
+    assert "2,895 MB" in PAGE.facts["fp32_is_the_parameters"](xlarge).text
+
+
+def test_the_replay_gives_what_is_published(xlarge):
+    assert xlarge[1].values == {
+        "FP32": {"allocated_bytes": 3047392256, "requested_bytes": 3047389080},
+        "MXINT8": {"allocated_bytes": 1027684864, "requested_bytes": 977350664},
+        "MXINT8, packed before": {"allocated_bytes": 987838976, "requested_bytes": 977350664},
+    }
+
+
+def test_each_reason_explains_a_part_of_what_the_formula_promises(xlarge):
+    *explained, reported = MODULE.steps(xlarge).values()
+    assert explained == sorted(explained, reverse=True)
+    assert (explained[0], reported) == pytest.approx((0.867, 0.664), abs=0.0005)
+    assert explained[-1] == pytest.approx(reported, abs=0.005)
+
+
+def test_both_reported_peaks_are_predicted_to_a_hundredth(xlarge):
+    for kind, reported in MODULE.REPORTED.items():
+        held = xlarge[1].values[kind]["allocated_bytes"]
+        assert held / 2**20 == pytest.approx(reported, rel=0.005)
+
+
+def test_the_formula_is_the_coursework_s():
+    assert pytest.approx(0.8671875) == MODULE.FORMULA
+    assert pytest.approx(0.7421875) == MODULE.MXINT8
+
+
+def test_cases_that_need_a_gpu_say_so():
+    plan = SimpleNamespace(profile=PROFILES["quick"], workload={"model": "", "dataset": ""})
+    needing = [
+        case.params for case in PAGE.planned("lab4_memory", plan) if case.params["what"] == "cuda"
+    ]
+    assert len(needing) == 1
+    if not torch.cuda.is_available():
+        assert PAGE.why_unavailable(needing[0]) == "no CUDA device"

@@ -1,8 +1,7 @@
 """Mixed precision: which layer has which format, what it costs, and what the pages make of it."""
 
 import copy
-import itertools
-import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from experiments import lab3_formats, lab3_widths
 from madl.compression.quantize import QuantizedLinear, Rule, linear_layers, quantize_
 from madl.formats import presets
 from madl.formats.fixed import FixedPoint
-from madl.logbook.results import Pending, Records
+from madl.logbook.claims import Claim, judge_family
+from madl.logbook.records import Case, Pending, Records, sealed
 from madl.logbook.stats import Outcomes
 from madl.training import models, precision
 from tests.conftest import a_record
@@ -113,8 +113,9 @@ def test_the_way_goes_from_no_narrow_layer_to_all():
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        ("bert.encoder.layer.0.attention.self.query", "0 query"),
-        ("bert.encoder.layer.3.attention.output.dense", "3 output"),
+        ("bert.encoder.layer.0.attention.self.query", "block 0 query"),
+        ("bert.encoder.layer.3.attention.output.dense", "block 3 attention output"),
+        ("bert.encoder.layer.3.output.dense", "block 3 output"),
         ("bert.pooler.dense", "pooler"),
         ("classifier", "classifier"),
     ],
@@ -123,29 +124,47 @@ def test_a_layer_is_named_as_a_reader_says_it(layer, said):
     assert lab3_widths.short(layer) == said
 
 
-def a_search_record(choices, **values):
-    params = {"part": "search", "sampler": "tpe", "seed": 0, "trials": 3}
-    best = {"choices": choices, "score": 0.8, "bits": 12.0}
-    case = a_record().case
-    return a_record(
-        case=type(case)(experiment="lab3_widths", params=params), values={"best": best, **values}
-    )
+def verdict(judged):
+    """Of a claim that is alone on its page."""
+    claim = Claim(name="it", hypothesis="It is so.", test=lambda records: judged)
+    return judge_family({"it": claim}, {"it": judged}, {}, {})["it"].verdict
 
 
-@pytest.mark.parametrize(("narrow", "verdict"), [(5, "undecided"), (12, "supported")])
-def test_widths_that_a_blind_draw_gives_as_well_are_no_finding(narrow, verdict):
+def a_record_of(experiment, params, values):
+    case = Case(experiment=experiment, params={"seed": 0, **params})
+    return sealed(a_record(case=case, values=values))
+
+
+@pytest.mark.parametrize(("narrow", "said"), [(0, "refuted"), (5, "undecided"), (12, "supported")])
+def test_widths_that_a_blind_draw_gives_as_well_are_no_finding(narrow, said):
     choices = {str(i): (8 if i < narrow else 32, 4) for i in range(12)}
-    claim = lab3_widths.widths_are_chosen(Records([a_search_record(choices)]))
-    assert claim.verdict == verdict
+    values = {"best": {"choices": choices, "score": 0.8, "bits": 12.0}}
+    search = a_record_of("lab3_widths", {"part": "search", "sampler": "tpe"}, values)
+    assert verdict(lab3_widths.widths_are_chosen(Records([search]))) == said
 
 
-def test_claims_wait_for_their_records():
-    for claim in lab3_widths.experiment.claims.values():
+@pytest.mark.parametrize(("risen", "said"), [(1.0, "supported"), (0.0, "undecided")])
+def test_the_layer_that_hurts_is_judged_on_sentences_that_did_not_choose_it(risen, said):
+    noise = np.random.default_rng(0).normal(0.0, 0.01, 32)
+    fp32 = [0.3] * 32
+    by_frac = {str(frac): [0.3 + x for x in noise] for frac in lab3_widths.FRACS}
+    hurt = by_frac | {"2": [0.3 + risen * (i % 2) + (i % 2 == 0) for i in range(32)]}
+    halves = [
+        a_record_of(
+            "lab3_widths",
+            {"part": "sensitivity", "half": half},
+            {"layers": ["a", "b"], "fp32": fp32, "losses": losses},
+        )
+        for half, losses in enumerate([{"a": by_frac}, {"b": hurt}])
+    ]
+    assert verdict(lab3_widths.one_layer_is_enough(Records(halves))) == said
+
+
+@pytest.mark.parametrize("page", [lab3_widths.page, lab3_formats.page])
+def test_claims_wait_for_their_records(page):
+    for claim in page.claims.values():
         with pytest.raises(Pending):
-            claim(Records())
-    for claim in lab3_formats.experiment.claims.values():
-        with pytest.raises(Pending):
-            claim(Records())
+            claim.test(Records())
 
 
 # ---- 3.2 ----------------------------------------------------------------------------------------
@@ -156,8 +175,8 @@ def test_the_families_are_all_the_presets_each_once():
 
 
 def test_every_family_is_drawn_in_one_group():
-    grouped = [family for families, _ in lab3_formats.GROUPS.values() for family in families]
-    assert sorted(grouped) == sorted([*lab3_formats.FAMILIES, lab3_formats.MIXED])
+    grouped = [family for families in lab3_formats.GROUPS.values() for family in families]
+    assert sorted(grouped) == sorted(lab3_formats.FAMILIES)
 
 
 def test_every_format_quantizes_a_whole_model(model, batch):
@@ -175,48 +194,49 @@ def test_a_kind_s_choice_is_every_block_s(model):
     assert [name for name, f in formats.items() if f] == [x for x in layers if x.endswith("query")]
 
 
-def test_labels_are_pushed_apart_and_keep_their_order():
-    rng = random.Random(0)
-    for _ in range(50):
-        ends = {str(i): rng.random() for i in range(14)}
-        places = list(lab3_formats.spread(ends, 0.06).values())
-        assert all(a - b >= 0.06 - 1e-9 for a, b in itertools.pairwise(places))
-        assert sum(places) == pytest.approx(sum(ends.values()))
-
-
-def test_labels_that_have_room_stay_where_they_are():
-    ends = {"a": 0.9, "b": 0.5, "c": 0.1}
-    assert lab3_formats.spread(ends, 0.06) == pytest.approx(ends)
-
-
-def test_the_front_is_what_nothing_as_narrow_beats():
-    rows = [
-        {"format": name, "bits": bits, "test accuracy": accuracy}
-        for name, bits, accuracy in [
-            *(("a", 8, 0.8), ("b", 8, 0.7), ("c", 4, 0.75), ("d", 16, 0.8), ("e", 2, 0.5)),
-        ]
-    ]
-    assert [row["format"] for row in lab3_formats.on_front(rows)] == ["e", "c", "a"]
-
-
-def uniform_record(accuracy, part="uniform", n=500, **values):
-    correct = np.arange(n) < accuracy * n
-    params = {"part": part, "seed": 0, "format": "x"}
-    case = type(a_record().case)(experiment="lab3_formats", params=params)
-    outcomes = Outcomes(correct, "test").to_json()
-    return a_record(case=case, values={"outcomes": outcomes, "accuracy": accuracy, **values})
+def a_uniform_record(accuracy, n=500, **params):
+    outcomes = Outcomes(np.arange(n) < accuracy * n, "test").to_json()
+    values = {"outcomes": outcomes, "bits": 8.0, "validation": accuracy, "trained": False}
+    return a_record_of("lab3_formats", params, {**values, "larger_class": 0.52})
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "said"),
+    ("accuracy", "works", "costs"),
     [
-        (0.84, lab3_formats.KEEPS),
-        (0.70, lab3_formats.LOSES),
-        (0.53, lab3_formats.GUESSES),
-        (0.20, lab3_formats.GUESSES),
+        (0.84, "supported", "undecided"),
+        (0.70, "supported", "supported"),
+        (0.53, "undecided", "supported"),
+        (0.20, "refuted", "supported"),
     ],
 )
-def test_a_format_keeps_loses_or_guesses_as_the_tests_say(accuracy, said):
-    fp32 = uniform_record(0.85, part="fp32", larger_class=0.52)
-    found = uniform_record(accuracy)
-    assert lab3_formats.effect(Records([fp32, found]), Records([found])) == said
+def test_a_format_works_and_costs_as_the_tests_say(accuracy, works, costs):
+    records = Records(
+        [
+            a_uniform_record(0.85, part="fp32"),
+            a_uniform_record(accuracy, part="uniform", format="log(8)"),
+        ]
+    )
+    assert verdict(lab3_formats.log_works(records)) == works
+    assert verdict(lab3_formats.log_costs(records)) == costs
+
+
+def test_a_format_works_only_if_every_seed_s_model_does():
+    records = Records(
+        [
+            a_uniform_record(0.85, part="fp32"),
+            a_uniform_record(0.80, part="uniform", format="log(8)", seed=0),
+            a_uniform_record(0.52, part="uniform", format="log(8)", seed=1),
+        ]
+    )
+    assert verdict(lab3_formats.log_works(records)) == "undecided"
+
+
+def test_the_format_is_chosen_on_validation_at_the_price_of_its_bits():
+    wide = a_uniform_record(0.85, part="uniform", format="fixed(16,8)")
+    narrow = a_uniform_record(0.85, part="uniform", format="fixed(8,4)")
+    wide = replace(wide, values={**wide.values, "bits": 16.0})
+    formats = lab3_formats.uniform(Records([wide, narrow]))
+    assert lab3_formats.best_of(formats).label == "fixed(8,4)"
+    wide = replace(wide, values={**wide.values, "validation": 0.86})
+    formats = lab3_formats.uniform(Records([wide, narrow]))
+    assert lab3_formats.best_of(formats).label == "fixed(16,8)"

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook import report, results
-from madl.logbook.plans import StoredPlan
-from madl.logbook.profiles import PROFILES
-from madl.logbook.results import Store
+from madl.logbook import records as results
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store
+from madl.running.plans import StoredPlan
+from madl.site import report
 from tests.conftest import a_record, a_run
 
 GOLDEN = Path(__file__).parent / "data"
@@ -56,13 +57,13 @@ def test_figures_are_the_same_bytes_when_drawn_anew(plan):
             path.unlink()
     report.write(plan, store)
     assert snapshot(plan.project.docs) == first
-    assert sum(name.endswith(".svg") for name in first) == 4
+    assert "labs/figures/toy/squares.csv" in first
 
 
 def test_a_page_says_what_is_pending_and_how_to_get_it(plan):
     state = report.write(plan, fill(plan, count=1))
-    assert "Pending (1 of 4 cases): grows" in page(plan)
-    assert "`python cli.py run toy --profile quick`" in page(plan)
+    assert "Not measured (1 of 4 cases): Squares grow more often than not." in page(plan)
+    assert "<code>python cli.py run toy --profile quick</code>" in page(plan)
     assert state.rows[0]["status"] == "partly"
 
 
@@ -79,7 +80,7 @@ def test_a_smoke_run_answers_nothing_and_says_so(toy):
     plan = StoredPlan(toy, Store(toy.state), PROFILES["smoke"], {})
     state = report.write(plan, fill(plan))
     assert state.rows[0]["status"] == "partly"
-    assert "Its numbers mean nothing" in page(plan)
+    assert "its numbers mean nothing" in page(plan)
 
 
 def test_a_stale_record_is_not_shown(plan):
@@ -117,12 +118,16 @@ def test_a_note_with_html_or_template_code_is_refused_and_nothing_is_written(pla
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ('{{ claim("nope") }}', "unknown claim 'nope'; known: grows"),
+        ('{{ finding("nope") }}', "unknown claim 'nope'; known: grows"),
+        ('{{ fact("nope") }}', "unknown fact 'nope'; known: counted"),
         ('{{ figure("nope") }}', "unknown figure 'nope'; known: squares"),
         ('{{ table("nope") }}', "unknown table 'nope'; known: squares"),
         ('{{ param("nope") }}', "unknown parameter 'nope'"),
         ("{{ nope }}", "'nope' is undefined"),
         ("{% if %}", "Expected an expression"),
+        ("It gains 3.1 points.", "has the number '3.1' in its prose"),
+        ('{{ code("nowhere.py", "f") }}', "no source file nowhere.py to show"),
+        ('{{ code("experiments/toy.py", "f") }}', "has no function, class or marker [f] to show"),
     ],
 )
 def test_a_template_that_names_what_is_not_there_is_one_clear_line(plan, call, message):
@@ -162,13 +167,13 @@ def test_published_evidence_stands_in_where_this_machine_has_none(plan):
 
 def test_other_machines_stand_beside_this_one(plan):
     template = plan.project.templates / "toy.md.j2"
-    template.write_text(template.read_text() + "{{ machines() }}")
+    template.write_text(template.read_text() + "{{ elsewhere() }}")
     fill(plan, host="far away")
     results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
     report.write(plan, fill(plan, host="here"))
     text = page(plan)
     assert "| Machine | here; device cpu |" in text
-    assert '??? info "far away: profile quick, 2026-01-02, 4 of 4 cases"' in text
+    assert "<th>far away, quick, 2026-01-02, 4 of 4 cases</th>" in text
 
 
 def test_what_this_machine_cannot_run_is_borrowed_and_named(plan):
@@ -190,8 +195,8 @@ def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
     store.put(a_record(1, case=case, status="skipped", values={}, error="no such tool"))
     state = report.write(plan, store)
     assert state.rows[0]["status"] == "partly"
-    assert '!!! info "Not run here"\n\n    no such tool.' in page(plan)
-    assert "Not run here (no such tool): grows" in page(plan)
+    assert '<p class="pending">Not run here: no such tool.</p>' in page(plan)
+    assert "Not measured (no such tool): Squares grow" in page(plan)
 
 
 def test_pages_of_experiments_that_are_gone_are_removed(plan):
@@ -202,30 +207,34 @@ def test_pages_of_experiments_that_are_gone_are_removed(plan):
     assert not (plan.project.docs / "labs" / "gone.md").exists()
 
 
-def with_a_drawing(plan) -> None:
-    """Give the toy's page a drawing of two panels and a captured text."""
-    source = plan.project.experiments / "toy.py"
-    text = source.read_text()
-    text = text.replace(
-        "import Claim, Experiment, Figure", "import Claim, Drawing, Experiment, Figure, Panel"
-    ).replace(
-        "experiment = Experiment(",
-        """def panels(rows):
+BOXES = """
+
+from madl.logbook.drawing import Panel
+
+
+def panels(rows):
     return [
         Panel(title="All of it", svg="<svg></svg>", folded=False),
         Panel(title=f"a < {len(rows)}", svg="<svg><g/></svg>"),
     ]
 
 
-experiment = Experiment(
-    outputs={"said": lambda records: f"x is {records.one(x=3).values['square']} {{{{ }}}}"},""",
-    )
-    text = text.replace(
-        "figures={",
-        'figures={"boxes": Drawing(caption="Boxes.", rows=rows, panels=panels, '
-        'alt=lambda rows: "two boxes"), ',
-    )
-    source.write_text(text)
+@page.drawing(caption="Boxes.", panels=panels, alt=lambda rows: "two boxes")
+def boxes(r):
+    return [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
+
+
+@page.output
+def said(r):
+    return f"x is {r.one(x=3).values['square']} {{{{ }}}}"
+"""
+
+
+def with_a_drawing(plan) -> None:
+    """Give the toy's page a drawing of two panels and a captured text."""
+    source = plan.project.experiments / "toy.py"
+    text = source.read_text()
+    source.write_text(text + BOXES)
     template = plan.project.templates / "toy.md.j2"
     more = '\n{{ figure("boxes") }}\n{{ output("said") }}\n'
     template.write_text(template.read_text() + more)
@@ -247,7 +256,7 @@ def test_the_home_page_shows_the_first_plot_not_a_drawing(plan):
     with_a_drawing(plan)
     report.write(plan, fill(plan))
     home = (plan.project.docs / "index.md").read_text()
-    assert "squares.light.wide.svg" in home
+    assert 'id="toy-squares"' in home
     assert 'class="drawing"' not in home
 
 
@@ -263,6 +272,6 @@ def test_a_captured_text_is_shown_as_it_was_and_pending_until_it_is_there(plan):
 def test_a_page_whose_captured_text_is_missing_is_not_answered(plan):
     with_a_drawing(plan)
     source = plan.project.experiments / "toy.py"
-    source.write_text(source.read_text().replace("x is {records.one(x=3)", "{records.one(x=9)"))
+    source.write_text(source.read_text().replace("r.one(x=3)", "r.one(x=9)"))
     state = report.write(plan, fill(plan))
     assert state.rows[0]["status"] == "partly"

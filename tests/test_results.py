@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madl.errors import MadlError
-from madl.logbook import results
-from madl.logbook.experiment import Case
-from madl.logbook.results import Store
+from madl.logbook import records as results
+from madl.logbook.records import Case, Store
 from tests.conftest import a_record, a_run
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False))
@@ -83,7 +82,7 @@ def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
         """
         import os, sys
         from pathlib import Path
-        from madl.logbook import results
+        from madl.logbook import records as results
         os.fsync = lambda handle: os.kill(os.getpid(), 9)  # die between writing and renaming
         results.write_atomically(Path(sys.argv[1]), "new" * 1000)
         """,

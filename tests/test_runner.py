@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook import plans, runner
-from madl.logbook.plans import Options
-from madl.logbook.results import Store
+from madl.logbook.records import Store
+from madl.running import plans, runner
+from madl.running.plans import Options
 from tests.conftest import hears_ctrl_c
 
 ROOT = Path(__file__).parents[1]
@@ -195,13 +195,15 @@ def test_a_dead_worker_is_reported_and_what_was_done_is_kept(plan, cli, tmp_path
 STEP = """
 from madl.logbook.experiment import Experiment
 
-def params(plan):
+page = Experiment(title="a step", needs={needs}, timed={timed})
+
+@page.cases
+def cases(plan):
     return [{{"step": x, "seed": 0}} for x in range(2)]
 
+@page.run
 def run(params, ctx):
     return {{"step": params["step"]}}
-
-experiment = Experiment(title="a step", params=params, run=run, needs={needs}, timed={timed})
 """
 
 

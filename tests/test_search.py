@@ -12,7 +12,7 @@ import optuna
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.results import Store
+from madl.logbook.records import Store
 from madl.training import search as searching
 from madl.training.search import Trial, search
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from madl.logbook.results import Store
+from madl.logbook.records import Store
 from madl.training import search, supernet
 from madl.training.supernet import Supernet
 

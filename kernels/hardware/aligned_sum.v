@@ -18,6 +18,7 @@ module aligned_sum #(
 );
   wire [TERMS*(WIDTH+GUARD)-1:0] aligned;
 
+  // [align]
   maximum_tree #(.TERMS(TERMS), .WIDTH(EXPONENT)) largest (
       .terms(exponents),
       .maximum(maximum)
@@ -39,6 +40,7 @@ module aligned_sum #(
       .terms(aligned),
       .sum(sum)
   );
+  // [/align]
 endmodule
 
 module align_term #(

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madl.compression.quantize import set_module_
 from madl.errors import MadlError
 
 
@@ -104,7 +105,7 @@ def adapt_(
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in unfrozen)
     for name, rule in taken.items():
-        _replace(model, name, LoraLinear(linears[name], rule))
+        set_module_(model, name, LoraLinear(linears[name], rule))
     return taken
 
 
@@ -139,13 +140,8 @@ def merge_(model: nn.Module) -> list[str]:
     if not adapted:
         raise MadlError("there is no adapter to merge; add one with adapt_")
     for name, layer in adapted.items():
-        _replace(model, name, layer.merged())
+        set_module_(model, name, layer.merged())
     return list(adapted)
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)
 
 
 def num_trainable(model: nn.Module) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from madl.hardware.units import from_params
-from madl.logbook.results import Pending, Record, Records
+from madl.logbook.records import Pending, Record, Records
 
 EXPERIMENT = "lab4_hardware"
 LANES = 32  # of every unit that is compared with another
@@ -29,10 +29,10 @@ def gates(records: Records, *, lanes: int = LANES, gate_set: str = "cmos2", **un
     Raises:
         Pending: it is not there.
     """
-    own = Records(r for r in records if r.case.experiment == EXPERIMENT)
-    own = own.where(kind="gates", lanes=lanes, gate_set=gate_set, **unit)
-    default = Records(r for r in own if "window" in unit or "window" not in r.case.params)
-    return default.one()
+    own = records.of(EXPERIMENT).where(kind="gates", lanes=lanes, gate_set=gate_set, **unit)
+    if "window" not in unit:
+        own = own.without("window")
+    return own.one()
 
 
 def transistors(records: Records, **unit: Any) -> int:

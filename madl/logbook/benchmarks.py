@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from madl.logbook.experiment import Row
-from madl.logbook.results import Pending
+from madl.logbook.records import Pending, Row
 from madl.machine import device
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "data" / "benchmarks"

@@ -18,6 +18,15 @@ ROUND = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One part of a drawing: SVG text that takes its colours from the page."""
+
+    title: str
+    svg: str
+    folded: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
     """One row: what it is called, what it does, where its inputs come from.
 

@@ -1,119 +1,96 @@
-"""What an experiment is: a file with questions, cases, claims and figures; found, never registered.
+"""What an experiment is: a file whose functions say by decorator what they are; never registered.
 
-An experiment lives in `experiments/<stem>.py` as the constant `experiment`; its page is
+An experiment lives in `experiments/<stem>.py` as the constant `page`; its template is
 `templates/<stem>.md.j2`. A case is its parameters: `run(params, ctx)` may depend on nothing else,
 so the key made of them names the result for good.
+
+    page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline",))
+
+    @page.cases       what there is to run under a plan: an iterable of parameters
+    @page.run         one case: its parameters and a context, to its values
+    @page.unavailable why a case cannot run on this machine, or None
+    @page.claim       a hypothesis (its docstring) and its test; see `claims`
+    @page.fact        a sentence that is counted over everything there is
+    @page.chart       a `charts.Chart` made of the records
+    @page.drawing     panels of SVG made of rows, which are the CSV
+    @page.table       rows
+    @page.output      a text that a case captured, shown as it was
 """
 
-import graphlib
-import hashlib
-import importlib.util
-import json
-import sys
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
-from madl.logbook.profiles import Profile
+from madl.logbook.claims import Claim, Fact, Judged, declared
+from madl.logbook.drawing import Panel
+from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+T = TypeVar("T")
+Made = TypeVar("Made", bound=Callable[..., Any])
 
-    from madl.logbook.results import Records
-    from madl.logbook.stats import Evidence
 
-Scalar = str | int | float | bool | None
-Params = Mapping[str, Scalar]
-Row = Mapping[str, Scalar]  # of a table: column title → value
-Verdict = Literal["supported", "refuted", "undecided", "pending"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How much work a run is: smoke proves that it works, quick answers, full decides."""
+
+    name: str
+    seeds: int
+    says: str  # what its numbers are about, in the page's line of facts
+
+    def choose(self, *, smoke: T, quick: T, full: T) -> T:
+        """An experiment's own budget for this profile."""
+        return {"smoke": smoke, "quick": quick, "full": full}[self.name]
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile(name="smoke", seeds=1, says="proves that it runs; its numbers mean nothing"),
+        Profile(name="quick", seeds=1, says="one training seed: about these models, not methods"),
+        Profile(name="full", seeds=3, says="three training seeds: about methods"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A part of what a question asks for: every combination of these values of parameters."""
+
+    counts: str  # of what: "widths × methods"
+    values: Mapping[str, tuple[Scalar, ...]]
+
+    @property
+    def combinations(self) -> list[dict[str, Scalar]]:
+        found: list[dict[str, Scalar]] = [{}]
+        for name, values in self.values.items():
+            found = [{**one, name: value} for one in found for value in values]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of the coursework, in our words (`experiments/questions.toml`)."""
+    """One question of the coursework, in our words, and what counts as all of it.
+
+    Read from `experiments/questions.toml`.
+    """
 
     id: str
     stem: str
     title: str
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One unit of work: some seconds to some minutes, done once, never repeated.
-
-    `key` is made of everything that defines the result.
-    """
-
-    experiment: str
-    params: Params
-    version: int = 1
-
-    @property
-    def key(self) -> str:
-        identity = {"experiment": self.experiment, "params": self.params, "version": self.version}
-        text = json.dumps(identity, sort_keys=True, allow_nan=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A sentence whose numbers come from records and whose verdict comes from `stats` alone."""
-
-    text: str
-    verdict: Verdict
-    evidence: "Evidence | None" = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A table made from records, the drawing of that table, and the words for who cannot see it.
-
-    `rows` become the CSV and the page's table; `draw` sees nothing but the rows, so a figure
-    cannot show what its CSV does not hold. `alt` says in a sentence what the rows say.
-    """
-
-    caption: str
-    rows: "Callable[[Records], Sequence[Row]]"
-    draw: "Callable[[Axes, Sequence[Row]], None]"
-    alt: Callable[[Sequence[Row]], str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """One part of a drawing: SVG text that takes its colours from the page."""
-
-    title: str
-    svg: str
-    folded: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """A figure that is no plot: panels of SVG inside the page, folded where they are details.
-
-    As with `Figure`, `panels` sees nothing but the rows, and the rows are the CSV.
-    """
-
-    caption: str
-    rows: "Callable[[Records], Sequence[Row]]"
-    panels: Callable[[Sequence[Row]], Sequence[Panel]]
-    alt: Callable[[Sequence[Row]], str]
+    asked: tuple[Asked, ...] = ()
 
 
 class Plan(Protocol):
-    """All that `params` may see."""
+    """All that `cases` may see."""
 
     @property
     def profile(self) -> Profile: ...
     @property
     def workload(self) -> Params: ...
-    def records(self, name: str) -> "Records":
+    def records(self, name: str) -> Records:
         """The upstream experiment's results: complete, or this experiment waits."""
         ...
 
@@ -133,96 +110,187 @@ class Context(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
-    """Everything one page needs. `claims` and `figures` are functions of the records.
+class Shown:
+    """A chart, drawing, table or text of a page: how it is made of the records."""
 
-    `outputs` are texts that a case captured, an error message for example, shown as they were.
-    `unavailable` says why a case cannot run on this machine (no GPU, no such program), or None.
+    kind: str
+    make: Callable[[Records], Any]
+    caption: str = ""
+    panels: Callable[[Sequence[Row]], Sequence[Panel]] | None = None  # of a drawing
+    alt: Callable[[Sequence[Row]], str] | None = None
+
+
+class Experiment:
+    """Everything one page needs, collected from the decorated functions of one file.
+
+    `timed` says which cases measure time, and so run alone. `needs` names the experiments whose
+    results its cases and claims read.
     """
 
-    title: str
-    params: Callable[[Plan], Iterable[Params]]
-    run: Callable[[Params, Context], Mapping[str, Any]]
-    claims: "Mapping[str, Callable[[Records], Claim]]" = field(default_factory=dict)
-    figures: Mapping[str, Figure | Drawing] = field(default_factory=dict)
-    tables: "Mapping[str, Callable[[Records], Sequence[Row]]]" = field(default_factory=dict)
-    outputs: "Mapping[str, Callable[[Records], str]]" = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
-    timed: bool | Callable[[Params], bool] = False  # which cases measure time, and so run alone
-    unavailable: Callable[[Params], str | None] = lambda params: None
-    version: int = 1
+    def __init__(
+        self,
+        *,
+        title: str,
+        needs: tuple[str, ...] = (),
+        timed: bool | Callable[[Params], bool] = False,
+        version: int = 1,
+    ) -> None:
+        self.title, self.needs, self.version = title, needs, version
+        self._timed = timed
+        self._cases: Callable[[Plan], Iterable[Params]] | None = None
+        self._run: Callable[[Params, Context], Values] | None = None
+        self._unavailable: Callable[[Params], str | None] = lambda params: None
+        self.claims: dict[str, Claim] = {}
+        self.facts: dict[str, Callable[[Records], Fact]] = {}
+        self.headline_facts: list[str] = []
+        self.shown: dict[str, Shown] = {}
 
-    def runs_alone(self, params: Params) -> bool:
-        return self.timed(params) if callable(self.timed) else self.timed
+    # ---- declaring ------------------------------------------------------------------------------
 
-    def cases(self, name: str, plan: Plan) -> list[Case]:
+    def cases(self, fn: Callable[[Plan], Iterable[Params]]) -> Callable[[Plan], Iterable[Params]]:
+        """Declare what there is to run under a plan."""
+        self._cases = fn
+        return fn
+
+    def run(self, fn: Callable[[Params, Context], Values]) -> Callable[[Params, Context], Values]:
+        """Declare how one case runs."""
+        self._run = fn
+        return fn
+
+    def unavailable(self, fn: Callable[[Params], str | None]) -> Callable[[Params], str | None]:
+        """Declare why a case cannot run on this machine (no GPU, no such program), or None."""
+        self._unavailable = fn
+        return fn
+
+    @overload
+    def claim(self, fn: Made) -> Made: ...
+    @overload
+    def claim(
+        self, *, headline: bool = False, name: str | None = None, hypothesis: str | None = None
+    ) -> Callable[[Made], Made]: ...
+    def claim(
+        self,
+        fn: Any = None,
+        *,
+        headline: bool = False,
+        name: str | None = None,
+        hypothesis: str | None = None,
+    ) -> Any:
+        """Declare a claim: its docstring, or `hypothesis`, is what the data can contradict.
+
+        Raises:
+            MadlError: there is no hypothesis, or the name is taken.
+        """
+
+        def declare(made: Callable[[Records], Judged]) -> Callable[[Records], Judged]:
+            found, sentence = declared(made, name, hypothesis)
+            if not sentence:
+                raise MadlError(
+                    f"claim {found!r} has no hypothesis; write as its docstring the sentence that "
+                    "the data can contradict"
+                )
+            self._is_new(found)
+            self.claims[found] = Claim(
+                name=found, hypothesis=sentence, test=made, headline=headline
+            )
+            return made
+
+        return declare if fn is None else declare(fn)
+
+    @overload
+    def fact(self, fn: Made) -> Made: ...
+    @overload
+    def fact(self, *, headline: bool) -> Callable[[Made], Made]: ...
+    def fact(self, fn: Any = None, *, headline: bool = False) -> Any:
+        """Declare a fact: a sentence counted over everything there is.
+
+        A headline answers the question, where counting answers it.
+        """
+
+        def declare(made: Callable[[Records], Fact]) -> Callable[[Records], Fact]:
+            self._is_new(made.__name__)
+            self.facts[made.__name__] = made
+            if headline:
+                self.headline_facts.append(made.__name__)
+            return made
+
+        return declare if fn is None else declare(fn)
+
+    def chart(self, *, caption: str, name: str | None = None) -> Callable[[Made], Made]:
+        """Declare a chart. The caption says how to read it, and states no effect."""
+
+        def declare(fn: Made) -> Made:
+            self._show(name or fn.__name__, Shown(kind="chart", make=fn, caption=caption))
+            return fn
+
+        return declare
+
+    def drawing(
+        self,
+        *,
+        caption: str,
+        panels: Callable[[Sequence[Row]], Sequence[Panel]],
+        alt: Callable[[Sequence[Row]], str],
+        name: str | None = None,
+    ) -> Callable[[Made], Made]:
+        """Declare the rows of a drawing; `panels` sees nothing but them."""
+
+        def declare(fn: Made) -> Made:
+            shown = Shown(kind="drawing", make=fn, caption=caption, panels=panels, alt=alt)
+            self._show(name or fn.__name__, shown)
+            return fn
+
+        return declare
+
+    def table(self, fn: Made) -> Made:
+        """Declare the rows of a table."""
+        self._show(fn.__name__, Shown(kind="table", make=fn))
+        return fn
+
+    def output(self, fn: Made) -> Made:
+        """Declare a text that a case captured, an error message for example."""
+        self._show(fn.__name__, Shown(kind="output", make=fn))
+        return fn
+
+    def _show(self, name: str, shown: Shown) -> None:
+        self._is_new(name)
+        self.shown[name] = shown
+
+    def _is_new(self, name: str) -> None:
+        if name in self.claims or name in self.facts or name in self.shown:
+            raise MadlError(f"{name!r} is declared twice; give each its own name")
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def planned(self, name: str, plan: Plan) -> list[Case]:
         """The cases of this plan, without repeats, in the order they are to run."""
+        if self._cases is None:
+            raise MadlError(
+                f"experiment {name} declares no cases; decorate a function: @page.cases"
+            )
         cases = [
             Case(experiment=name, params=dict(params), version=self.version)
-            for params in self.params(plan)
+            for params in self._cases(plan)
         ]
         return list({case.key: case for case in cases}.values())
 
-
-@dataclass(frozen=True)
-class Project:
-    """The folders of one logbook; the product's own unless `root` says otherwise."""
-
-    root: Path = Path(__file__).resolve().parents[2]
-
-    @property
-    def experiments(self) -> Path:
-        return self.root / "experiments"
-
-    @property
-    def templates(self) -> Path:
-        return self.root / "templates"
-
-    @property
-    def docs(self) -> Path:
-        return self.root / "docs"
-
-    @property
-    def state(self) -> Path:
-        return self.root / ".madl"
-
-    @cached_property
-    def questions(self) -> tuple[Question, ...]:
-        """The whole coursework, answered or not."""
-        text = (self.experiments / "questions.toml").read_text("utf-8")
-        return tuple(Question(id=id, **entry) for id, entry in tomllib.loads(text).items())
-
-    @cached_property
-    def loaded(self) -> dict[str, Experiment]:
-        """Every experiment on disk, by name, each after what it needs."""
-        stems = sorted(path.stem for path in self.experiments.glob("[!_]*.py"))
-        found = {stem: self._load(stem) for stem in stems}
-        order = graphlib.TopologicalSorter({name: e.needs for name, e in found.items()})
-        return {name: found[name] for name in order.static_order()}
-
-    def names(self) -> list[str]:
-        return list(self.loaded)
-
-    def load(self, name: str) -> Experiment:
-        """One experiment by name.
-
-        Raises:
-            MadlError: there is no such experiment.
-        """
-        if name not in self.loaded:
-            close = get_close_matches(name, self.loaded, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
+    def execute(self, params: Params, ctx: Context) -> Values:
+        """Run one case."""
+        if self._run is None:
             raise MadlError(
-                f"unknown experiment {name!r}; {hint}known: {', '.join(self.loaded) or 'none'}"
+                "the experiment declares nothing to run; decorate a function: @page.run"
             )
-        return self.loaded[name]
+        return self._run(params, ctx)
 
-    def _load(self, stem: str) -> Experiment:
-        path = self.experiments / f"{stem}.py"
-        spec = importlib.util.spec_from_file_location(f"experiments.{stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module.experiment
+    def why_unavailable(self, params: Params) -> str | None:
+        """Why this case cannot run on this machine, or None."""
+        return self._unavailable(params)
+
+    def runs_alone(self, params: Params) -> bool:
+        """Whether this case measures time."""
+        return self._timed(params) if callable(self._timed) else self._timed
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Every claim as it is worded now, for the record to keep."""
+        return {name: claim.digest for name, claim in self.claims.items()}

@@ -4,16 +4,20 @@ A study is the list of its trials' values, in order. Nothing here knows a sample
 Units: trials are counted from 1; values are accuracies as fractions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from scipy.stats import sem, t
 
-from madl.logbook import plots
-from madl.logbook.experiment import Row
-from madl.logbook.stats import ALPHA, Interval
+from madl.logbook import claims, stats
+from madl.logbook.arms import SEED, Arm
+from madl.logbook.charts import Axis, Chart, Mark, line, linear, percent, points, span
+from madl.logbook.claims import Contrast
+from madl.logbook.records import Record, Records, Row
+from madl.logbook.stats import ALPHA, Estimate, Interval, Unit
 
 Study = Sequence[float]
 
@@ -42,61 +46,135 @@ def front(sizes: Sequence[float], values: Sequence[float]) -> list[int]:
     return found
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Mean of independent values with its t interval; None from a single one."""
-    if len(values) < 2:
-        return None
-    half = float(t.ppf(1 - ALPHA / 2, len(values) - 1)) * float(sem(values))
+def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimate:
+    """Mean of independent values with its t interval; without one from a single value."""
     mean = float(np.mean(values))
-    return Interval(mean - half, mean + half)
+    if len(values) < 2:
+        return Estimate(mean, None, unit, 1)
+    half = float(t.ppf(1 - ALPHA / 2, len(values) - 1)) * float(sem(values))
+    return Estimate(mean, Interval(mean - half, mean + half), unit, len(values))
+
+
+# ---- studies as units ---------------------------------------------------------------------------
+
+STUDY = "study"
+UNITS = "studies of 1 model"
+
+
+def of_units(records: Records, value: Callable[[Record], Any]) -> list[Any]:
+    """A number or list of each unit: of one trained model its studies; of several, their means."""
+    models = [list(map(value, records.all(**{SEED: seed}))) for seed in records.each(SEED)]
+    if len(models) == 1:
+        return models[0]
+    return [np.mean(values, axis=0).tolist() for values in models]
+
+
+def compare_values(a: Records, b: Records, value: Callable[[Record], float]) -> Contrast:
+    """What two searches found, by a plain value of each study, paired by unit (`of_units`)."""
+    sides = [of_units(records, value) for records in (a, b)]
+    drawn = UNITS if len(a.each(SEED)) == 1 else "trained models"
+    return claims.contrast(stats.paired_mean(*sides, unit=Unit.POINTS, drawn=drawn), [*a, *b])
+
+
+def chosen(records: Records, label: str, /, *within: str) -> Arm:
+    """What studies chose, on test: every study of the one trained model; of several, the first.
+
+    `within` leads to the judgement among a study's values.
+    """
+    several = len(records.each(SEED)) > 1
+    return Arm(
+        label=label, records=tuple(records.all(**({STUDY: 0} if several else {}))), within=within
+    )
+
+
+def compare_chosen(a: Arm, b: Arm) -> Contrast:
+    """Two arms of `chosen`: of one trained model, its studies are the units, not the seeds."""
+    contrast = claims.compare(a, b)
+    if len({record.case.params[SEED] for record in (*a.records, *b.records)}) > 1:
+        return contrast
+    made = contrast.comparison
+
+    def needs(distance: float) -> str:
+        return made.needs(distance).replace("seeds", "studies")
+
+    return replace(
+        contrast,
+        comparison=replace(
+            made,
+            drawn=made.drawn.replace("training seeds", UNITS),
+            test=made.test.replace("seeds", "studies"),
+            needs=needs,
+        ),
+    )
+
+
+# ---- curves and fronts --------------------------------------------------------------------------
 
 
 def curve_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
-    """A row a trial: per curve the mean best so far over its studies, and its interval."""
+    """A row a trial: per curve the mean best so far over its studies, with its interval."""
     return mean_rows({name: [best_so_far(s) for s in studies] for name, studies in curves.items()})
 
 
 def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
-    """A row a trial: per curve the mean over its studies, and its interval.
+    """A row a trial: per curve the mean over its studies, with its interval.
 
     A curve that has fewer trials than another ends earlier, in None.
     """
     length = max(len(study) for studies in curves.values() for study in studies)
-    rows: list[dict[str, Any]] = [{"trial": i} for i in range(1, length + 1)]
-    for name, studies in curves.items():
-        for i, row in enumerate(rows):
-            values = [study[i] for study in studies if i < len(study)]
-            whole = len(values) == len(studies)
-            band = mean_interval(values) if whole else None
-            row[name] = float(np.mean(values)) if whole else None
-            row[f"{name} low"] = band.low if band else None
-            row[f"{name} high"] = band.high if band else None
-    return rows  # type: ignore[return-value]
+
+    def at(studies: Sequence[Study], i: int) -> Estimate | None:
+        values = [study[i] for study in studies if i < len(study)]
+        return mean_estimate(values) if len(values) == len(studies) else None
+
+    return [
+        {"trial": i + 1, **{name: at(studies, i) for name, studies in curves.items()}}
+        for i in range(length)
+    ]
 
 
-def draw_curves(
-    ax: Any, rows: Sequence[Row], roles: Mapping[str, str], *, accuracy: str, startup: int = 0
-) -> None:
-    """The curves of `curve_rows`, name → role; `startup` shades trials drawn at random."""
-    if startup:
-        ax.axvspan(0.5, startup + 0.5, color=plots.color("chance"), alpha=0.12, linewidth=0)
-    every = max(len(rows) // 8, 1)
-    for name, role in roles.items():
-        plots.curve(ax, rows, "trial", name, role, label=name)
-        if ax.lines:
-            ax.lines[-1].set_markevery(every)
-    ax.set_xlim(0.5, len(rows) + 0.5)
-    ax.set_xlabel("trials")
-    plots.percent_axis(ax, accuracy)
-    plots.legend(ax)
-
-
-def curves_alt(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """What the curves say at their start, middle and end, in a sentence each."""
-    shown = sorted({0, len(rows) // 2, len(rows) - 1})
-    points = "; ".join(
-        f"after {rows[i]['trial']} trials "
-        + ", ".join(f"{n} {rows[i][n]:.1%}" for n in names if rows[i].get(n) is not None)
-        for i in shown
+def curves_chart(
+    rows: Sequence[Row], *, accuracy: str, startup: int = 0, levels: Sequence[Mark] = ()
+) -> Chart:
+    """The curves of `curve_rows`; `startup` shades the trials that a sampler draws at random."""
+    names = [name for name in rows[0] if name != "trial"]
+    shaded = [span(0.5, startup + 0.5, "drawn at random")] if startup else []
+    return Chart(
+        rows,
+        x=linear("trial", "trials"),
+        y=percent(accuracy),
+        marks=[*shaded, *levels, *(line(name, markers=False) for name in names)],
     )
-    return f"Best accuracy so far against trials. {points}."
+
+
+def front_chart(
+    rows: Sequence[Row],
+    *,
+    size: Axis,
+    value: str,
+    axis: Axis | None = None,
+    by: str | None = None,
+    front_by: str = "",
+    common: bool = False,
+    text: str | None = None,
+    levels: Sequence[Mark] = (),
+) -> Chart:
+    """Values against sizes: a point a row, and a line through those that no smaller one reaches.
+
+    `size` is the x axis, of a column; `value` the column drawn, on `axis` (per cent by default).
+    `by` splits the rows into series, each with its own front, or one for all of them if `common`.
+    What is on a front is decided by the plain numbers in column `front_by`, or `value`: validation
+    values, since test values are sealed. `text` names a column that says what a point is.
+    """
+    across, judged = str(size.column), front_by or value
+    ordered = sorted(rows, key=lambda row: row[across])
+    names = [""] if common or by is None else list(dict.fromkeys(row[by] for row in rows))
+    drawn = [dict(row) for row in ordered]
+    marks = [*levels, points(value, by=by, text=text)]
+    for name in names:
+        mine = [row for row in drawn if not name or row[str(by)] == name]
+        title = f"{name}, front" if name else "front"
+        for i in front([row[across] for row in mine], [row[judged] for row in mine]):
+            mine[i][title] = mine[i][value]
+        marks.append(line(title, markers=False, like=name or None))
+    return Chart(drawn, x=size, y=axis or percent(value), marks=marks)

@@ -1,241 +1,253 @@
-"""The only source of verdicts: paired tests, intervals, and what it would take to decide.
+"""Numbers only: estimates with intervals, and paired tests of a difference against any boundary.
 
-Two kinds of comparison, and they are not the same claim:
+A comparison is of A with B: its effect is A minus B, and it can be asked how surprising the data
+were if the truth lay at some boundary. `claims` asks, and makes verdicts of the answers.
 
-* **Two models** (one seed): the examples are random. McNemar's exact test on the examples that
-  exactly one of the two gets right.
+* **Two models** (one seed): the examples are random. McNemar's exact test where the boundary is
+  zero, Tango's score elsewhere.
 * **Two methods** (several seeds): seeds and examples are both random. A mixed model for fully
   crossed data, with Hillis' degrees of freedom: the analysis of readers × cases in radiology.
+* **Means** of paired values (losses, studies), and **times**, whose ratio is compared on the log
+  scale between processes: the paired t test.
 
-Sources: Tango 1998, Statistics in Medicine 17:891 (interval); McNemar 1947; Obuchowski & Rockette
-1995 and Hillis 2007, Statistics in Medicine 26:596 (two random factors); Connor 1987, Biometrics
-43:207 (sample size).
-Units: accuracies and effects are fractions, so 0.01 is a point; every interval is 95 %.
+Sources: Tango 1998, Statistics in Medicine 17:891; McNemar 1947; Obuchowski & Rockette 1995 and
+Hillis 2007, Statistics in Medicine 26:596; Holm 1979, Scand. J. Statistics 6:65.
+Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times are logarithms.
 """
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import binom, binomtest, norm, sem, t
+from scipy.stats import binom, norm, t
 
-from madl.logbook.experiment import Claim, Verdict
+from madl.errors import MadlError
 
 ALPHA = 0.05
 POWER = 0.80
+LEVEL = 1 - ALPHA
 Z = float(norm.ppf(1 - ALPHA / 2))
 Z_POWER = float(norm.ppf(POWER))
 
 
 class Unit(StrEnum):
-    """What an effect is in; shares are stored as fractions and shown per hundred."""
+    """What a value is in, and how it is shown; shares are stored as fractions."""
 
     POINTS = "points"
     PERCENT = "%"
     DECIBEL = "dB"
-    LOSS = "nats"
-    STEPS = "steps"
-    KERNELS = "kernels"
-    GRAPHS = "graphs"
-    POSITIONS = "positions"
-    MEGABYTES = "MB"
+    NATS = "nats"
     TIMES = "×"
+    MEGABYTES = "MB"
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    BITS = "bits"
+    TRIALS = "trials"
+    POSITIONS = "positions"
+    STEPS = "steps"
 
-    @property
-    def scale(self) -> float:
-        """From the stored value to the shown one."""
-        return 100.0 if self in (Unit.POINTS, Unit.PERCENT) else 1.0
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise MadlError(f"unknown unit {value!r}; known: {', '.join(cls)}")
+
+    def shown(self, value: float) -> float:
+        """The stored value as a reader sees it: fractions per hundred, log ratios as ratios."""
+        if self is Unit.TIMES:
+            return math.exp(value)
+        return 100 * value if self in (Unit.POINTS, Unit.PERCENT) else value
+
+    def stored(self, value: float) -> float:
+        """A margin, declared as a fraction or as a factor less one, as effects are stored."""
+        return math.copysign(math.log1p(abs(value)), value) if self is Unit.TIMES else value
+
+
+def number(value: int | float, *, sign: bool = False) -> str:
+    """At most three significant digits, counts as counts, a true minus."""
+    if isinstance(value, int):
+        text = f"{value:+,}" if sign else f"{value:,}"
+    elif not value or not math.isfinite(value):
+        text = f"{value:+.0f}" if sign else f"{value:.0f}"
+    elif abs(value) >= 1000:
+        digits = 10 ** (math.floor(math.log10(abs(value))) - 2)
+        text = f"{round(value / digits) * digits:{'+' if sign else ''},.0f}"
+    else:
+        places = min(max(2 - math.floor(math.log10(abs(value))), 0), 6)
+        text = f"{value:{'+' if sign else ''}.{places}f}"
+        if "." in text and places > 1:
+            text = text.rstrip("0").rstrip(".")
+    return text.replace("-", "−")
+
+
+def numbers(values: Sequence[float], *, sign: bool = False) -> list[str]:
+    """A value and its interval, with as many decimals as three digits of the largest need."""
+    largest = max((abs(value) for value in values), default=0.0)
+    places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
+    shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
+    return [text.replace("-", "−") for text in shown]
+
+
+def per_cent(share: float) -> str:
+    """A share as a reader sees an accuracy: one decimal."""
+    return f"{100 * share:.1f} %".replace("-", "−")
 
 
 class Interval(NamedTuple):
-    """A 95 % confidence interval."""
+    """A confidence interval, of 95 % unless it says otherwise."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What decided a claim: B's accuracy minus A's, or a ratio, with its interval."""
-
-    effect: float
-    interval: Interval
-    n: int  # examples, or samples for a ratio
-    seeds: int
-    test: str
-    p: float | None
-    needed: str = ""  # what would decide, when this does not
-    unit: Unit = Unit.POINTS
+_SEALED = (
+    "a test value chooses nothing: choose on validation with best(records, …), and compare on test "
+    "with compare(…)"
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """A value that can be printed, tabulated and drawn, and that nothing can be chosen by.
+
+    Formats: `""` the value with its unit, `"+"` with a sign, `"i"` with its interval, `"+i"` both;
+    Python's own, such as `".1%"`, act on the bare number.
+    """
+
+    _value: float
+    interval: Interval | None
+    unit: Unit
+    n: int
+    seeds: int = 1
+
+    def _sealed(self, *_: object) -> NoReturn:
+        raise TypeError(_SEALED)
+
+    __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = __bool__ = _sealed
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _sealed
+    __eq__ = _sealed  # type: ignore[assignment]
+    __hash__ = _sealed  # type: ignore[assignment]
+    __round__ = __neg__ = __abs__ = __index__ = _sealed
+
+    def __format__(self, spec: str) -> str:
+        sign = spec.startswith("+")
+        if spec not in ("", "+", "i", "+i"):
+            return format(self._value, spec)
+        if not spec.endswith("i") or self.interval is None:
+            return f"{self._digits([self._value], sign)[0]} {self.unit}"
+        text, low, high = self._digits([self._value, *self.interval], sign)
+        return f"{text} {self.unit} [{low}, {high}]"
+
+    def _digits(self, values: Sequence[float], sign: bool) -> list[str]:
+        if self.unit in (Unit.PERCENT, Unit.POINTS):
+            shown = (f"{100 * value:{'+' if sign else ''}.1f}" for value in values)
+            return [text.replace("-", "−") for text in shown]
+        if len(values) == 1:
+            return [number(self.unit.shown(values[0]), sign=sign)]
+        return numbers([self.unit.shown(value) for value in values], sign=sign)
+
+    def __str__(self) -> str:
+        return format(self)
+
+    def columns(self, name: str) -> dict[str, float | None]:
+        """For a table of data: the value and its interval, as a reader sees them."""
+        low, high = self.interval or (None, None)
+        shown = {name: self._value, f"{name} low": low, f"{name} high": high}
+        if self.unit is not Unit.TIMES:
+            return shown
+        return {key: None if v is None else math.exp(v) for key, v in shown.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """Which examples one evaluated model got right.
+    """Which examples one evaluated model got right: to be compared, never to choose by.
 
     Shapes: correct (n,) of bool. `examples` is the fingerprint of the evaluated split: outcomes
     on different examples cannot be paired.
     """
 
-    correct: NDArray[np.bool_] = field(repr=False)
+    _correct: NDArray[np.bool_] = field(repr=False)
     examples: str
 
     @property
     def n(self) -> int:
-        return len(self.correct)
+        return len(self._correct)
 
     @property
-    def accuracy(self) -> float:
-        return float(self.correct.mean())
-
-    @property
-    def interval(self) -> Interval:
-        """Wilson's score interval."""
-        low, high = binomtest(int(self.correct.sum()), self.n).proportion_ci(method="wilson")
-        return Interval(float(low), float(high))
+    def accuracy(self) -> Estimate:
+        """With Wilson's score interval."""
+        share = float(self._correct.mean())
+        return Estimate(share, wilson(share, self.n), Unit.PERCENT, self.n)
 
     def to_json(self) -> dict[str, Any]:
-        bits = base64.b64encode(np.packbits(self.correct).tobytes()).decode()
+        bits = base64.b64encode(np.packbits(self._correct).tobytes()).decode()
         return {"n": self.n, "bits": bits, "examples": self.examples}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Outcomes":
-        packed = np.frombuffer(base64.b64decode(data["bits"]), dtype=np.uint8)
+    def from_json(cls, data: Mapping[str, Any]) -> "Outcomes":
+        """Raises: ValueError: bits that are not the outcomes of `n` examples."""
+        packed = np.frombuffer(base64.b64decode(data["bits"], validate=True), dtype=np.uint8)
+        if len(packed) != math.ceil(data["n"] / 8):
+            raise ValueError(f"{len(packed)} bytes cannot be the outcomes of {data['n']} examples")
         correct = np.unpackbits(packed, count=data["n"]).astype(bool)
         return cls(correct, data["examples"])
 
 
+class Tails(NamedTuple):
+    """How surprising the data are if the truth is at, or beyond, a boundary on one side of it."""
+
+    above: float  # p against "the truth is at most the boundary"
+    below: float  # p against "the truth is at least the boundary"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """B against A, ready to be asked for a verdict."""
+    """A minus B: the effect, its error, and what it would take to decide.
 
-    evidence: Evidence
-    decided: bool  # the test rejects "no difference" at ALPHA
-    contended: bool = False  # timed beside other work, so nothing may be read from it
-
-    def improves(self, text: str) -> Claim:
-        """The claim that B is more accurate (or faster) than A."""
-        return self._claim(text, self.evidence.effect > 0)
-
-    def degrades(self, text: str) -> Claim:
-        """The claim that B is less accurate (or slower) than A."""
-        return self._claim(text, self.evidence.effect < 0)
-
-    def _claim(self, text: str, agrees: bool) -> Claim:
-        verdict: Verdict = "undecided"
-        if self.decided:
-            verdict = "supported" if agrees else "refuted"
-        return Claim(text=text, verdict=verdict, evidence=self.evidence)
-
-    def within(self, margin: float, text: str) -> Claim:
-        """The claim that B and A differ by less than `margin`."""
-        low, high = self.evidence.interval
-        verdict: Verdict = "undecided"
-        if self.contended:
-            pass
-        elif -margin < low and high < margin:
-            verdict = "supported"
-        elif low >= margin or high <= -margin:
-            verdict = "refuted"
-        needed = "more samples, so that the interval fits inside the margin or leaves it"
-        if self.contended:
-            needed = self.evidence.needed
-        evidence = replace(
-            self.evidence,
-            test=f"interval inside ±{self.evidence.unit.scale * margin:g} {self.evidence.unit}",
-            p=None,
-            needed=needed if verdict == "undecided" else "",
-        )
-        return Claim(text=text, verdict=verdict, evidence=evidence)
-
-
-def exceeds(outcomes: Outcomes, level: float) -> Comparison:
-    """One model's accuracy against a known level, by the exact binomial test."""
-    result = binomtest(int(outcomes.correct.sum()), outcomes.n, level)
-    low, high = outcomes.interval
-    evidence = Evidence(
-        effect=outcomes.accuracy - level,
-        interval=Interval(low - level, high - level),
-        n=outcomes.n,
-        seeds=1,
-        test="exact binomial",
-        p=float(result.pvalue),
-    )
-    return Comparison(evidence=evidence, decided=float(result.pvalue) <= ALPHA)
-
-
-def counted(
-    a: float, b: float, n: int, *, unit: Unit = Unit.POINTS, contention: float | None = None
-) -> Comparison:
-    """B against A where both are known: computed from all `n` values, so without an interval.
-
-    `contention` is for values that were timed, as in `ratio`.
+    `tails` gives the one-sided p values at a boundary. `blocked` says why nothing may be read from
+    it (a crowded machine), whatever the numbers are.
     """
-    effect = b - a
-    contended = (contention or 0.0) > CONTENDED
-    evidence = Evidence(
-        effect=effect,
-        interval=Interval(effect, effect),
-        n=n,
-        seeds=1,
-        test="counted, all",
-        p=None,
-        needed="" if not contended else _quiet(contention),
-        unit=unit,
-    )
-    return Comparison(evidence=evidence, decided=effect != 0 and not contended, contended=contended)
+
+    effect: float
+    error: float  # standard error of the effect
+    tails: Callable[[float], Tails]
+    interval_at: Callable[[float], Interval]  # of a given level, 0.95 for one
+    unit: Unit
+    drawn: str  # what was drawn again, with its number: "2,000 test examples of 1 model"
+    test: str
+    needs: Callable[[float], str]  # to decide an effect this far from its boundary
+    blocked: str = ""
+    redraw: "Redraw | None" = None  # the same on data whose true effect is another; for `nulls`
+
+    @property
+    def interval(self) -> Interval:
+        return self.interval_at(LEVEL)
+
+    def estimate(self, n: int = 0) -> Estimate:
+        return Estimate(self.effect, self.interval, self.unit, n)
 
 
-def paired_mean(
-    a: Sequence[float], b: Sequence[float], *, unit: Unit, of: str = "test examples"
-) -> Comparison:
-    """Mean of B minus mean of A over the same examples of two models, by the paired t test.
-
-    `of` names what the pairs are, where they are not examples: studies by their seed, for one.
-    """
-    if len(a) != len(b) or len(a) < 2:
-        raise ValueError(f"need the same two or more examples, got {len(a)} and {len(b)}")
-    difference = np.asarray(b) - np.asarray(a)
-    effect, error = float(difference.mean()), float(sem(difference))
-    half = float(t.ppf(1 - ALPHA / 2, len(difference) - 1)) * error
-    p = 2 * float(t.sf(abs(effect) / error, len(difference) - 1)) if error > 0 else 1.0
-    evidence = Evidence(
-        effect=effect,
-        interval=Interval(effect - half, effect + half),
-        n=len(difference),
-        seeds=1,
-        test="paired t",
-        p=p,
-        needed="" if p <= ALPHA else f"more {of}",
-        unit=unit,
-    )
-    return Comparison(evidence=evidence, decided=p <= ALPHA)
+Redraw = Callable[[np.random.Generator, float], Comparison]
 
 
-def none_of(count: int, n: int, text: str) -> Claim:
-    """The claim that none of `n` things is so: all were looked at, so it is decided either way."""
-    share = count / n
-    evidence = Evidence(
-        effect=share, interval=Interval(share, share), n=n, seeds=1, test="counted, all", p=None
-    )
-    return Claim(text=text, verdict="refuted" if count else "supported", evidence=evidence)
+def wilson(share: float, n: int, level: float = LEVEL) -> Interval:
+    """Wilson's score interval of a share (1927, J. Am. Stat. Assoc. 22:209)."""
+    z = float(norm.ppf((1 + level) / 2))
+    shrink = 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / shrink
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
+    return Interval(max(middle - half, 0.0), min(middle + half, 1.0))
 
 
-def accuracy_interval(outcomes: Sequence[Outcomes]) -> Interval:
-    """Interval of an accuracy: of this model, or of the method when there are several seeds."""
-    if len(outcomes) == 1:
-        return outcomes[0].interval
-    nothing = [Outcomes(np.zeros_like(o.correct), o.examples) for o in outcomes]
-    return _compare_methods(nothing, outcomes).evidence.interval
+# ---- accuracies ---------------------------------------------------------------------------------
 
 
 def compare(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison:
-    """B minus A, one entry a seed, the same seeds and examples on both sides.
+    """A minus B, one entry a seed, the same seeds and examples on both sides.
 
     Raises:
         ValueError: other examples, or another number of seeds, on the two sides.
@@ -247,51 +259,67 @@ def compare(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison:
     return _compare_models(a[0], b[0]) if len(a) == 1 else _compare_methods(a, b)
 
 
+def accuracy(outcomes: Sequence[Outcomes]) -> Estimate:
+    """Of this model, or of the method where there are several seeds."""
+    if len(outcomes) == 1:
+        return outcomes[0].accuracy
+    made = _compare_methods(outcomes, [_all_wrong(one) for one in outcomes])
+    return Estimate(made.effect, made.interval, Unit.PERCENT, outcomes[0].n, len(outcomes))
+
+
 def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
-    only_a = int((a.correct & ~b.correct).sum())
-    only_b = int((b.correct & ~a.correct).sum())
-    p = mcnemar(only_a, only_b)
-    interval = paired_interval(only_a, only_b, a.n)
-    decided = p <= ALPHA and not interval.low <= 0 <= interval.high
-    effect = (only_b - only_a) / a.n
-    evidence = Evidence(
+    only_a = int((a._correct & ~b._correct).sum())
+    only_b = int((b._correct & ~a._correct).sum())
+    n, effect, discordant = a.n, (only_a - only_b) / a.n, (only_a + only_b) / a.n
+    # With no discordant pair at all, the error is that of one pair more: it is not zero.
+    error = math.sqrt(max(discordant - effect**2, 1 / n) / n)
+    return Comparison(
         effect=effect,
-        interval=interval,
-        n=a.n,
-        seeds=1,
+        error=error,
+        tails=lambda boundary: paired_tails(only_a, only_b, n, boundary),
+        interval_at=lambda level: paired_interval(only_a, only_b, n, level),
+        unit=Unit.POINTS,
+        drawn=f"{n:,} test examples of 1 model on each side",
         test="exact McNemar",
-        p=p,
-        needed="" if decided else _examples_needed(effect, (only_a + only_b) / a.n),
+        needs=lambda distance: _more(n, error, distance, "test examples"),
     )
-    return Comparison(evidence=evidence, decided=decided)
 
 
-def mcnemar(only_a: int, only_b: int) -> float:
-    """Two-sided exact p-value of the discordant counts."""
-    if only_a + only_b == 0:
-        return 1.0
-    return float(binomtest(only_b, only_a + only_b, 0.5).pvalue)
+def paired_tails(only_a: int, only_b: int, n: int, boundary: float) -> Tails:
+    """One-sided p values of A minus B at a boundary: Tango's score, and McNemar's exact at zero."""
+    score = _tango_score(only_a, only_b, n, boundary)
+    above, below = float(norm.sf(score)), float(norm.cdf(score))
+    if boundary != 0:
+        return Tails(above, below)
+    discordant = only_a + only_b
+    exact_above = float(binom.sf(only_a - 1, discordant, 0.5)) if discordant else 1.0
+    exact_below = float(binom.cdf(only_a, discordant, 0.5)) if discordant else 1.0
+    return Tails(max(above, exact_above), max(below, exact_below))
 
 
-def paired_interval(only_a: int, only_b: int, n: int) -> Interval:
-    """Tango's score interval for the difference of two paired proportions, B minus A."""
+def _tango_score(only_a: int, only_b: int, n: int, delta: float) -> float:
+    """Standardized distance of the observed difference, A minus B, from `delta`."""
+    x = 2 * n
+    y = -only_a - only_b + (2 * n - only_a + only_b) * delta
+    z = -only_b * delta * (1 - delta)
+    q = (math.sqrt(max(y * y - 4 * x * z, 0.0)) - y) / (2 * x)  # only-B rate under delta
+    variance = n * (2 * q + delta * (1 - delta))
+    distance = only_a - only_b - n * delta
+    if distance == 0:
+        return 0.0
+    return distance / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, distance)
 
-    def score(delta: float) -> float:
-        """Standardized distance of the observed difference from `delta`."""
-        x = 2 * n
-        y = -only_b - only_a + (2 * n - only_b + only_a) * delta
-        z = -only_a * delta * (1 - delta)
-        q = (math.sqrt(max(y * y - 4 * x * z, 0.0)) - y) / (2 * x)  # only-A rate under delta
-        variance = n * (2 * q + delta * (1 - delta))
-        distance = only_b - only_a - n * delta
-        if distance == 0:
-            return 0.0
-        return distance / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, distance)
 
-    effect = (only_b - only_a) / n
-    edge = 1 - 1e-9
-    low = _root(lambda d: min(score(d), 1e9) - Z, -edge, effect) if effect > -edge else -1.0
-    high = _root(lambda d: max(score(d), -1e9) + Z, effect, edge) if effect < edge else 1.0
+def paired_interval(only_a: int, only_b: int, n: int, level: float = LEVEL) -> Interval:
+    """Tango's score interval for the difference of two paired proportions, A minus B."""
+    z = float(norm.ppf((1 + level) / 2))
+    effect, edge = (only_a - only_b) / n, 1 - 1e-9
+
+    def beyond(delta: float) -> float:
+        return min(max(_tango_score(only_a, only_b, n, delta), -1e9), 1e9)
+
+    low = _root(lambda d: beyond(d) - z, -edge, effect) if effect > -edge else -1.0
+    high = _root(lambda d: beyond(d) + z, effect, edge) if effect < edge else 1.0
     return Interval(low, high)
 
 
@@ -300,18 +328,9 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
     return float(found)
 
 
-def _examples_needed(effect: float, discordant: float) -> str:
-    """How many examples would decide a difference of this size (Connor 1987), in words."""
-    if abs(effect) < 1e-4:
-        return "the two agree too closely for any affordable test set to tell them apart"
-    spread = math.sqrt(max(discordant - effect**2, 0.0))
-    examples = ((Z * math.sqrt(discordant) + Z_POWER * spread) / effect) ** 2
-    return f"about {_round_up(examples)} test examples would decide a difference of this size"
-
-
 def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison:
-    difference = np.stack([y.correct for y in b]).astype(float) - np.stack(
-        [x.correct for x in a]
+    difference = np.stack([x._correct for x in a]).astype(float) - np.stack(
+        [y._correct for y in b]
     ).astype(float)  # (seeds, examples)
     if bool((difference == difference[0]).all()):
         return _compare_models(a[0], b[0])  # every seed gave the same: there is one pair of models
@@ -326,133 +345,235 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
     # that at face value and rejects 6 % of true nulls at three seeds; this floor keeps it below 5.
     seed_ms = max(seed_ms, rest_ms)
     variance_ms = seed_ms + max(example_ms - rest_ms, 0.0)
-    if variance_ms == 0.0:
-        half, p = 0.0, 1.0
-    else:
-        freedom = variance_ms**2 / (seed_ms**2 / (seeds - 1))
-        error = math.sqrt(variance_ms / (seeds * n))
-        half = float(t.ppf(1 - ALPHA / 2, freedom)) * error
-        p = 2 * float(t.sf(abs(effect) / error, freedom))
-    decided = p <= ALPHA and variance_ms > 0
-    evidence = Evidence(
-        effect=effect,
-        interval=Interval(effect - half, effect + half),
-        n=n,
-        seeds=seeds,
+    made = _of_mean(
+        effect,
+        error=math.sqrt(variance_ms / (seeds * n)),
+        freedom=variance_ms**2 / (seed_ms**2 / (seeds - 1)) if seed_ms > 0 else seeds - 1,
+        n=seeds,
+        of=f"training seeds × {n:,} test examples",
+        unit=Unit.POINTS,
         test="seeds × examples, both random",
-        p=p,
-        needed="" if decided else _seeds_needed(effect, by_seed, variance_ms - seed_ms, n),
     )
-    return Comparison(evidence=evidence, decided=decided)
+    example_error = max(variance_ms - seed_ms, 0.0) / (seeds * n)
+    seed_variance = float(by_seed.var(ddof=1))
+
+    def needs(distance: float) -> str:
+        return _more_seeds(seeds, seed_variance, example_error, distance)
+
+    return replace(made, needs=needs)
 
 
-def _seeds_needed(effect: float, by_seed: NDArray[np.float64], example_ms: float, n: int) -> str:
+# ---- means and ratios ---------------------------------------------------------------------------
+
+
+def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit, drawn: str) -> Comparison:
+    """Mean of A minus mean of B over paired units; `drawn` names them: "test examples of 1 model".
+
+    Raises:
+        ValueError: other units on the two sides, or fewer than two.
+    """
+    if len(a) != len(b) or len(a) < 2:
+        raise ValueError(f"need the same two or more {drawn}, got {len(a)} and {len(b)}")
+    difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
+    n = len(difference)
+
+    def redraw(generator: np.random.Generator, effect: float) -> Comparison:
+        """The pairs exchanged at random, and shifted."""
+        signs = generator.choice((-1.0, 1.0), n)
+        centred = signs * (difference - difference.mean()) + effect
+        return paired_mean(list(centred), [0.0] * n, unit=unit, drawn=drawn)
+
+    made = _of_mean(
+        float(difference.mean()),
+        error=float(difference.std(ddof=1)) / math.sqrt(n),
+        freedom=n - 1,
+        n=n,
+        of=drawn,
+        unit=unit,
+        test="paired t",
+    )
+    return replace(made, redraw=redraw)
+
+
+def mean(values: Sequence[float], *, unit: Unit, drawn: str) -> Comparison:
+    """A mean against nothing, to be held against a boundary."""
+    return paired_mean(values, [0.0] * len(values), unit=unit, drawn=drawn)
+
+
+def _of_mean(
+    effect: float, *, error: float, freedom: float, n: int, of: str, unit: Unit, test: str
+) -> Comparison:
+    def tails(boundary: float) -> Tails:
+        if error == 0:  # all units agree to the last digit
+            side = (effect > boundary) - (effect < boundary)
+            return Tails(1.0 if side <= 0 else 0.0, 1.0 if side >= 0 else 0.0)
+        score = (effect - boundary) / error
+        return Tails(float(t.sf(score, freedom)), float(t.cdf(score, freedom)))
+
+    def interval_at(level: float) -> Interval:
+        half = float(t.ppf((1 + level) / 2, freedom)) * error
+        return Interval(effect - half, effect + half)
+
+    return Comparison(
+        effect=effect,
+        error=error,
+        tails=tails,
+        interval_at=interval_at,
+        unit=unit,
+        drawn=f"{n:,} {of}",
+        test=test,
+        needs=lambda distance: _more(n, error, distance, of),
+    )
+
+
+PARTS = 5  # in a row, into which the samples of one process are taken apart
+CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
+
+
+def ratio(
+    baseline_s: Sequence[Sequence[float]],
+    candidate_s: Sequence[Sequence[float]],
+    *,
+    contention: float | None,
+) -> Comparison:
+    """How many times as fast the candidate is: median over median, on the log scale.
+
+    Each entry is one process with its interleaved samples. With one process only, its samples are
+    taken apart into parts in a row (Schmeiser 1982, Op. Res. 30:556): neighbours resemble each
+    other, so samples are not units of their own. `contention` is the largest share of the machine
+    that others used; times taken beside other work, or beside nobody knows what, decide nothing.
+
+    Raises:
+        ValueError: another number of processes, or of samples in one of them, on the two sides.
+    """
+    if len(baseline_s) != len(candidate_s) or not baseline_s:
+        raise ValueError(f"need pairs of processes, got {len(baseline_s)} and {len(candidate_s)}")
+    for a, b in zip(baseline_s, candidate_s):
+        if len(a) != len(b) or not a:
+            raise ValueError(f"interleaved samples come in pairs, got {len(a)} and {len(b)}")
+    what = "processes" if len(baseline_s) > 1 else "parts of 1 process"
+    logs = [a - b for a, b in zip(log_medians(baseline_s), log_medians(candidate_s))]
+    if len(logs) < 2:
+        raise ValueError("one sample says nothing of its error; take two or more")
+    made = replace(mean(logs, unit=Unit.TIMES, drawn=what), test="log ratio of medians, t")
+    return replace(made, blocked=_not_quiet(contention))
+
+
+def log_medians(samples_s: Sequence[Sequence[float]]) -> list[float]:
+    """Of each process; of a single one, of its parts in a row."""
+    units = samples_s
+    if len(units) == 1:
+        parts = np.array_split(np.arange(len(units[0])), min(PARTS, len(units[0])))
+        units = [[units[0][i] for i in part] for part in parts]
+    return [math.log(np.median(unit)) for unit in units]
+
+
+def _not_quiet(contention: float | None) -> str:
+    if contention is None:
+        return "a machine whose load can be read: this one's is unknown"
+    if contention > CONTENDED:
+        return f"a quiet machine: others used {contention:.0%} of this one meanwhile"
+    return ""
+
+
+def exceeding(outcomes: Sequence[Outcomes], level: float) -> Comparison:
+    """Accuracy against a known level: of one model, or of a method with several seeds."""
+    if len(outcomes) == 1:
+        correct = outcomes[0]._correct
+        return share(
+            int(correct.sum()), len(correct), level=level, drawn="test examples of 1 model"
+        )
+    made = _compare_methods(outcomes, [_all_wrong(one) for one in outcomes])
+
+    def shifted(boundary: float) -> Tails:
+        return made.tails(boundary + level)
+
+    def interval_at(confidence: float) -> Interval:
+        low, high = made.interval_at(confidence)
+        return Interval(low - level, high - level)
+
+    return replace(
+        made,
+        effect=made.effect - level,
+        tails=shifted,
+        interval_at=interval_at,
+    )
+
+
+def _all_wrong(outcomes: Outcomes) -> Outcomes:
+    return Outcomes(np.zeros_like(outcomes._correct), outcomes.examples)
+
+
+def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
+    """A share of independent things against a known level, by the exact binomial test."""
+
+    def tails(boundary: float) -> Tails:
+        p = min(max(level + boundary, 0.0), 1.0)
+        above = float(binom.sf(successes - 1, n, p))
+        return Tails(above, float(binom.cdf(successes, n, p)))
+
+    def interval_at(confidence: float) -> Interval:
+        low, high = wilson(successes / n, n, confidence)
+        return Interval(low - level, high - level)
+
+    def redraw(generator: np.random.Generator, effect: float) -> Comparison:
+        """As many drawn with that chance."""
+        chance = min(max(level + effect, 0.0), 1.0)
+        return share(int(generator.binomial(n, chance)), n, level=level, drawn=drawn)
+
+    seen = successes / n
+    error = math.sqrt(max(seen * (1 - seen), 1 / n) / n)
+    return Comparison(
+        effect=seen - level,
+        error=error,
+        tails=tails,
+        interval_at=interval_at,
+        unit=Unit.POINTS,
+        drawn=f"{n:,} {drawn}",
+        test="exact binomial",
+        needs=lambda distance: _more(n, error, distance, drawn),
+        redraw=redraw,
+    )
+
+
+# ---- what would decide, and families ------------------------------------------------------------
+
+
+def _more(n: int, error: float, distance: float, what: str) -> str:
+    """How many units would decide an effect this far from its boundary, in words."""
+    if abs(distance) < 1e-9 or n * ((Z + Z_POWER) * error / distance) ** 2 > 1e7:
+        return f"no affordable number of {what} would decide so small a difference"
+    needed = n * ((Z + Z_POWER) * error / distance) ** 2
+    return f"about {_round_up(needed)} {what} would decide, with {POWER:.0%} power"
+
+
+def _more_seeds(seeds: int, by_seed: float, example_error: float, distance: float) -> str:
     """Seeds that would decide this effect, if the examples allow it at all."""
-    target = (abs(effect) / (Z + Z_POWER)) ** 2
-    room = target - example_ms / (len(by_seed) * n)
-    if room <= 0 or abs(effect) < 1e-4:
+    room = (abs(distance) / (Z + Z_POWER)) ** 2 - example_error
+    if room <= 0:
         return "no number of seeds would decide on this test set; a larger one is needed"
-    seeds = max(float(by_seed.var(ddof=1)) / room, len(by_seed) + 1)
-    return f"about {_round_up(seeds)} seeds would decide a difference of this size"
+    needed = max(by_seed / room, seeds + 1)
+    return f"about {_round_up(needed)} seeds would decide, with {POWER:.0%} power"
 
 
 def _round_up(value: float) -> str:
     """Two significant digits, upward: a requirement is no place for false precision."""
-    if value > 1e7:
-        return "more than 10,000,000"
     unit = 10 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
     return f"{math.ceil(value / unit) * unit:,}"
 
 
-def power(effect: float, discordant: float, n: int) -> float:
-    """Chance that McNemar's exact test decides a true difference of this size, on n examples."""
-    total = 0.0
-    for m in range(int(binom.ppf(1e-6, n, discordant)), int(binom.isf(1e-6, n, discordant)) + 1):
-        reject = int(binom.ppf(ALPHA / 2, m, 0.5))
-        while reject >= 0 and 2 * binom.cdf(reject, m, 0.5) > ALPHA:
-            reject -= 1
-        towards_b = (discordant + effect) / (2 * discordant)
-        tails = binom.cdf(reject, m, towards_b) + binom.sf(m - reject - 1, m, towards_b)
-        total += float(binom.pmf(m, n, discordant)) * float(tails)
-    return total
-
-
-def ratio_interval(
-    baseline_s: Sequence[float], candidate_s: Sequence[float], *, resamples: int = 4000
-) -> Interval:
-    """Interval of median(baseline) / median(candidate): a speed-up when above 1.
-
-    The samples are interleaved, so pairs are resampled together and drift cancels; the wider of
-    that and of an interval from batches in a row counts.
-    """
-    a, b = np.asarray(baseline_s), np.asarray(candidate_s)
-    if len(a) != len(b):
-        raise ValueError(f"interleaved samples come in pairs, got {len(a)} and {len(b)}")
-    picks = np.random.default_rng(0).integers(0, len(a), (resamples, len(a)))
-    ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
-    low, high = np.quantile(ratios, [ALPHA / 2, 1 - ALPHA / 2])
-    middle, half = math.log(np.median(a) / np.median(b)), _batch_half(a, b)
-    return Interval(
-        min(float(low), math.exp(middle - half)), max(float(high), math.exp(middle + half))
-    )
-
-
-BATCHES = 5
-
-
-def _batch_half(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Half the interval of the log ratio by batch means (Schmeiser 1982, Op. Res. 30:556).
-
-    Neighbouring samples resemble each other (drift, where the memory lies), which resampling them
-    one by one does not see. Five batches in a row, each with its own ratio, do.
-    """
-    if len(a) < 2 * BATCHES:
-        return 0.0
-    batches = np.array_split(np.arange(len(a)), BATCHES)
-    logs = [math.log(np.median(a[batch]) / np.median(b[batch])) for batch in batches]
-    return float(t.ppf(1 - ALPHA / 2, BATCHES - 1) * sem(logs))
-
-
-CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
-
-
-def _quiet(contention: float | None) -> str:
-    return f"a quiet machine: others used {contention or 0.0:.0%} of this one meanwhile"
-
-
-def ratio(
-    baseline_s: Sequence[float], candidate_s: Sequence[float], *, contention: float | None = None
-) -> Comparison:
-    """The speed-up of candidate over baseline; `effect` is the ratio of medians minus one.
-
-    `contention` is the record's (0…1): times taken beside other busy processes decide nothing.
-    """
-    contended = (contention or 0.0) > CONTENDED
-    interval = ratio_interval(baseline_s, candidate_s)
-    effect = float(np.median(baseline_s) / np.median(candidate_s)) - 1
-    decided = not contended and not interval.low <= 1 <= interval.high
-    needed = "more interleaved samples on a quiet machine would decide"
-    if contended:
-        needed = _quiet(contention)
-    evidence = Evidence(
-        effect=effect,
-        interval=Interval(interval.low - 1, interval.high - 1),
-        n=len(baseline_s),
-        seeds=1,
-        test="ratio of medians, bootstrap and batches",
-        p=None,
-        needed="" if decided else needed,
-        unit=Unit.PERCENT,
-    )
-    return Comparison(evidence=evidence, decided=decided, contended=contended)
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Adjusted p values of a family: each at most 1, in the order of the originals."""
+    adjusted: dict[str, float] = {}
+    largest = 0.0
+    for i, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - i) * p_values[name]))
+        adjusted[name] = largest
+    return {name: adjusted[name] for name in p_values}
 
 
 def break_even(
-    extra_s: Sequence[float],
-    baseline_s: Sequence[float],
-    candidate_s: Sequence[float],
-    *,
-    resamples: int = 4000,
+    extra_s: Sequence[float], baseline_s: Sequence[float], candidate_s: Sequence[float]
 ) -> tuple[float, Interval] | None:
     """Calls after which a candidate that costs `extra_s` once has paid for itself.
 
@@ -463,7 +584,7 @@ def break_even(
     a, b = np.asarray(baseline_s), np.asarray(candidate_s)
     if len(a) != len(b) or not len(extra_s):
         raise ValueError(f"need pairs and an extra cost, got {len(a)}, {len(b)}, {len(extra_s)}")
-    generator = np.random.default_rng(0)
+    generator, resamples = np.random.default_rng(0), 4000
     picks = generator.integers(0, len(a), (resamples, len(a)))
     gains = np.median(a[picks], axis=1) - np.median(b[picks], axis=1)
     extras = np.asarray(extra_s)[generator.integers(0, len(extra_s), (resamples, len(extra_s)))]

@@ -135,13 +135,14 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def code_digest(root: Path, experiment: str) -> str:
-    """Digest of the sources that can change a result: the experiment and all below the logbook."""
+    """Digest of the sources that can change a result: the experiment and all that measures."""
+    others = [root / "madl" / name for name in ("logbook", "running", "site")]
     sources = [root / "experiments" / f"{experiment}.py"]
     for folder in ("madl", "kernels"):
         sources += sorted(p for p in (root / folder).rglob("*") if p.suffix in _SOURCE_SUFFIXES)
     digest = hashlib.sha256()
     for path in sources:
-        if path.is_file() and root / "madl" / "logbook" not in path.parents:
+        if path.is_file() and not any(other in path.parents for other in others):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -62,27 +62,21 @@ def saved_for_backward(forward: Callable[[], object], *, exclude: "Iterable[Tens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What a model's memory is made of, in bytes, before and after its weights are packed.
-
-    `transient_bytes` is the largest weight as an implementation writes it out for a product; zero
-    for one that multiplies packed weights.
-    """
+    """What a model's weights are made of, in bytes, before and after they are packed."""
 
     num_packed: int  # weights, not bytes
     num_parameters: int
     dense_bytes: int  # of the weights that get packed, before
     packed_bytes: int  # and after
     kept_bytes: int  # all other parameters and buffers
-    activation_bytes: int = 0
-    transient_bytes: int = 0
 
     @property
     def before_bytes(self) -> int:
-        return self.dense_bytes + self.kept_bytes + self.activation_bytes
+        return self.dense_bytes + self.kept_bytes
 
     @property
     def after_bytes(self) -> int:
-        return self.packed_bytes + self.kept_bytes + self.activation_bytes + self.transient_bytes
+        return self.packed_bytes + self.kept_bytes
 
     @property
     def saved(self) -> float:
@@ -90,32 +84,15 @@ class Ledger:
         return 1 - self.after_bytes / self.before_bytes
 
 
-def ledger(
-    model: "nn.Module",
-    *,
-    bits: int,
-    scale_bits: int,
-    block: int,
-    except_layers: Iterable[str] = (),
-    activation_bytes: int = 0,
-    transient_bytes_per_weight: int = 0,
-) -> Ledger:
+def ledger(model: "nn.Module", *, bits: int, scale_bits: int, block: int) -> Ledger:
     """The memory of a model whose Linear weights get `bits` each and a scale for every block.
 
-    Works on the meta device, from a configuration alone. `except_layers` names Linear layers that
-    stay as they are. Weights are counted as stored row by row, a short last block of a row as one.
-
-    Raises:
-        ValueError: an excepted layer that is none of the model's Linear layers.
+    Works on the meta device, from a configuration alone. Weights are counted as stored row by row,
+    a short last block of a row as one.
     """
     from torch import nn
 
-    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    if unknown := set(except_layers) - set(linears):
-        raise ValueError(
-            f"no Linear layer {', '.join(sorted(unknown))}; layers: {', '.join(linears) or 'none'}"
-        )
-    weights = [m.weight for name, m in linears.items() if name not in set(except_layers)]
+    weights = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
     everything = {id(t): t for t in (*model.parameters(), *model.buffers())}  # shared ones once
     dense = sum(w.nbytes for w in weights)
     scales = sum(w.shape[0] * -(-w.shape[1] // block) for w in weights)
@@ -125,8 +102,6 @@ def ledger(
         dense_bytes=dense,
         packed_bytes=(sum(w.numel() for w in weights) * bits + scales * scale_bits) // 8,
         kept_bytes=sum(t.nbytes for t in everything.values()) - dense,
-        activation_bytes=activation_bytes,
-        transient_bytes=transient_bytes_per_weight * max((w.numel() for w in weights), default=0),
     )
 
 

@@ -9,21 +9,16 @@ import functools
 import hashlib
 import json
 import logging
-import operator
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from madl.logbook.experiment import Context, Params, Plan, Scalar
-from madl.logbook.results import Pending
+from madl.logbook.experiment import Context, Plan
+from madl.logbook.records import Params, Scalar
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from madl.logbook.results import Record
-    from madl.logbook.stats import Outcomes
     from madl.training.data import Encoded
     from madl.training.train import Recipe
 
@@ -149,7 +144,15 @@ def training_recipe(
 
 
 def judge(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
-    """Test accuracy with per-example correctness, and validation accuracy, to choose by.
+    """Test accuracy with per-example correctness, and validation accuracy, to choose by."""
+    return {
+        **judge_on_test(model, params, device),
+        **judge_on_validation(model, params, device),
+    }
+
+
+def judge_on_validation(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
+    """What there is to choose by.
 
     `choosing_examples`, where it is among the parameters, says how many of the split choose.
     """
@@ -157,11 +160,7 @@ def judge(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
 
     choosing = load_splits(params).validation.first(_optional(params.get("choosing_examples")))
     validation = evaluate(model, choosing, device=device)
-    return {
-        **judge_on_test(model, params, device),
-        "validation_accuracy": validation.accuracy,
-        "validation_loss": validation.loss,
-    }
+    return {"validation_accuracy": validation.accuracy, "validation_loss": validation.loss}
 
 
 def judge_on_test(
@@ -183,29 +182,6 @@ def judge_on_test(
     if keep_losses:
         values["losses"] = [round(loss, 4) for loss in test.losses]
     return values
-
-
-def outcomes(records: "Sequence[Record]", *within: str) -> "list[Outcomes]":
-    """What `judge` stored of each seed's model, in the order of the seeds; `within` leads to it.
-
-    Raises:
-        Pending: no record.
-    """
-    from madl.logbook.stats import Outcomes
-
-    return [Outcomes.from_json(judged["outcomes"]) for judged in _judged(records, within)]
-
-
-def accuracy(records: "Sequence[Record]", *within: str) -> float:
-    """On the test split, the mean over the seeds; as for `outcomes`."""
-    return fmean(judged["accuracy"] for judged in _judged(records, within))
-
-
-def _judged(records: "Sequence[Record]", within: Sequence[str]) -> list[Any]:
-    if not records:
-        raise Pending("no model is judged")
-    ordered = sorted(records, key=lambda record: _int(record.case.params["seed"]))
-    return [functools.reduce(operator.getitem, within, record.values) for record in ordered]
 
 
 def _int(value: Scalar) -> int:

@@ -9,23 +9,28 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madl.logbook.experiment import Context, Params
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params
 from madl.training import baseline
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def build(params: Params, ctx: Context) -> "nn.Module":
+def build(params: Params, ctx: Context, *, exact_products: bool = False) -> "nn.Module":
     """The fine-tuned model, quantized to `width`, `frac_width` and trained on `tune_examples`.
 
-    Either is left out where the parameters have no such entry.
+    Either is left out where the parameters have no such entry. `operands` says what is quantized:
+    weights, inputs, or both. `exact_products` multiplies in bfloat16 where it holds every operand,
+    which changes nothing but the order of a sum; for evaluation only, as its gradients are rounded.
     """
     from madl.training import models
 
-    if params.get("tune_examples") is None:
-        return _quantized(baseline.fine_tuned(params, ctx), params)
-    return _quantized(models.load_checkpoint(_tuned(params, ctx)), params)
+    tuned = params.get("tune_examples") is not None
+    model = (
+        models.load_checkpoint(_tuned(params, ctx)) if tuned else baseline.fine_tuned(params, ctx)
+    )
+    return _quantized(model, params, exact_products=exact_products)
 
 
 def tuning_losses(params: Params, ctx: Context) -> list[float]:
@@ -35,18 +40,43 @@ def tuning_losses(params: Params, ctx: Context) -> list[float]:
     return json.loads((_tuned(params, ctx) / "losses.json").read_text())
 
 
-def _quantized(model: "nn.Module", params: Params) -> "nn.Module":
+def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = False) -> "nn.Module":
     from madl.compression.quantize import Rule, quantize_
     from madl.formats.fixed import FixedPoint
 
     width, frac_width = params.get("width"), params.get("frac_width")
-    if isinstance(width, int) and isinstance(frac_width, int):
-        quantize_(model, [Rule.uniform(FixedPoint(width=width, frac_width=frac_width))])
+    if not (isinstance(width, int) and isinstance(frac_width, int)):
+        return model
+    of_inputs = params.get("input_frac_width")
+    weights = FixedPoint(width=width, frac_width=frac_width)
+    inputs = FixedPoint(
+        width=width, frac_width=of_inputs if isinstance(of_inputs, int) else frac_width
+    )
+    if params.get("operands") == "weights":
+        rule = Rule(weight=weights, bias=weights)
+    elif params.get("operands") == "inputs":
+        rule = Rule(input=inputs)
+    else:
+        exact = exact_products and weights.exact_in_bf16 and inputs.exact_in_bf16
+        rule = Rule(
+            weight=weights,
+            bias=weights,
+            input=inputs,
+            products="bfloat16" if exact else "float32",
+        )
+    quantize_(model, [rule])
     return model
 
 
 def _tuned(params: Params, ctx: Context) -> Path:
-    fields = (*baseline.RECIPE_FIELDS, "width", "frac_width", *TUNE_FIELDS)
+    fields = (
+        *baseline.RECIPE_FIELDS,
+        "operands",
+        "width",
+        "frac_width",
+        "input_frac_width",
+        *TUNE_FIELDS,
+    )
     recipe = {field: params.get(field) for field in fields}
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     return ctx.artifact(f"tuned-{digest}", lambda folder: _tune(params, ctx, folder))

@@ -15,7 +15,7 @@ from torch import nn
 
 from madl.compression.quantize import Rule, linear_layers, quantize_
 from madl.formats.base import NumberFormat
-from madl.logbook.experiment import Params, Scalar
+from madl.logbook.records import Params, Scalar
 from madl.training import baseline
 from madl.training.data import Encoded
 from madl.training.train import Evaluation, evaluate, train

@@ -37,7 +37,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from madl.errors import MadlError
-from madl.logbook.experiment import Context, Scalar
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Scalar
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -457,6 +458,21 @@ def _as_trial(space: Space, trial: FrozenTrial) -> Trial:
 def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:
     """Where the study of a case with these parameters lives."""
     return ctx.folder(f"study-{_digest(params)}")
+
+
+def of_case(
+    ctx: Context, params: Params, space: Space, objective: Objective
+) -> tuple[list[Trial], Trial]:
+    """The study that a case's `sampler`, `seed` and `trials` describe, and its first best trial."""
+    found = search(
+        study_folder(ctx, params),
+        space,
+        objective,
+        sampler=str(params["sampler"]),
+        seed=int(params["seed"] or 0),
+        trials=int(params["trials"] or 0),
+    )
+    return found, max(found, key=lambda trial: trial.value)
 
 
 def remembered(

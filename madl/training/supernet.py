@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madl.logbook.experiment import Context, Params, Scalar
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Scalar
 from madl.training import baseline
 from madl.training.search import Point, Space, remembered
 

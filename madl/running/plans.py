@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madl.errors import MadlError
-from madl.logbook.experiment import Case, Params, Project
-from madl.logbook.profiles import PROFILES, Profile
-from madl.logbook.results import Record, Records, Run, Source, Store, select
+from madl.logbook.experiment import PROFILES, Profile
+from madl.logbook.records import Case, Params, Record, Records, Run, Source, Store, select
 from madl.machine import device as machine
+from madl.running.project import Project
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class StoredPlan:
     workload: Params
 
     def cases(self, name: str) -> list[Case]:
-        return self.project.load(name).cases(name, self)
+        return self.project.load(name).planned(name, self)
 
     def records(self, name: str) -> Records:
         return select(self.store, self.cases(name))
 
-    def finished(self, name: str) -> Records:
-        """Results, and the cases that this machine cannot run."""
+    def finished(self, name: str) -> list[Record]:
+        """Results as they are stored, and the cases that this machine cannot run."""
         found = (self.store.get(case) for case in self.cases(name))
-        return Records(record for record in found if record and record.status != "failed")
+        return [record for record in found if record and record.status != "failed"]
 
     def is_complete(self, name: str) -> bool:
         """Whether every case has its result, or cannot have one on this machine."""
@@ -84,11 +84,7 @@ def profile_named(name: str) -> Profile:
 
 def with_needs(project: Project, names: Sequence[str]) -> list[str]:
     """The experiments and all they need, in order; all of them when none is named."""
-    wanted = {name for name in names if project.load(name)}
-    for name in reversed(project.names()):
-        if name in wanted:
-            wanted.update(project.load(name).needs)
-    return [name for name in project.names() if not names or name in wanted]
+    return project.with_needs(names) if names else project.names()
 
 
 def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
@@ -99,14 +95,14 @@ def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
         mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
     if options.scheduler is not None:
         return mine  # what can run is for the workers to say
-    unavailable = plan.project.load(name).unavailable
-    return [case for case in mine if unavailable(case.params) is None]
+    why = plan.project.load(name).why_unavailable
+    return [case for case in mine if why(case.params) is None]
 
 
 def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
     """Store why cases cannot run on this machine, where the store does not say so yet."""
     for case in plan.cases(name):
-        reason = plan.project.load(name).unavailable(case.params)
+        reason = plan.project.load(name).why_unavailable(case.params)
         known = store.get(case)
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook.experiment import Case
-from madl.logbook.results import Record
+from madl.logbook.records import Case, Record
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from madl.errors import MadlError
-from madl.logbook import executors, shards
-from madl.logbook.experiment import Case, Project
-from madl.logbook.plans import Options, StoredPlan, skip, todo, with_needs, without_values
-from madl.logbook.results import Record, Run, Store, encode
+from madl.logbook.records import Case, Record, Run, Store, encode
 from madl.machine import device as machine
 from madl.machine.memory import keep_freed_pages
+from madl.running import executors, shards
+from madl.running.plans import Options, StoredPlan, skip, todo, with_needs, without_values
+from madl.running.project import Project
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
     values: Mapping[str, object] = {}
     error: str | None = None
     try:
-        values = experiment.run(case.params, _Context(device, Store(store_root)))
+        values = experiment.execute(case.params, _Context(device, Store(store_root)))
     except Exception as problem:
         error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         if isinstance(problem, MadlError):
@@ -269,7 +269,7 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         status="failed" if error else "ok",
         values=values,
         seconds=round(time.perf_counter() - started, 3),
-        run=Run(**known, contention=meter.share(jobs=jobs)),
+        run=Run(**known, contention=meter.share(jobs=jobs), claims=experiment.digests),
         error=error,
     )
     try:
@@ -301,7 +301,7 @@ def execute_on_worker(
             f"the worker on {machine.host_label()} runs other code than this project's; "
             "start the workers again, in the project's folder"
         )
-    why = Project(root).load(case.experiment).unavailable(case.params)
+    why = Project(root).load(case.experiment).why_unavailable(case.params)
     if why is not None:
         return without_values(root, device, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)

@@ -1,0 +1,136 @@
+/* What a chart gains by a script: a point's values under the pointer and by the arrow keys, a
+   legend that hides and shows series, and a large view. Without it, the figure is complete. */
+(() => {
+  const REACH = 22; // pixels from the pointer to the point that it means
+
+  const make = (tag, attributes, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  };
+
+  const enhance = (figure) => {
+    if (figure.dataset.live) return;
+    figure.dataset.live = "yes";
+    const view = figure.querySelector(".view");
+    const legend = figure.querySelector(".legend");
+    const [wide, narrow] = view.querySelectorAll(":scope > svg");
+    const twins = narrow.querySelectorAll(".pt"); // the same points in the same order
+    const titles = new Map();
+    wide.querySelectorAll(".pt").forEach((point, i) => {
+      const title = point.querySelector("title");
+      titles.set(point, title.textContent).set(twins[i], title.textContent);
+      title.remove(); // or the browser shows a second tooltip
+    });
+    const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: "" });
+    const said = make("div", { class: "said", "aria-live": "polite" });
+    view.append(tip);
+    figure.append(said);
+
+    let current = null;
+    const points = () => {
+      const svg = wide.getClientRects().length ? wide : narrow;
+      const seen = [...svg.querySelectorAll(".pt")].filter((point) => !point.closest(".off"));
+      return seen.sort((a, b) => a.dataset.s - b.dataset.s);
+    };
+    const box = (point) => point.getBoundingClientRect();
+    const middle = ({ left, right }) => (left + right) / 2;
+
+    const show = (point, aloud) => {
+      if (point === current) return;
+      current?.classList.remove("on");
+      current = point;
+      tip.hidden = !point;
+      if (!point) return;
+      point.classList.add("on");
+      tip.textContent = titles.get(point);
+      const [frame, at] = [box(view), box(point)];
+      const left = Math.min(middle(at) - tip.offsetWidth / 2, frame.right - tip.offsetWidth);
+      const above = at.top - tip.offsetHeight - 8;
+      tip.style.left = `${Math.max(left - frame.left, 0)}px`;
+      tip.style.top = `${(above > 0 ? above : at.bottom + 8) - frame.top}px`;
+      if (aloud) said.textContent = tip.textContent;
+    };
+
+    const nearest = ({ clientX: x, clientY: y }) => {
+      let [best, least] = [null, REACH];
+      for (const point of points()) {
+        const at = box(point);
+        const gap = Math.hypot(Math.max(at.left - x, 0, x - at.right), Math.max(at.top - y, 0, y - at.bottom));
+        const far = gap + Math.hypot(middle(at) - x, (at.top + at.bottom) / 2 - y) / 1000;
+        if (far < least) [best, least] = [point, far];
+      }
+      return best;
+    };
+
+    const along = (step) => {
+      const mine = points().filter((point) => point.dataset.s === current.dataset.s);
+      return mine[Math.min(Math.max(mine.indexOf(current) + step, 0), mine.length - 1)];
+    };
+    const across = (step) => {
+      const all = points();
+      const series = [...new Set(all.map((point) => point.dataset.s))];
+      const next = series.at((series.indexOf(current.dataset.s) + step) % series.length);
+      const far = (point) => Math.abs(middle(box(point)) - middle(box(current)));
+      return all.filter((point) => point.dataset.s === next).reduce((a, b) => (far(b) < far(a) ? b : a));
+    };
+    const moves = {
+      ArrowRight: () => along(1),
+      ArrowLeft: () => along(-1),
+      ArrowDown: () => across(1),
+      ArrowUp: () => across(-1),
+      Home: () => along(-Infinity),
+      End: () => along(Infinity),
+    };
+
+    view.onpointermove = view.onpointerdown = (event) => show(nearest(event));
+    view.onpointerleave = (event) => event.pointerType === "mouse" && show(null);
+    view.onblur = () => show(null);
+    view.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") show(null);
+      if (!moves[event.key] || !points().length) return;
+      event.preventDefault();
+      show(current ? moves[event.key]() : points()[0], true);
+    });
+    view.addEventListener("focus", () => view.matches(":focus-visible") && show(points()[0], true));
+    view.tabIndex = 0;
+    view.setAttribute("role", "application");
+    view.setAttribute("aria-roledescription", "chart, read by arrow keys");
+
+    for (const entry of legend?.children ?? []) {
+      const button = make("button", { type: "button", "aria-pressed": "true" }, ...entry.childNodes);
+      button.addEventListener("click", () => {
+        const off = button.ariaPressed === "true";
+        button.ariaPressed = String(!off);
+        for (const part of view.querySelectorAll(`[data-s="${entry.dataset.s}"]`)) part.classList.toggle("off", off);
+        show(null);
+      });
+      entry.append(button);
+    }
+
+    const body = [legend, view].filter(Boolean);
+    const close = make("button", { type: "button", class: "close" }, "Close");
+    const dialog = make("dialog", { "aria-label": "Chart, enlarged" }, close);
+    const enlarge = make("button", { type: "button" }, "Enlarge");
+    enlarge.addEventListener("click", () => {
+      figure.style.minHeight = `${figure.offsetHeight}px`;
+      dialog.append(...body);
+      dialog.showModal();
+    });
+    close.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+    dialog.addEventListener("close", () => {
+      show(null);
+      figure.prepend(...body);
+      figure.style.minHeight = "";
+      enlarge.focus();
+    });
+    figure.querySelector("figcaption").append(" ", enlarge);
+    figure.append(dialog);
+  };
+
+  const start = () => document.querySelectorAll("figure.chart").forEach(enhance);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

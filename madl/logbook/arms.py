@@ -1,0 +1,296 @@
+"""An arm: one configuration over all its seeds, which is what gets compared, tabulated and drawn.
+
+Its test outcomes are sealed: they can be printed, drawn and compared, and nothing can be chosen by
+them. What is chosen ("the best fraction width") is chosen by `best`, on validation. A timed arm is
+the same for times: one variant over its processes, with what others used of the machine meanwhile.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from madl.errors import MadlError
+from madl.logbook import stats
+from madl.logbook.records import Case, Params, Pending, Record, Records, Scalar
+from madl.logbook.stats import Comparison, Estimate, Interval, Outcomes, Unit
+
+SEED = "seed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arm:
+    """Models of one configuration, one a seed, judged on the test split.
+
+    Formats as its test accuracy: `f"{arm}"` is "82.2 %", `f"{arm:i}"` has the interval too, and
+    `f"{a - b}"` is the difference in points.
+    """
+
+    label: str
+    records: tuple[Record, ...]
+    within: tuple[str, ...] = ()  # where among a record's values its judgement stands
+
+    def __post_init__(self) -> None:
+        if not self.records:
+            raise Pending(self.label)
+
+    def _judged(self) -> list[Mapping[str, Any]]:
+        return [_inside(record, self.within) for record in self.records]
+
+    @property
+    def outcomes(self) -> list[Outcomes]:
+        """Of each seed, for comparisons."""
+        return [judged["outcomes"] for judged in self._judged()]
+
+    @property
+    def accuracy(self) -> Estimate:
+        """On the test split, with its interval."""
+        return stats.accuracy(self.outcomes)
+
+    @property
+    def validation(self) -> float:
+        """Validation accuracy, the mean over the seeds: to choose by."""
+        return fmean(float(judged["validation_accuracy"]) for judged in self._judged())
+
+    @property
+    def validation_loss(self) -> float:
+        """Mean over the seeds; infinite where it was not kept."""
+        return fmean(float(j.get("validation_loss", math.inf)) for j in self._judged())
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return tuple(record.case for record in self.records)
+
+    def param(self, name: str) -> Any:
+        """A parameter of the configuration.
+
+        Raises:
+            MadlError: it has no such parameter.
+        """
+        params = self.records[0].case.params
+        if name not in params:
+            raise MadlError(f"{self.label} has no parameter {name!r}; known: {', '.join(params)}")
+        return params[name]
+
+    def value(self, name: str) -> Any:
+        """What the first seed's case gave under this name, beside the judgement."""
+        return _inside(self.records[0], self.within)[name]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.accuracy, spec)
+
+    def __str__(self) -> str:
+        return format(self.accuracy)
+
+    def __sub__(self, other: "Arm") -> Estimate:
+        return versus(self, other).estimate(self.accuracy.n)
+
+
+def _inside(record: Record, within: Sequence[str]) -> Any:
+    found: Any = record.values
+    for name in within:
+        found = found[name]
+    return found
+
+
+def versus(a: Arm, b: Arm) -> Comparison:
+    """A minus B on test, paired by seed and example.
+
+    Raises:
+        MadlError: the two arms have other seeds, or were judged on other examples.
+    """
+    try:
+        return stats.compare(a.outcomes, b.outcomes)
+    except ValueError as error:
+        raise MadlError(f"{a.label} and {b.label} cannot be compared: {error}") from error
+
+
+def arm(records: Records, label: str = "", /, *within: str, **where: Scalar) -> Arm:
+    """The configuration with these parameters, all of its seeds.
+
+    `within` leads to the judgement where a case judged several models.
+
+    Raises:
+        Pending: a seed is not there yet.
+        MadlError: the parameters fit more than one configuration.
+    """
+    arms = every_arm(records, label, *within, **where)
+    if len(arms) > 1:
+        differ = sorted(
+            key
+            for key in {k for a in arms for k in a.records[0].case.params}
+            if len({a.records[0].case.params.get(key) for a in arms}) > 1
+        )
+        raise MadlError(
+            f"{len(arms)} configurations fit {label or dict(where)!r}; also give "
+            f"{', '.join(differ)}, or choose with best(…)"
+        )
+    return arms[0]
+
+
+def every_arm(records: Records, label: str = "", /, *within: str, **where: Scalar) -> list[Arm]:
+    """Every configuration with these parameters, in the order of the plan.
+
+    Raises:
+        Pending: one of its cases is not there yet.
+    """
+    found = records.all(**where)
+    by_configuration: dict[tuple[Any, ...], list[Record]] = {}
+    for record in found:
+        by_configuration.setdefault(_configuration(record.case.params), []).append(record)
+    name = label or ", ".join(f"{key} {value}" for key, value in where.items())
+    return [
+        Arm(label=name, records=tuple(sorted(group, key=_seed)), within=within)
+        for group in by_configuration.values()
+    ]
+
+
+def _configuration(params: Params) -> tuple[Any, ...]:
+    return tuple(sorted((k, repr(v)) for k, v in params.items() if k != SEED))
+
+
+def _seed(record: Record) -> Any:
+    return record.case.params.get(SEED, 0)
+
+
+def best(records: Records, label: str = "", /, *within: str, **where: Scalar) -> Arm:
+    """Of the configurations with these parameters, the one that validation prefers.
+
+    By validation accuracy, then by validation loss, then the first of the plan.
+
+    Raises:
+        Pending: one of them is not there yet, so none is the best.
+    """
+    return best_of(every_arm(records, label, *within, **where))
+
+
+def best_of(arms: Sequence[Arm]) -> Arm:
+    """Of these arms, the one that validation prefers."""
+    if not arms:
+        raise Pending("no arm")
+    return max(arms, key=lambda a: (a.validation, -a.validation_loss))
+
+
+# ---- times --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedArm:
+    """One variant, timed: its interleaved samples by process, and what disturbed them.
+
+    `runs` are the JSON of `machine.timing.Measurement`, one a process. Formats as the median time
+    of a call: `f"{arm}"` is "27.3 ms".
+    """
+
+    label: str
+    records: tuple[Record, ...]
+    runs: tuple[Mapping[str, Any], ...] = field(repr=False)
+    within: tuple[str, ...] = ()  # where among a record's values its runs stand
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise Pending(self.label)
+
+    @property
+    def samples_s(self) -> list[list[float]]:
+        """By process, in the order in which they were taken."""
+        return [list(run["samples_s"]) for run in self.runs]
+
+    @property
+    def contention(self) -> float | None:
+        """The largest share of the machine that others used; None where one is unknown."""
+        shares = [run.get("contention") for run in self.runs]
+        return None if None in shares else max(float(share or 0.0) for share in shares)
+
+    @property
+    def first_call_s(self) -> float:
+        """Of the first process: what the first call of all took."""
+        return float(self.runs[0]["first_call_s"])
+
+    @property
+    def median_s(self) -> float:
+        """Of a call: the geometric mean of the medians of its units, as ratios take it."""
+        return math.exp(fmean(stats.log_medians(self.samples_s)))
+
+    @property
+    def time(self) -> Estimate:
+        """In milliseconds, with an interval from between its units."""
+        logs = stats.log_medians(self.samples_s)
+        interval = None
+        if len(logs) > 1:
+            made = stats.mean(logs, unit=Unit.TIMES, drawn="units")
+            interval = Interval(*(1e3 * math.exp(value) for value in made.interval))
+        return Estimate(1e3 * self.median_s, interval, Unit.MILLISECONDS, len(logs))
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return tuple(record.case for record in self.records)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.time, spec)
+
+    def __str__(self) -> str:
+        return format(self.time)
+
+    def __truediv__(self, other: "TimedArm") -> Estimate:
+        """How many times this one's time is the other's: `eager / compiled` is a speed-up."""
+        return speed_up(other, over=self).estimate(len(self.runs))
+
+    def mistakes(
+        self, lint: Callable[..., list[str]], *, against: "TimedArm | None" = None
+    ) -> list[str]:
+        """What the measurement linter (`machine.lint.mistakes`) finds in any of the processes."""
+        others = against.runs if against else [None] * len(self.runs)
+        found = (lint(run, against=other) for run, other in zip(self.runs, others))
+        return list(dict.fromkeys(mistake for mistakes in found for mistake in mistakes))
+
+
+def timed(
+    records: Records,
+    variant: str,
+    label: str = "",
+    /,
+    *,
+    at: tuple[str, ...] = ("measurements",),
+    **where: Scalar,
+) -> TimedArm:
+    """A variant in the records with these parameters: one record a process, or several in one.
+
+    Raises:
+        Pending: a record is not there yet, or its case could not time this.
+    """
+    found = records.all(**where)
+    runs: list[Mapping[str, Any]] = []
+    for record in found:
+        measured: Any = record.values
+        for name in (*at, variant):
+            measured = measured.get(name, {})
+        runs += _runs(measured, record)
+    return TimedArm(
+        label=label or variant, records=tuple(found), runs=tuple(runs), within=(*at, variant)
+    )
+
+
+def _runs(measured: Any, record: Record) -> list[Mapping[str, Any]]:
+    """A measurement, several of them, or bare samples, which ran beside what their record says."""
+    if isinstance(measured, list) and measured and isinstance(measured[0], float):
+        return [{"samples_s": measured, "contention": record.run.contention}]
+    several: list[Any] = measured if isinstance(measured, list) else [measured]
+    return [run for run in several if run]
+
+
+def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:
+    """How many times as fast the candidate is as what it is held against.
+
+    Raises:
+        MadlError: the two were not timed together.
+    """
+    shares = (candidate.contention, over.contention)
+    crowded = None if None in shares else max(float(share or 0.0) for share in shares)
+    try:
+        return stats.ratio(over.samples_s, candidate.samples_s, contention=crowded)
+    except ValueError as error:
+        raise MadlError(
+            f"{candidate.label} and {over.label} cannot be compared: {error}"
+        ) from error

@@ -1,0 +1,329 @@
+"""A chart is data: rows, two axes, and marks that name columns. Nothing here draws.
+
+    Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"),
+          marks=[line("PTQ"), line("QAT"), level(fp32, "FP32"), span(0, 10, "start-up")])
+
+A row's cell is a number, a text, an `Estimate` or an `Arm`; the last two carry an interval, which
+marks draw as a band or a bar. Rows are the CSV, the table and the alt text too, so a chart cannot
+show what its data do not hold. One thing has one colour everywhere, by the name of its series.
+
+Units: cells hold what `records` hold (fractions, seconds, bytes); an axis says what they are shown
+in. Rows of a facet's value make one of several small charts with common axes.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from madl.errors import MadlError
+from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.records import Row
+from madl.logbook.stats import Estimate, Interval, number
+
+Scale = Literal["linear", "log2", "log10", "category"]
+Kind = Literal["line", "points", "bars", "intervals", "cells", "level", "span", "band"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What an axis shows: `column` names the cells of an x axis; marks name those of a y axis."""
+
+    label: str
+    unit: str = ""
+    column: str | None = None
+    scale: Scale = "linear"
+    factor: float = 1.0  # from a cell's value to the shown one
+    limits: tuple[float | None, float | None] = (None, None)  # of the shown values
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+def linear(
+    column: str | None = None, label: str = "", unit: str = "", *, factor: float = 1.0, **more: Any
+) -> Axis:
+    """A linear axis; as an x axis, of a column."""
+    return Axis(column=column, label=label or column or "", unit=unit, factor=factor, **more)
+
+
+def doubling(column: str | None, unit: str = "", *, label: str = "", **more: Any) -> Axis:
+    """A base-2 axis, for widths, batches and lengths: a tick where there is a measurement."""
+    return Axis(column=column, label=label or column or "", unit=unit, scale="log2", **more)
+
+
+def log(
+    column: str | None = None, label: str = "", unit: str = "", *, factor: float = 1.0, **more: Any
+) -> Axis:
+    """A base-10 axis, for times against sizes."""
+    label = label or column or ""
+    return Axis(column=column, label=label, unit=unit, scale="log10", factor=factor, **more)
+
+
+def category(column: str, label: str = "") -> Axis:
+    """One place a text, in the rows' order."""
+    return Axis(column=column, label=label or column, scale="category")
+
+
+def percent(label: str, *, column: str | None = None, **more: Any) -> Axis:
+    """Fractions, shown per hundred."""
+    return Axis(label=label, unit="%", column=column, factor=100.0, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One thing drawn. `column` is its y cells; `label` names its series, and so its colour."""
+
+    kind: Kind
+    label: str
+    column: str | None = None
+    x: str | None = None  # instead of the x axis' column
+    text: str | None = None  # column of a point's own label
+    by: str | None = None  # column whose values split the points into series
+    value: Any = None  # of a level
+    low: Any = None  # of a span or band: a number, or a column of the lower edge
+    high: Any = None
+    stacked: bool = False
+    markers: bool = True  # of a line: a marker at each point
+    like: str | None = None  # takes the colour of this series
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column it reads."""
+        named = [self.column, self.x, self.text, self.by]
+        edges = [self.low, self.high] if self.kind == "band" else []
+        return [name for name in (*named, *edges) if isinstance(name, str)]
+
+
+def line(column: str, label: str = "", *, markers: bool = True, like: str | None = None) -> Mark:
+    """A line through a column, with a band where its cells have intervals."""
+    return Mark(kind="line", label=label or column, column=column, markers=markers, like=like)
+
+
+def points(
+    column: str,
+    label: str = "",
+    *,
+    x: str | None = None,
+    text: str | None = None,
+    by: str | None = None,
+    like: str | None = None,
+) -> Mark:
+    """A point a row, with bars where cells have intervals, named by `text`, coloured by `by`."""
+    return Mark(
+        kind="points", label=label or column, column=column, x=x, text=text, by=by, like=like
+    )
+
+
+def bars(*columns: str, stacked: bool = False) -> list[Mark]:
+    """Bars over a category axis: one a column, side by side or on top of one another."""
+    return [Mark(kind="bars", label=name, column=name, stacked=stacked) for name in columns]
+
+
+def intervals(column: str, label: str = "", *, by: str | None = None) -> Mark:
+    """A dot and its interval a row, lying: the x axis is the value, the categories stand on y."""
+    return Mark(kind="intervals", label=label or column, column=column, by=by)
+
+
+def cells(column: str, label: str = "") -> Mark:
+    """A heat map: two category axes, a shaded and written cell a row."""
+    return Mark(kind="cells", label=label or column, column=column)
+
+
+def level(value: Any, label: str = "") -> Mark:
+    """A horizontal line for reference: a number, an Estimate or an Arm, with its band."""
+    named = label or (value.label if isinstance(value, Arm | TimedArm) else "")
+    return Mark(kind="level", label=named, value=value)
+
+
+def span(low: float, high: float, label: str) -> Mark:
+    """A shaded part of the x axis."""
+    return Mark(kind="span", label=label, low=low, high=high)
+
+
+def band(low: str, high: str, label: str) -> Mark:
+    """The area between two columns."""
+    return Mark(kind="band", label=label, low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Chart:
+    """Rows and how to look at them; see the module.
+
+    Raises:
+        MadlError: no rows, a mark or axis of an unknown column, or a level that is no number.
+    """
+
+    rows: Sequence[Row]
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark]
+    facet: str | None
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        *,
+        x: Axis,
+        y: Axis,
+        marks: Iterable[Mark | Sequence[Mark]],
+        facet: str | None = None,
+    ) -> None:
+        flat = [m for one in marks for m in ([one] if isinstance(one, Mark) else one)]
+        for name, value in (("rows", rows), ("x", x), ("y", y), ("marks", flat), ("facet", facet)):
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        if not self.rows:
+            raise MadlError("has no rows to draw")
+        known = {column: None for row in self.rows for column in row}
+        named = [self.x.column, self.y.column, self.facet]
+        named += [column for mark in self.marks for column in mark.columns]
+        for column in named:
+            if column is not None and column not in known:
+                raise MadlError(f"names an unknown column {column!r}; known: {', '.join(known)}")
+        for mark in self.marks:
+            if mark.kind == "level" and plain(mark.value) is None:
+                raise MadlError(f"the level {mark.label!r} is no number: {mark.value!r}")
+
+    def series(self) -> list[str]:
+        """The names in the legend, each once."""
+        found: dict[str, None] = {}
+        for mark in self.marks:
+            if mark.kind == "cells":
+                continue
+            names = (
+                [mark.label]
+                if mark.by is None
+                else [str(row[mark.by]) for row in self.rows if row.get(mark.by) is not None]
+            )
+            found |= dict.fromkeys(names)
+        return list(found)
+
+
+def plain(cell: Any) -> Any:
+    """What a cell holds: a number or text as it is, the value of an Estimate, an Arm's accuracy."""
+    estimate = estimated(cell)
+    return cell if estimate is None else estimate.columns("value")["value"]
+
+
+def interval_of(cell: Any) -> Interval | None:
+    """The interval that a cell carries."""
+    estimate = estimated(cell)
+    if estimate is None or estimate.interval is None:
+        return None
+    found = estimate.columns("value")
+    low, high = found["value low"], found["value high"]
+    return None if low is None or high is None else Interval(low, high)
+
+
+def estimated(cell: Any) -> Estimate | None:
+    """The estimate behind a cell, if there is one."""
+    if isinstance(cell, Arm):
+        return cell.accuracy
+    if isinstance(cell, TimedArm):
+        return cell.time
+    return cell if isinstance(cell, Estimate) else None
+
+
+def data_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain numbers and texts, intervals in columns of their own."""
+    columns = {column: None for row in rows for column in row}
+    carried = {c for c in columns for row in rows if interval_of(row.get(c)) is not None}
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        flat: dict[str, Any] = {}
+        for column in columns:
+            flat[column] = plain(row.get(column))
+            if column in carried:
+                low, high = interval_of(row.get(column)) or (None, None)
+                flat |= {f"{column} low": low, f"{column} high": high}
+        found.append(flat)
+    return found
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """The rows as CSV, full precision."""
+    flat, text = data_rows(rows), io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+MENTIONED = 8  # points of a series that an alt text names; of a longer one, its ends and extremes
+
+
+def alt_text(chart: Chart) -> str:
+    """What the chart says, in words: every series at its points, and the reference lines."""
+    parts = [" against ".join(filter(None, (chart.y.label, chart.x.label))) + "."]
+    for mark in chart.marks:
+        if mark.kind == "level":
+            parts.append(f"{mark.label}: {shown(mark.value, chart.y)}.")
+        elif mark.kind == "span":
+            parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}.")
+        elif mark.column is not None:
+            parts += [
+                f"{name}: {', '.join(_said(chart, mark, rows))}."
+                for name, rows in _series_rows(chart, mark).items()
+                if rows
+            ]
+    return " ".join(parts)
+
+
+def _series_rows(chart: Chart, mark: Mark) -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in chart.rows:
+        if plain(row.get(mark.column or "")) is None:
+            continue
+        name = mark.label if mark.by is None else str(row[mark.by])
+        name = f"{row[chart.facet]}, {name}" if chart.facet else name
+        found.setdefault(name, []).append(row)
+    return found
+
+
+def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
+    assert mark.column is not None
+    chosen = list(rows)
+    if len(rows) > MENTIONED:
+        ends = {0, len(rows) - 1}
+        chosen = [rows[i] for i in sorted(ends | _extremes(rows, mark.column))]
+    lies = chart.y.scale == "category" and mark.kind != "cells"
+    along = mark.text or (chart.y.column if lies else None)
+    along = along or mark.x or chart.x.column
+    value_axis = chart.x if lies else chart.y
+    if mark.kind == "cells":
+        return [
+            f"{row[chart.y.column or '']} {row[chart.x.column or '']} {shown(row[mark.column])}"
+            for row in chosen
+        ]
+    return [_at(row, along, chart.x.column) + shown(row[mark.column], value_axis) for row in chosen]
+
+
+def _at(row: Row, *columns: str | None) -> str:
+    """Where a point is, by the first of these columns that says so."""
+    known = (row.get(column) for column in columns if column is not None)
+    return next((f"{shown(cell)} " for cell in known if cell is not None), "")
+
+
+def _extremes(rows: Sequence[Row], column: str) -> set[int]:
+    values = [plain(row[column]) for row in rows]
+    if not all(isinstance(value, int | float) for value in values):
+        return set()
+    return {values.index(min(values)), values.index(max(values))}
+
+
+def shown(cell: Any, axis: Axis | None = None) -> str:
+    """A cell in words, on an axis' scale."""
+    value = plain(cell)
+    if value is None:
+        return "not run here"
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value)
+    factor, unit = (axis.factor, axis.unit) if axis else (1.0, "")
+    return number(value if factor == 1.0 else value * factor) + (
+        f" {unit}" if unit in ("%", "×") else ""
+    )

@@ -1,0 +1,257 @@
+"""Data on which a claim must lose, win, or say nothing: made from its own records.
+
+A claim that is supported by records without an effect is no claim. The **null** of a record set
+exchanges, example by example, the outcomes of all models judged on the same examples, and sample by
+sample the times of variants that took turns; a claim with a margin gets, on top, a worse side that
+is worse by the margin. **Planted** data have a clear effect, in the claim's favour or against it.
+Validation values stay as they are, so a claim chooses as it does on the real data.
+
+What is no model and no time (losses of examples, studies) is redrawn by its own comparison.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.claims import Claim, Contrast, Judged
+from madl.logbook.records import Records
+from madl.logbook.stats import ALPHA, Outcomes, Unit
+
+PLANTED = 0.15  # points of accuracy
+PLANTED_RATIO = 1.0  # log of the ratio of times
+Path = tuple[Any, ...]  # into a record's values
+Place = tuple[int, Path]  # which record, and where in it
+
+
+class World:
+    """Sealed records whose outcomes and samples can be set; all else is shared."""
+
+    def __init__(self, records: Records) -> None:
+        self.original = records
+        self.outcomes: dict[Place, Outcomes] = {}
+        self.samples: dict[Place, list[float]] = {}
+        for i, record in enumerate(records):
+            for path, leaf in _leaves(record.values, ()):
+                if isinstance(leaf, Outcomes):
+                    self.outcomes[i, path] = leaf
+                else:
+                    self.samples[i, path] = leaf
+        self._by_key = {record.case.key: i for i, record in enumerate(records)}
+
+    def with_changes(self, changes: Mapping[Place, NDArray[Any]]) -> Records:
+        """The records with these outcomes and samples."""
+        values = {i: self.original[i].values for i, _ in changes}
+        for (i, path), new in changes.items():
+            if (i, path) in self.outcomes:
+                outcomes = Outcomes(new, self.outcomes[i, path].examples)
+                values[i] = _put(values[i], path, outcomes)
+                values[i] = _put(values[i], (*path[:-1], "accuracy"), outcomes.accuracy)
+            else:
+                values[i] = _put(values[i], path, [float(sample) for sample in new])
+        found = [
+            replace(record, values=values[i]) if i in values else record
+            for i, record in enumerate(self.original)
+        ]
+        return Records(found, self.original.missing)
+
+    def places(self, arm: Arm | TimedArm | None) -> list[Place]:
+        """Where an arm's outcomes or samples stand."""
+        assert arm is not None
+        found: list[Place] = []
+        for case in dict.fromkeys(case.key for case in arm.cases):
+            i = self._by_key[case]
+            if isinstance(arm, Arm):
+                found.append((i, (*arm.within, "outcomes")))
+            else:
+                found += [
+                    place
+                    for place in self.samples
+                    if place[0] == i and place[1][: len(arm.within)] == arm.within
+                ]
+        return found
+
+    def correct(self, place: Place) -> NDArray[np.bool_]:
+        return self.outcomes[place]._correct
+
+
+def _leaves(values: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Every set of outcomes and every list of samples among the values."""
+    if isinstance(values, Outcomes):
+        yield path, values
+    elif isinstance(values, Mapping):
+        for name, value in values.items():  # pyright: ignore[reportUnknownVariableType]
+            yield from _leaves(value, (*path, name))
+    elif isinstance(values, list) and values:
+        if isinstance(values[0], float) and "samples_s" in path[-2:]:
+            yield path, values
+        elif isinstance(values[0], Mapping | list):
+            for i, value in enumerate(values):  # pyright: ignore[reportUnknownVariableType]
+                yield from _leaves(value, (*path, i))
+
+
+def _put(values: Any, path: Path, leaf: Any) -> Any:
+    """The values with another leaf; what is not on the way is shared."""
+    if not path:
+        return leaf
+    changed: Any = list(values) if isinstance(values, list) else dict(values)  # pyright: ignore[reportUnknownVariableType]
+    changed[path[0]] = _put(changed[path[0]] if len(path) > 1 else None, path[1:], leaf)
+    return changed
+
+
+# ---- the two tests ------------------------------------------------------------------------------
+
+
+def null_wins(claim: Claim, records: Records, *, times: int, seed: int = 0) -> int:
+    """On how many of so many data sets without an effect the claim is supported."""
+    generator, world = np.random.default_rng(seed), World(records)
+    judged = claim.test(records)
+    wins = 0
+    for _ in range(times):
+        if _is_of_records(judged):
+            found = claim.test(world.with_changes(_null(world, judged, generator)))
+            wins += found.agrees and found.p <= ALPHA
+        else:
+            wins += all(_wins(one, generator, _edge(one)) for one in judged.contrasts)
+    return wins
+
+
+def planted(
+    claim: Claim, records: Records, *, favourable: bool, seed: int = 0
+) -> tuple[bool, bool]:
+    """Whether a clear effect is decided, and whether as supported."""
+    generator, world = np.random.default_rng(seed), World(records)
+    judged = claim.test(records)
+    if not _is_of_records(judged):
+        return _planted_draws(judged, generator, favourable=favourable)
+    changes = _exchanged(world, generator)
+    for one in judged.contrasts:
+        _plant(world, changes, one, generator, favourable=favourable)
+    found = claim.test(world.with_changes(changes))
+    return found.p <= ALPHA, found.agrees
+
+
+def _is_of_records(judged: Judged) -> bool:
+    return all(one.a is not None for one in judged.contrasts)
+
+
+# ---- comparisons that redraw themselves ---------------------------------------------------------
+
+
+def _edge(one: Contrast) -> float:
+    return one.margin if one.margin is not None else one.boundary
+
+
+def _wins(one: Contrast, generator: Generator, effect: float) -> bool:
+    decided, agrees = _judged(one, generator, effect)
+    return decided and agrees
+
+
+def _judged(one: Contrast, generator: Generator, effect: float) -> tuple[bool, bool]:
+    redraw = one.comparison.redraw
+    assert redraw is not None, "a comparison of neither models nor times says how to redraw itself"
+    for_it, against = replace(one, comparison=redraw(generator, effect)).p_values()
+    return min(for_it, against) <= ALPHA, for_it <= against
+
+
+def _planted_draws(judged: Judged, generator: Generator, *, favourable: bool) -> tuple[bool, bool]:
+    results = [
+        _judged(one, generator, _planted_effect(one, favourable=favourable))
+        for one in judged.contrasts
+    ]
+    return all(decided for decided, _ in results), all(agrees for _, agrees in results)
+
+
+def _planted_effect(one: Contrast, *, favourable: bool) -> float:
+    clear = 20 * one.comparison.error + 1e-9
+    if one.margin is not None:
+        return 0.0 if favourable else one.margin + clear
+    return one.boundary + (clear if favourable else -clear)
+
+
+# ---- records without an effect ------------------------------------------------------------------
+
+Changes = dict[Place, NDArray[Any]]
+
+
+def _null(world: World, judged: Judged, generator: Generator) -> Changes:
+    changes = _exchanged(world, generator)
+    for one in judged.contrasts:
+        if one.level is not None:
+            _at_level(world, changes, one, generator)
+        elif one.margin is not None or one.boundary < 0:
+            _worsen(world, changes, one.a, abs(_edge(one)), generator, one.comparison.unit)
+        elif one.boundary > 0:
+            _worsen(world, changes, one.b, one.boundary, generator, one.comparison.unit)
+    return changes
+
+
+def _exchanged(world: World, generator: Generator) -> Changes:
+    """Among models of one seed judged on the same examples; among variants that took turns."""
+    groups: dict[tuple[Any, ...], list[Place]] = {}
+    for (i, path), outcomes in world.outcomes.items():
+        seed = world.original[i].case.params.get("seed")
+        groups.setdefault((seed, outcomes.examples, outcomes.n), []).append((i, path))
+    changes: Changes = {}
+    for places in groups.values():
+        correct = np.stack([world.correct(place) for place in places])  # (models, examples)
+        changes |= dict(zip(places, generator.permuted(correct, axis=0)))
+    took_turns: dict[tuple[Any, ...], list[Place]] = {}
+    for (i, path), samples in world.samples.items():
+        took_turns.setdefault((i, path[:-2], len(samples)), []).append((i, path))
+    for places in took_turns.values():
+        times = np.array([world.samples[place] for place in places])  # (variants, samples)
+        changes |= dict(zip(places, generator.permuted(times, axis=0)))
+    return changes
+
+
+# ---- records with an effect ---------------------------------------------------------------------
+
+
+def _plant(
+    world: World, changes: Changes, one: Contrast, generator: Generator, *, favourable: bool
+) -> None:
+    unit, margin = one.comparison.unit, abs(_edge(one))
+    if one.level is not None:
+        _at_level(world, changes, one, generator, by=PLANTED if favourable else -PLANTED)
+        return
+    for target, source in zip(world.places(one.a), world.places(one.b)):
+        changes[target] = changes[source].copy()
+    if one.margin is not None and favourable:
+        return
+    size = margin + (PLANTED_RATIO if unit is Unit.TIMES else PLANTED)
+    _worsen(world, changes, one.b if favourable else one.a, size, generator, unit)
+
+
+def _at_level(
+    world: World, changes: Changes, one: Contrast, generator: Generator, *, by: float = 0.0
+) -> None:
+    assert one.level is not None
+    chance = min(max(one.level + _edge(one) + by, 0.0), 1.0)
+    for place in world.places(one.a):
+        changes[place] = generator.random(len(changes[place])) < chance
+
+
+def _worsen(
+    world: World,
+    changes: Changes,
+    arm: Arm | TimedArm | None,
+    by: float,
+    generator: Generator,
+    unit: Unit,
+) -> None:
+    """Make a side less accurate by so many points, or slower by that log ratio."""
+    for place in world.places(arm):
+        if unit is Unit.TIMES:
+            changes[place] = changes[place] * math.exp(by)
+            continue
+        correct = changes[place].copy()
+        right = np.flatnonzero(correct)
+        wrong = generator.choice(right, min(round(by * len(correct)), len(right)), replace=False)
+        correct[wrong] = False
+        changes[place] = correct

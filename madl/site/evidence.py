@@ -1,0 +1,183 @@
+"""A finding in HTML: the sentence with its verdict, which opens its evidence in place.
+
+Texts come from records and are escaped; backticks are the only markup that they may hold.
+"""
+
+import html
+import re
+from collections.abc import Sequence
+
+from madl.logbook.claims import Evidence, Fact, Finding, shown_margin
+from madl.logbook.records import Case
+from madl.logbook.stats import Unit, numbers
+
+VERDICTS = ("refuted", "undecided", "not measured", "supported")  # as a checker wants to see them
+
+
+def inline(text: str) -> str:
+    """Text as HTML: escaped, with `code` in backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def chip(verdict: str) -> str:
+    """A verdict, or a status, as a small label; without a style sheet it is still a word."""
+    return f'<span class="chip {verdict.replace(" ", "-")}">{verdict}</span>'
+
+
+def finding(made: Finding, *, level: str = "") -> str:
+    """The sentence and its chip; opened, what decided it, with links to the records."""
+    late = " " + chip("worded after these data") if made.worded_after else ""
+    head = f"{inline(_sentence(made))} {chip(made.verdict)}{late}"
+    body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in _rows(made))
+    bar = effect_bar(made.evidence) if made.evidence else ""
+    return (
+        f'<details class="finding {level}" id="claim-{made.name}"><summary>{head}</summary>'
+        f"<div>{bar}<dl>{body}</dl></div></details>\n"
+    )
+
+
+def said(made: Finding | Fact) -> str:
+    """The sentence and its chip, without the evidence: for lists of pages."""
+    return f"{inline(_sentence(made))} {chip(verdict(made))}"
+
+
+def verdict(made: Finding | Fact) -> str:
+    """A finding's verdict; of a fact, that it is one."""
+    return "fact" if isinstance(made, Fact) else made.verdict
+
+
+def _sentence(made: Finding | Fact) -> str:
+    if isinstance(made, Finding) and made.verdict == "not measured":
+        return f"Not measured ({made.text}): {made.hypothesis}"
+    text = made.text.strip()
+    return text if text.endswith(".") else f"{text}."
+
+
+def _rows(made: Finding) -> list[tuple[str, str]]:
+    when = "" if made.worded_after else ", written before the run"
+    rows = [(f"Hypothesis{when}", inline(made.hypothesis))]
+    evidence = made.evidence
+    if evidence is None:
+        return rows
+    rows += [
+        ("Effect", f"{html.escape(effect(evidence))}, against {against(evidence)}"),
+        ("Of", html.escape(evidence.drawn)),
+        ("Test", f"{html.escape(evidence.test)}; {p_values(evidence)}"),
+    ]
+    if evidence.needed:
+        rows.append(("What would decide", html.escape(evidence.needed)))
+    if made.worded_after:
+        rows.append(("Registered", "the hypothesis or its test was changed after these data"))
+    shown = "".join(
+        f' <a href="{record_path(case)}">{case.key}</a>' for case in made.cases[:MAX_LINKS]
+    )
+    if shown:
+        more = len(made.cases) - MAX_LINKS
+        rows.append(("Records", shown.strip() + (f" and {more} more" if more > 0 else "")))
+    return rows
+
+
+MAX_LINKS = 12
+
+
+def record_path(case: Case) -> str:
+    """Where a case's record lies beside the page that speaks of it."""
+    return f"records/{case.experiment}/{case.key}.json"
+
+
+def effect(evidence: Evidence) -> str:
+    """The effect with its interval, in the reader's unit, at most three significant digits."""
+    unit = evidence.unit
+    sign = unit is not Unit.TIMES
+    shown = [unit.shown(value) for value in (evidence.effect, *evidence.interval)]
+    value, low, high = numbers(shown, sign=sign)
+    return f"{value} {unit} [{low}, {high}]"
+
+
+def against(evidence: Evidence) -> str:
+    """What the effect is held against, in words."""
+    unit, edges = evidence.unit, evidence.boundaries
+    if len(edges) == 2:
+        return f"±{shown_margin(edges[1], unit)}"
+    if edges[0] == 0:
+        return "no difference"
+    sign = "−" if edges[0] < 0 else ""
+    return f"{sign}{shown_margin(abs(edges[0]), unit)}"
+
+
+def p_values(evidence: Evidence) -> str:
+    """The test's own p value, and after the correction for the page's other claims."""
+    own, family = _p(evidence.p), _p(evidence.p_adjusted)
+    return f"p {own}, {family} with the page's other claims (Holm)"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return (
+        "&lt; 0.001" if value < 0.001 else f"= {value:.3f}" if value < 0.0995 else f"= {value:.2f}"
+    )
+
+
+def effect_bar(evidence: Evidence) -> str:
+    """The interval as a bar against zero and the margins: which side of the line the data lie."""
+    low, high = evidence.interval
+    marks = [0.0, *evidence.boundaries]
+    left, right = min(low, evidence.effect, *marks), max(high, evidence.effect, *marks)
+    room = (right - left) * 0.06 or 1.0
+    left, right = left - room, right + room
+
+    def x(value: float) -> str:
+        return f"{320 * (value - left) / (right - left):.1f}"
+
+    lines = "".join(
+        f'<line class="{name}" x1="{x(value)}" x2="{x(value)}" y1="3" y2="25"/>'
+        for name, value in [("zero", 0.0), *(("margin", b) for b in evidence.boundaries if b)]
+    )
+    return (
+        '<svg class="effect" viewBox="0 0 320 28" role="img" aria-label="'
+        f'{html.escape(f"effect {effect(evidence)}", quote=True)}">{lines}'
+        f'<line class="interval" x1="{x(low)}" x2="{x(high)}" y1="14" y2="14"/>'
+        f'<circle cx="{x(evidence.effect)}" cy="14" r="5"/></svg>'
+    )
+
+
+def fact(made: Fact) -> str:
+    """A fact, and of how many it speaks."""
+    of = f' <span class="of">({inline(made.of)})</span>' if made.of else ""
+    return f'<p class="fact">{inline(_sentence(made))}{of}</p>\n'
+
+
+def register(findings: Sequence[Finding]) -> str:
+    """Every claim of a page in a table: hypothesis, verdict, effect; what is doubtful first."""
+    ordered = sorted(findings, key=lambda f: VERDICTS.index(f.verdict))
+    doubtful = [f for f in ordered if f.verdict != "supported"]
+    parts: list[str] = []
+    if doubtful:
+        parts.append(f'<div class="register">{_register_table(doubtful)}</div>\n')
+    supported = [f for f in ordered if f.verdict == "supported"]
+    if supported:
+        noun = "claim" if len(supported) == 1 else "claims"
+        parts.append(
+            f'<details class="register"><summary>{len(supported)} supported {noun}</summary>'
+            f"{_register_table(supported)}</details>\n"
+        )
+    return "\n".join(parts)
+
+
+def _register_table(findings: Sequence[Finding]) -> str:
+    rows = "".join(_register_row(one) for one in findings)
+    head = "<th>Verdict</th><th>Hypothesis</th><th>Effect</th><th>p (Holm)</th>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _register_row(made: Finding) -> str:
+    evidence = made.evidence
+    shown = html.escape(effect(evidence)) if evidence else "–"
+    p = _p(evidence.p_adjusted).removeprefix("= ") if evidence else "–"
+    link = f'<a href="#claim-{made.name}">{inline(made.hypothesis)}</a>'
+    needed = evidence.needed if evidence else ""
+    needed = f"<br><small>{html.escape(needed)}</small>" if needed else ""
+    return (
+        f"<tr><td>{chip(made.verdict)}</td><td>{link}{needed}</td><td>{shown}</td><td>{p}</td></tr>"
+    )

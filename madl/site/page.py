@@ -1,0 +1,337 @@
+"""What the template of a page may call; every call returns Markdown made from a view.
+
+A template holds prose and calls: a number comes out of a finding, a fact, a chart, a table or a
+case's parameters. A template cannot branch on a verdict: a claim has a finding for each.
+"""
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from madl.errors import MadlError
+from madl.logbook.charts import Chart, estimated, to_csv
+from madl.logbook.drawing import Panel
+from madl.logbook.records import Row
+from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
+from madl.running.project import Project
+from madl.site import code as sources
+from madl.site import evidence, svg
+from madl.site.evidence import chip
+from madl.site.views import NOT_RUN, Page, View
+
+
+@dataclass
+class PageCalls:
+    """What the template of a page may call; each returns Markdown."""
+
+    project: Project
+    page: Page
+    cache: Path | None = None  # where drawn charts are kept between reports
+
+    def all(self) -> dict[str, Any]:
+        calls = (
+            *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
+            *(self.table, self.output, self.code, self.claims, self.provenance, self.elsewhere),
+            *(self.notes, self.param),
+        )
+        return {call.__name__: call for call in calls}
+
+    def _known(self, what: str, name: str, known: Iterable[str]) -> str:
+        if name not in known:
+            raise MadlError(
+                f"template {self.page.name}.md.j2 names an unknown {what} {name!r}; "
+                f"known: {', '.join(known) or 'none'}"
+            )
+        return name
+
+    def _shown(self, what: str, name: str, *kinds: str) -> Any:
+        """What the page made under this name, or None where records are missing."""
+        every = self.page.view.experiment.shown
+        return self.page.view.shown[
+            self._known(what, name, [n for n, one in every.items() if one.kind in kinds])
+        ]
+
+    def title(self) -> str:
+        """The question's number and the experiment's title."""
+        ids = [question.id for question in self.page.questions]
+        number = f"{ids[0]} " if len(ids) == 1 else ""
+        return f"{number}{self.page.view.experiment.title}"
+
+    def question(self) -> str:
+        """The question in our words."""
+        return "".join(f"*{question.text}*\n" for question in self.page.questions)
+
+    def facts_line(self) -> str:
+        """What this page's numbers are: profile, date, machine, n, asked and run, status."""
+        view, page = self.page.view, self.page
+        if not view.own:
+            return f'<p class="facts">{chip("open")} {self._how_to_run()}</p>\n'
+        profile = view.plan.profile
+        judged = _test_size(view)
+        says = f" ({profile.says})" if judged or profile.name == "smoke" else ""
+        parts = [f"{profile.name} profile{says}", view.date, html.escape(view.machine)]
+        if judged:
+            parts.append(f"n = {judged:,} test examples")
+        parts += [html.escape(str(part)) for part in page.coverage]
+        if not view.is_complete:
+            parts.append(view.progress)
+        if view.published:
+            parts.append("published evidence, not run on this machine")
+        status = chip(page.status) + " " if page.questions else ""
+        return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
+
+    def finding(self, name: str) -> str:
+        """What a claim's test found, with its verdict, which opens the evidence."""
+        findings = self.page.view.findings
+        made = findings[self._known("claim", name, findings)]
+        return evidence.finding(made, level="headline" if made.headline else "")
+
+    def fact(self, name: str) -> str:
+        """A sentence counted over everything there is."""
+        facts = self.page.view.facts
+        made = facts[self._known("fact", name, facts)]
+        return self._pending() if made is None else evidence.fact(made)
+
+    def figure(self, name: str) -> str:
+        """A chart or a drawing, its caption, its data."""
+        made = self._shown("figure", name, "chart", "drawing")
+        if made is None:
+            return self._pending()
+        one = self.page.view.experiment.shown[name]
+        data = f"figures/{self.page.name}/{name}.csv"
+        if isinstance(made, Chart):
+            return svg.figure(
+                made,
+                id=f"{self.page.name}-{name}",
+                caption=one.caption,
+                data=data,
+                cache=self.cache,
+            )
+        assert one.panels is not None
+        assert one.alt is not None
+        alt = html.escape(one.alt(made), quote=True)
+        return (
+            f'<figure id="{self.page.name}-{name}" class="drawing" role="group" '
+            f'aria-label="{alt}" data-search-exclude>\n{_panels(one.panels(made))}\n'
+            f"<figcaption>{html.escape(one.caption)} "
+            f'<a href="{data}" download>Data (CSV)</a></figcaption>\n</figure>\n'
+        )
+
+    def table(self, name: str) -> str:
+        """A chart's or a table's rows."""
+        made = self._shown("table", name, "chart", "drawing", "table")
+        if made is None:
+            return self._pending()
+        return markdown_table(made.rows if isinstance(made, Chart) else made, chart=made)
+
+    def output(self, name: str) -> str:
+        """A text that a case captured, as it was."""
+        text = self._shown("output", name, "output")
+        return self._pending() if text is None else f"```{{ .text .captured }}\n{text}\n```\n"
+
+    def code(self, path: str, name: str) -> str:
+        """A piece of the repository, cut out now."""
+        return sources.block(self.project.root, path, name)
+
+    def _how_to_run(self) -> str:
+        command = f"python cli.py run {self.page.name} --profile {self.page.view.plan.profile.name}"
+        return f"{self.page.view.progress}. To complete it: <code>{command}</code>"
+
+    def _pending(self) -> str:
+        if self.page.view.is_complete:
+            why = html.escape(self.page.view.why_skipped)
+            return f'<p class="pending">Not run here: {why}.</p>\n'
+        return f'<p class="pending">{self._how_to_run()}</p>\n'
+
+    def claims(self) -> str:
+        """Every claim of the page in one table, what is doubtful first."""
+        findings = list(self.page.view.findings.values())
+        return evidence.register(findings) if findings else ""
+
+    def param(self, name: str) -> Any:
+        """The values of a parameter in the cases that have it, run or not."""
+        planned = [case.params for case in self.page.view.cases]
+        if not planned:
+            return NOT_RUN
+        self._known("parameter", name, sorted({key for params in planned for key in params}))
+        values = {params[name] for params in planned if name in params}
+        return ", ".join(_number(value) for value in sorted(values, key=_order))
+
+    def provenance(self) -> str:
+        """Machine, profile, cases, duration and the command that does it again."""
+        view, records = self.page.view, self.page.view.own
+        command = f"python cli.py run {self.page.name} --profile {view.plan.profile.name}"
+        rows: list[Row] = [{"": "Reproduce", " ": f"`{command}`"}]
+        if records:
+            run = records[-1].run
+            seconds = sum(record.seconds for record in records)
+            crowded = sum((record.run.contention or 0) > CONTENDED for record in records)
+            rows += [
+                {"": "Machine", " ": f"{run.host}; device {run.device}"},
+                {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
+                {"": "Run", " ": f"{view.date}, profile {view.plan.profile.name}, {view.progress}"},
+                {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
+                {"": "Crowded", " ": f"{crowded} of them beside other busy processes"},
+                {"": "Code", " ": f"commit {run.commit or 'unknown'}, digest {run.code}"},
+            ]
+            rows += [
+                {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
+                for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
+            ]
+        return markdown_table(rows)
+
+    def elsewhere(self) -> str:
+        """What replicates: a row a claim, a verdict for each machine and profile."""
+        if not self.page.others or not self.page.view.experiment.claims:
+            return ""
+        views = [self.page.view, *self.page.others]
+        titles = [
+            f"{view.machine}, {view.plan.profile.name}, {view.date}, {view.progress}"
+            for view in views
+        ]
+        head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+        rows = "".join(
+            f"<tr><td>{evidence.inline(claim.hypothesis)}</td>"
+            + "".join(f"<td>{chip(view.findings[name].verdict)}</td>" for view in views)
+            + "</tr>"
+            for name, claim in self.page.view.experiment.claims.items()
+        )
+        return (
+            '## Elsewhere\n\n<div class="register"><table><thead><tr><th>Hypothesis</th>'
+            f"{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
+        )
+
+    def notes(self) -> str:
+        """The student's own words."""
+        found = [
+            (q.id, note) for q in self.page.questions if (note := read_note(self.project, q.id))
+        ]
+        if not found:
+            return ""
+        return "\n".join(["## Notes", "", *(f"{note}\n" for _, note in found)])
+
+    def csv_files(self) -> dict[str, str]:
+        """The data behind every figure: file name → CSV."""
+        return {
+            f"{name}.csv": to_csv(made.rows if isinstance(made, Chart) else made)
+            for name, made in self.page.view.shown.items()
+            if made is not None
+            and self.page.view.experiment.shown[name].kind in ("chart", "drawing")
+        }
+
+
+def _test_size(view: View) -> int | None:
+    """On how many test examples most models of this page were judged."""
+    own = view.records.of(view.name)
+    sizes = [n for record in own for n in _sizes(record.values)]
+    return max(set(sizes), key=sizes.count) if sizes else None
+
+
+def _sizes(values: Any) -> list[int]:
+    if isinstance(values, Outcomes):
+        return [values.n]
+    if isinstance(values, dict):
+        return [n for value in values.values() for n in _sizes(value)]  # pyright: ignore[reportUnknownVariableType]
+    return [n for value in values for n in _sizes(value)] if isinstance(values, list) else []  # pyright: ignore[reportUnknownVariableType]
+
+
+def _panels(panels: Sequence[Panel]) -> str:
+    """Open panels beside the folded ones, where the window is wide enough."""
+    opened = "\n".join(
+        f'<div class="panel"><p>{html.escape(panel.title)}</p>{panel.svg}</div>'
+        for panel in panels
+        if not panel.folded
+    )
+    folded = "\n".join(
+        f"<details><summary>{html.escape(panel.title)}</summary>"
+        f'<div class="pan" tabindex="0">{panel.svg}</div></details>'
+        for panel in panels
+        if panel.folded
+    )
+    return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _order(value: Any) -> tuple[str, Any]:
+    """Numbers by size, beside values of other types."""
+    return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}".replace("e-0", "e-")
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
+    """Rows as a Markdown table: numbers to the right, what is missing said in words."""
+    columns = list({column: None for row in rows for column in row})
+    lies = isinstance(chart, Chart) and chart.y.scale == "category"
+    axis = None if not isinstance(chart, Chart) else chart.x if lies else chart.y
+    factor = axis.factor if axis else 1.0
+    numeric = {c: all(isinstance(row.get(c), int | float) for row in rows) for c in columns}
+    y = {m.column for m in chart.marks} if isinstance(chart, Chart) else set[str | None]()
+    lines = [
+        "| " + " | ".join(columns) + " |",
+        "| " + " | ".join("--:" if numeric[c] else ":--" for c in columns) + " |",
+    ]
+    for row in rows:
+        cells = (_cell(row.get(c, ""), factor if c in y else 1.0) for c in columns)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any, factor: float = 1.0) -> str:
+    estimate = estimated(value)
+    if isinstance(estimate, Estimate):
+        return f"{estimate:i}".replace(" ", "\u00a0")
+    if value is None:
+        return NOT_RUN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return number(value * factor if factor != 1.0 else value)
+    text = " ".join(str(value).split("\n")).replace("|", "\\|")
+    return "".join(
+        part if i % 2 else html.escape(part, quote=False)
+        for i, part in enumerate(re.split(r"(`[^`]*`|<br>)", text))
+    )
+
+
+def prose_numbers(text: str) -> list[str]:
+    """Numbers that stand in a template's prose: outside calls, comments, code, links, headings.
+
+    A digit is allowed inside a name only: FP32, L1, MXINT8.
+    """
+    text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", "", text, flags=re.DOTALL)
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    return re.findall(r"(?<![A-Za-z0-9])\d[\d.,]*%?", lines)
+
+
+def read_note(project: Project, id: str) -> str:
+    """`docs/notes/<id>.md`, included as it is; Markdown only.
+
+    Raises:
+        MadlError: HTML or template code in it, which would run where a reader opens the page.
+    """
+    path = project.docs / "notes" / f"{id}.md"
+    if not path.exists():
+        return ""
+    text = path.read_text("utf-8")
+    for place, line in enumerate(_without_code(text).splitlines(), 1):
+        found = re.search(r"<[a-zA-Z/!](?!\S*://)[^>]*>?|\{\{|\{%|\{#|javascript:", line)
+        if found:
+            raise MadlError(
+                f"docs/notes/{id}.md, line {place}: a note is Markdown, not HTML or template "
+                f"code; put {found[0]!r} in backticks or take it out"
+            )
+    return text.strip() + "\n"
+
+
+def _without_code(markdown: str) -> str:
+    """Fenced blocks and code spans blanked out, the number of lines kept."""
+    code = r"```.*?```|~~~.*?~~~|`[^`\n]*`"
+    return re.sub(code, lambda m: "\n" * m[0].count("\n"), markdown, flags=re.DOTALL)

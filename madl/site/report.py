@@ -1,0 +1,303 @@
+"""From records to Markdown: pages, ledger, home. Data first, prose last; nothing is parsed back.
+
+A page renders at any moment: what is missing says so. Rendering the same records twice gives the
+same bytes, so no page knows the time of day.
+"""
+
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from madl.errors import MadlError
+from madl.logbook.charts import Chart
+from madl.logbook.claims import Claim, Finding
+from madl.logbook.experiment import Question
+from madl.logbook.records import Store, encode, write_atomically
+from madl.logbook.stats import ALPHA
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
+from madl.site import evidence
+from madl.site.evidence import chip
+from madl.site.page import PageCalls, prose_numbers
+from madl.site.views import NOT_RUN, Page, Status, pages
+
+
+@dataclass(kw_only=True)
+class Ledger:
+    """The state of every question, for the ledger page, its JSON twin and `checklist`."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, status: Status) -> int:
+        return sum(row["status"] == status for row in self.rows)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.count("answered") == len(self.rows)
+
+
+def ledger(project: Project, rendered: Sequence[Page]) -> Ledger:
+    """One row a question, in the coursework's order."""
+    by_stem = {page.name: page for page in rendered}
+    return Ledger(rows=[_ledger_row(q, by_stem.get(q.stem)) for q in project.questions])
+
+
+def _ledger_row(question: Question, page: Page | None) -> dict[str, Any]:
+    findings = list(page.view.findings.values()) if page and page.view.own else []
+    answer = page.headlines[:1] if page and page.view.own else []
+    return {
+        "id": question.id,
+        "title": question.title,
+        "status": page.status if page else "open",
+        "stem": question.stem,
+        "page": page.path if page else None,
+        "answer": answer[0].text if answer else None,
+        "verdicts": dict(sorted(Counter(finding.verdict for finding in findings).items())),
+        "coverage": [
+            {"what": part.what, "asked": part.asked, "run": part.run}
+            for part in (page.coverage if page else [])
+        ],
+        "progress": page.view.progress if page else None,
+        "claims": [
+            _claim_row(finding, page.view.experiment.claims[finding.name])
+            for finding in findings
+            if page
+        ],
+    }
+
+
+def _claim_row(finding: Finding, claim: Claim) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "hypothesis": finding.hypothesis,
+        "verdict": finding.verdict,
+        "finding": finding.text,
+        "p": finding.evidence.p_adjusted if finding.evidence else None,
+        "digest": claim.digest,
+        "worded_after": finding.worded_after,
+    }
+
+
+def write(plan: StoredPlan, store: Store | None) -> Ledger:
+    """Render every page, figure, the ledger and the home page; returns the ledger.
+
+    Raises:
+        MadlError: a template or a note that cannot be rendered; no page is touched then.
+    """
+    project = plan.project
+    rendered = pages(plan)
+    state = ledger(project, rendered)
+    cache = store.root / "build" / "charts" if store else None
+    calls = {page.name: PageCalls(project, page, cache) for page in rendered}
+    texts = {page.path: _render_page(project, calls[page.name]) for page in rendered}
+    changes = _changes(rendered, store)
+    environment = _environment(project)
+    for name in ("ledger", "index"):
+        template = environment.get_template(f"{name}.md.j2")
+        globals_ = _site_globals(plan, rendered, calls, state, changes)
+        texts[f"{name}.md"] = _render(template, globals_)
+    texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
+    texts["ledger.json"] = json.dumps({"questions": state.rows}, indent=1) + "\n"
+    for page in rendered:
+        texts |= _files_beside(page, calls[page.name])
+    for path, text in texts.items():
+        _write_if_changed(project.docs / path, text)
+    _remove_stale(project.docs, {project.docs / path for path in texts})
+    return state
+
+
+def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
+    """The data behind a page's figures, and the records behind its findings: path → text."""
+    figures = {
+        f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
+    }
+    behind = {case.key for finding in page.view.findings.values() for case in finding.cases}
+    return figures | {
+        page.folder + evidence.record_path(record.case): encode(record) + "\n"
+        for record in page.view.stored
+        if record.case.key in behind
+    }
+
+
+def _write_if_changed(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text("utf-8") != text:
+        write_atomically(path, text)
+
+
+def _remove_stale(docs: Path, written: set[Path]) -> None:
+    """Pages, figures and records of experiments that are gone; only below generated folders."""
+    for folder in (docs / "labs", docs / "figures", docs / "records"):
+        for path in folder.rglob("*"):
+            if path.is_file() and path not in written:
+                path.unlink()
+
+
+def _environment(project: Project) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(project.templates),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def _render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
+    try:
+        return template.render(globals_)
+    except jinja2.TemplateError as error:
+        raise MadlError(f"template {template.name}: {error}") from error
+    except MadlError as error:
+        named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
+        raise MadlError(named) from error
+
+
+def _render_page(project: Project, calls: PageCalls) -> str:
+    name = f"{calls.page.name}.md.j2"
+    try:
+        template = _environment(project).get_template(name)
+    except jinja2.TemplateNotFound as error:
+        raise MadlError(
+            f"experiment {calls.page.name} has no templates/{name}; write one"
+        ) from error
+    except jinja2.TemplateSyntaxError as error:
+        raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
+    if found := prose_numbers((project.templates / name).read_text("utf-8")):
+        raise MadlError(
+            f"template {name} has the number {found[0]!r} in its prose; a number comes from a "
+            "finding, a fact, a table or a parameter"
+        )
+    return _render(template, calls.all())
+
+
+def _site_globals(
+    plan: StoredPlan,
+    rendered: Sequence[Page],
+    calls: Mapping[str, PageCalls],
+    state: Ledger,
+    changes: Sequence[str],
+) -> dict[str, Any]:
+    place = {question.stem: i for i, question in enumerate(plan.project.questions)}
+    with_results = [page for page in rendered if page.questions and page.view.own]
+    answered = sorted(with_results, key=lambda page: place[page.name])  # as the coursework asks
+    latest = max((page.view.date for page in answered), default="")
+    profile = answered[0].view.plan.profile if answered else plan.profile
+    return {
+        "answered": f"{state.count('answered')} of {len(state.rows)}",
+        "partly": state.count("partly"),
+        "machine": answered[0].view.machine if answered else NOT_RUN,
+        "date": latest or "never",
+        "profile": f"{profile.name} ({profile.says})",
+        "findings": functools.partial(_findings, answered, calls),
+        "ledger_table": functools.partial(_ledger_table, state, rendered),
+        "errors_allowed": functools.partial(_errors_allowed, state),
+        "changes": functools.partial(_bullets, changes),
+    }
+
+
+def _errors_allowed(state: Ledger) -> str:
+    """How many claims there are, and how many verdicts may be wrong by chance."""
+    claims = [claim for row in state.rows for claim in row["claims"]]
+    decided = sum(claim["verdict"] in ("supported", "refuted") for claim in claims)
+    families = sum(bool(row["claims"]) for row in state.rows)
+    late = sum(claim["worded_after"] for claim in claims)
+    return (
+        f"{len(claims)} claims are made on {families} pages, and {decided} are decided. A page's "
+        f"claims are one family, at {ALPHA:.0%}: by chance, at most {families * ALPHA:.1f} pages "
+        f"are expected to hold a wrong verdict. {late} claims were worded after their data."
+    )
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) + "\n" if lines else ""
+
+
+def _chosen(answered: Sequence[Page]) -> list[Page]:
+    """One page of each lab: the first with a plot and a decided first claim, or else its first."""
+    by_lab: dict[str, list[Page]] = {}
+    for page in answered:
+        by_lab.setdefault(page.questions[0].id.partition(".")[0], []).append(page)
+    return [next((page for page in pages if _decided(page)), pages[0]) for pages in by_lab.values()]
+
+
+def _decided(page: Page) -> bool:
+    decided = ("supported", "refuted", "fact")
+    return bool(
+        page.headlines and evidence.verdict(page.headlines[0]) in decided and _first_chart(page)
+    )
+
+
+def _first_chart(page: Page) -> str | None:
+    return next((name for name, made in page.view.shown.items() if isinstance(made, Chart)), None)
+
+
+def _findings(answered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
+    """The first finding and the first chart of one page of each lab."""
+    parts: list[str] = []
+    for page in _chosen(answered):
+        called = calls[page.name]
+        parts.append(f"### [{called.title()}]({page.path})\n")
+        parts += [f"{evidence.said(one)}\n" for one in page.headlines[:1]]
+        figures = [called.figure(name) for name in [_first_chart(page)] if name]
+        below = r'\1="' + page.folder
+        parts += [re.sub(r'(href)="(?=figures/)', below, text) + "\n" for text in figures]
+    return "\n".join(parts)
+
+
+def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
+    """One row a question: what was found, asked and run."""
+    by_name = {page.name: page for page in rendered}
+    lines = [
+        '<div class="ledger" markdown>\n',
+        "| Question | Status | Finding | Asked | Verdicts |",
+        "| :-- | :-- | :-- | :-- | :-- |",
+    ]
+    for row in state.rows:
+        title = f"{row['id']} {row['title']}"
+        link = f"[{title}]({row['page']})" if row["page"] else title
+        page = by_name.get(row["stem"])
+        answers = page.headlines[:1] if page and page.view.own else []
+        said = " ".join(evidence.said(answer) for answer in answers)
+        asked = "<br>".join(f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"])
+        verdicts = "<br>".join(f"{n}\u00a0{verdict}" for verdict, n in row["verdicts"].items())
+        cells = (link, chip(row["status"]), said.replace("|", "\\|"), asked, verdicts)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n\n</div>\n"
+
+
+def _changes(rendered: Sequence[Page], store: Store | None) -> list[str]:
+    """Findings that read or were judged otherwise than in the build before this one.
+
+    The two latest different builds are kept, so building twice does not empty the list.
+    """
+    if store is None:
+        return []
+    now = {
+        f"{page.name}.{name}": {"text": finding.text, "verdict": finding.verdict}
+        for page in rendered
+        for name, finding in page.view.findings.items()
+    }
+    path = store.root / "build" / "claims.json"
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else {"now": {}, "before": {}}
+    if kept["now"] != now:
+        kept = {"now": now, "before": kept["now"]}
+        write_atomically(path, json.dumps(kept, sort_keys=True))
+    return [
+        line for key, new in now.items() if (line := _change(key, kept["before"].get(key), new))
+    ]
+
+
+def _change(key: str, old: Mapping[str, str] | None, new: Mapping[str, str]) -> str | None:
+    if old is None or old == new:
+        return None
+    flipped = old["verdict"] != new["verdict"]
+    verdicts = f" ({old['verdict']} → {new['verdict']})" if flipped else ""
+    return f"`{key}`{verdicts}: {new['text']}. Before: {old['text']}."

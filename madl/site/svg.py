@@ -1,0 +1,140 @@
+"""A chart as HTML that stands inside a page: legend, drawing in two widths, caption, link to data.
+
+Matplotlib draws; here its SVG becomes small, takes its colours from CSS variables, and says what
+each point is. So the palette button, print and the reader's own fonts just work, text can be
+selected, and without a script the figure is complete; `charts.js` adds to it.
+
+Invariants: the same chart gives the same bytes; ids start with the figure's id; a block has no
+blank line and no line that Markdown would take for code.
+Units: coordinates are points of the drawing's own size, which CSS scales.
+"""
+
+import hashlib
+import json
+from functools import cache as once
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from madl.logbook import charts
+from madl.logbook.charts import Axis, Chart, Mark
+from madl.logbook.records import write_atomically
+from madl.site.plotting import axes, labels, layout, marks, palette, pen, shrink
+from madl.site.plotting.axes import SIZES
+from madl.site.plotting.palette import MARKERS, Style, filled, variable
+
+SOURCES = (charts, axes, labels, layout, marks, palette, pen, shrink)
+
+
+def figure(
+    chart: Chart, *, id: str, caption: str, data: str | None = None, cache: Path | None = None
+) -> str:
+    """The chart as one block of HTML; kept in the folder `cache` while nothing about it changes."""
+    if cache is None:
+        return _figure(chart, id, caption, data)
+    kept = cache / f"{id}-{_fingerprint(chart, id, caption, data)[:24]}.html"
+    if kept.exists():
+        return kept.read_text(encoding="utf-8")
+    made = _figure(chart, id, caption, data)
+    write_atomically(kept, made)
+    return made
+
+
+def _figure(chart: Chart, id: str, caption: str, data: str | None) -> str:
+    drawn = "\n".join(
+        shrink.shrunk(layout.plot(chart, size), prefix=f"{id}-{size.name[0]}", size=size)
+        for size in SIZES
+    )
+    link = f' <a href="{escape(data)}" download="">Data (CSV)</a>' if data else ""
+    parts = [
+        f'<figure id="{escape(id)}" class="chart" data-search-exclude="">',
+        _legend(chart),
+        f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart))}">',
+        drawn,
+        "</div>",
+        f"<figcaption>{_line(caption)}{link}</figcaption>",
+        "</figure>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _line(text: str) -> str:
+    return escape(" ".join(text.split()))
+
+
+# ---- what makes a figure another one ------------------------------------------------------------
+
+
+def _fingerprint(chart: Chart, *more: str | None) -> str:
+    said = [
+        charts.data_rows(chart.rows),
+        [[str(charts.estimated(cell)) for cell in row.values()] for row in chart.rows],
+        [_plainly(axis) for axis in (chart.x, chart.y)],
+        [_plainly(mark) for mark in chart.marks],
+        chart.facet,
+        more,
+        _sources(),
+    ]
+    return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
+
+
+def _plainly(thing: Axis | Mark) -> list[Any]:
+    cells = [getattr(thing, name) for name in thing.__slots__]  # type: ignore[attr-defined]
+    return [(charts.plain(cell), charts.interval_of(cell)) for cell in cells]
+
+
+@once
+def _sources() -> list[str]:
+    files = [Path(__file__), *(Path(module.__file__ or "") for module in SOURCES)]
+    return [matplotlib.__version__, *(path.read_text(encoding="utf-8") for path in files)]
+
+
+# ---- the legend ---------------------------------------------------------------------------------
+
+
+def _legend(chart: Chart) -> str:
+    owners = {name: _owner(chart, name) for name in chart.series()}
+    looks = palette.styles(chart)
+    entries = [
+        f'<li data-s="{i}"{_direct(chart, mark)}>{_swatch(mark, looks[name])}{escape(name)}</li>'
+        for i, (name, mark) in enumerate(owners.items())
+        if name and mark.kind != "span"
+    ]
+    return f'<ul class="legend">{"".join(entries)}</ul>' if len(entries) > 1 else ""
+
+
+def _owner(chart: Chart, name: str) -> Mark:
+    return next((m for m in chart.marks if m.by is None and m.label == name), None) or next(
+        m for m in chart.marks if m.by is not None
+    )
+
+
+def _direct(chart: Chart, mark: Mark) -> str:
+    is_direct = mark.kind == "level" and labels.is_direct(chart, mark.label)
+    return ' class="direct"' if is_direct else ""
+
+
+def _swatch(mark: Mark, style: Style) -> str:
+    color = variable(style.color)
+    parts: list[str] = []
+    runs = mark.kind in ("line", "level")
+    if mark.kind in ("bars", "band"):
+        shade = ' fill-opacity=".3"' if mark.kind == "band" else ""
+        parts.append(f'<path d="M0 1h12v10H0z" style="{filled(style)}"{shade}/>')
+    if runs:
+        dash = f' stroke-dasharray="{_dashes(style)}"' if style.dash else ""
+        parts.append(f'<path d="M1 6h26" style="stroke:{color};stroke-width:1.8"{dash}/>')
+    if mark.kind in ("points", "intervals") or (mark.kind == "line" and mark.markers):
+        place = f'transform="translate({14 if runs else 6} 6)"'
+        parts.append(f'<path d="{MARKERS[style.marker or "o"]}" {place} style="{filled(style)}"/>')
+    width = 28 if runs else 12
+    return (
+        f'<svg class="swatch" viewBox="0 0 {width} 12" width="{width}" height="12" '
+        f'aria-hidden="true">{"".join(parts)}</svg>'
+    )
+
+
+def _dashes(style: Style) -> str:
+    return " ".join(f"{1.8 * length:g}" for length in style.dash)

@@ -1,0 +1,90 @@
+"""The points of the width study: which fraction widths are tried at a width, and which is chosen.
+
+A fixed-point format of `width` bits with `frac_width` of them behind the point has a step of
+2^-frac_width and a range of ±2^(width - 1 - frac_width). Weights (and biases) and inputs are of one
+width; they share one fraction width, or each has its own. The choice is made on validation, by the
+sweeps of `lab1_fractions`, for PTQ and for QAT apart.
+"""
+
+from collections.abc import Mapping
+
+from madl.logbook.arms import Arm, best_of, every_arm
+from madl.logbook.experiment import Plan
+from madl.logbook.records import Params, Records
+
+FIXED_RULE = 4  # one of the coursework's two rules: always four bits behind the point
+Pair = tuple[int, int]  # bits behind the point: of weights and biases, of inputs
+
+# One fraction width for both, after quantization alone: every one that leaves some of either.
+SHARED: Mapping[int, tuple[int, ...]] = {
+    **{4: (2, 3, 4, 5, 6), 5: (2, 3, 4, 5, 6), 6: (2, 3, 4, 5, 6, 7), 7: (3, 4, 5, 6, 7)},
+    **{8: (3, 4, 5, 6, 7, 8), 9: (4, 5, 6, 7, 8), 10: (4, 5, 6, 7, 8), 12: (4, 6, 7, 8)},
+    **{16: (4, 8, 12), 24: (4, 12, 16), 32: (4, 16, 24)},
+}
+# A fraction width of its own for each: weights are small and inputs are large.
+OWN: Mapping[int, tuple[Pair, ...]] = {
+    4: ((4, 2), (5, 2), (6, 2), (4, 3), (5, 3), (6, 3)),
+    5: ((5, 2), (6, 2), (7, 2), (5, 3), (6, 3), (7, 3)),
+    6: ((5, 3), (6, 3), (7, 3), (5, 4), (6, 4), (7, 4)),
+    7: ((6, 3), (7, 3), (8, 3), (6, 4), (7, 4), (8, 4)),
+    8: ((6, 4), (7, 4), (8, 4), (6, 5), (7, 5), (8, 5)),
+}
+# Training on costs more, so it tries the neighbourhood of what quantization alone prefers.
+TRAINED: Mapping[int, tuple[Pair, ...]] = {
+    4: ((4, 4), (5, 5), (5, 2), (5, 3)),
+    5: ((5, 5), (6, 2), (6, 3)),
+    6: ((5, 5), (6, 3), (7, 4)),
+    7: ((5, 5), (7, 4), (8, 4)),
+    8: ((5, 5), (6, 6), (7, 4), (8, 5)),
+    **{9: ((6, 6),), 10: ((6, 6),), 12: ((6, 6),), 16: ((8, 8),), 24: ((12, 12),), 32: ((16, 16),)},
+}
+APART = 4  # bits: the width at which weights and inputs are also quantized alone
+ALONE = {"weights": (4, 5, 6), "inputs": (2, 3, 4)}
+
+
+def half(width: int) -> int:
+    """The coursework's other rule: half of the bits behind the point."""
+    return width // 2
+
+
+def of_plan(plan: Plan) -> tuple[int, ...]:
+    """The widths of a run."""
+    return plan.profile.choose(smoke=(4, 8), quick=(4, 6, 8, 10, 12, 16, 32), full=tuple(SHARED))
+
+
+def training(plan: Plan) -> Params:
+    """The further training of QAT, and of its control."""
+    return {
+        "tune_examples": plan.profile.choose(smoke=32, quick=512, full=2048),
+        "tune_learning_rate": 3e-5,
+        "tune_batch_size": 16,
+    }
+
+
+def point(width: int, pair: Pair, operands: str = "both") -> Params:
+    """The parameters of a point."""
+    weights, inputs = pair
+    named = {"frac_width": weights, "input_frac_width": inputs}
+    return {"operands": operands, "width": width, **named}
+
+
+def pairs(width: int) -> tuple[Pair, ...]:
+    """All that PTQ tries at a width."""
+    return (*((frac, frac) for frac in SHARED[width]), *OWN.get(width, ()))
+
+
+def pair_of(arm: Arm) -> Pair:
+    """The bits behind the point of an arm's weights and of its inputs."""
+    return arm.param("frac_width"), arm.param("input_frac_width")
+
+
+def chosen(
+    r: Records, swept: str, width: int, *, operands: str = "both", shared: bool = False
+) -> Arm:
+    """What validation prefers at this width among all that was swept.
+
+    `shared` leaves only those where weights and inputs have one fraction width.
+    """
+    label = f"{swept.upper()} at {width} bits"
+    arms = every_arm(r, label, swept=swept, width=width, operands=operands)
+    return best_of([a for a in arms if not shared or len(set(pair_of(a))) == 1])

@@ -1,0 +1,85 @@
+"""Every claim can lose: fed data without an effect it is not supported, and it sees a planted one.
+
+Claims are found by themselves, on the committed evidence of every experiment.
+"""
+
+import pytest
+from scipy.stats import binom
+
+from madl.logbook import nulls
+from madl.logbook.claims import Judged
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store
+from madl.logbook.stats import ALPHA
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
+from madl.site.views import View, pages
+from madl.training import workloads
+
+PROJECT = Project()
+CLAIMS = [(name, claim) for name in PROJECT.names() for claim in PROJECT.load(name).claims]
+TIMES = 200
+MOST = int(binom.ppf(0.999, TIMES, ALPHA))  # wins by chance of a claim that errs exactly 5 %
+
+# Claims that fail a rule below, with the reason. The list may only shrink: a new claim that is not
+# in it has to pass, and one in it that passes has to leave it.
+OFFENDERS: dict[str, str] = {}
+WITHOUT_POWER: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory) -> dict[str, View]:
+    """Every page's view of the committed evidence."""
+    workload = workloads.resolve("snippets", model=None, dataset=None).params()
+    store = Store(tmp_path_factory.mktemp("none"))
+    plan = StoredPlan(PROJECT, store, PROFILES["quick"], workload)
+    return {page.name: page.view for page in pages(plan)}
+
+
+def judged(view: View, claim: str) -> Judged:
+    """What the claim's test says of the committed evidence; skips what nobody has measured."""
+    if view.findings[claim].verdict == "not measured":
+        pytest.skip(f"not measured in the committed evidence: {view.why_missing}")
+    return view.experiment.claims[claim].test(view.records)
+
+
+def failed_rules(view: View, name: str) -> list[str]:
+    """Which of the rules this claim breaks on this evidence."""
+    judged(view, name)
+    claim = view.experiment.claims[name]
+    broken: list[str] = []
+    wins = nulls.null_wins(claim, view.records, times=TIMES)
+    if wins > MOST:
+        broken.append(f"supported by {wins} of {TIMES} data sets without an effect")
+    for favourable, verdict in ((True, "supported"), (False, "refuted")):
+        decided, agrees = nulls.planted(claim, view.records, favourable=favourable)
+        if not decided or agrees != favourable:
+            broken.append(f"a planted effect that should be {verdict} is not")
+    return broken
+
+
+@pytest.mark.parametrize(("page", "name"), CLAIMS, ids=lambda value: value)
+def test_each_claim_can_lose_and_can_win(views, page, name):
+    broken = failed_rules(views[page], name)
+    known = OFFENDERS.get(f"{page}.{name}")
+    if known is None:
+        assert not broken
+    else:
+        assert broken, f"{page}.{name} keeps the rules now: take it out of OFFENDERS"
+
+
+@pytest.mark.parametrize(("page", "name"), CLAIMS, ids=lambda value: value)
+def test_each_margin_can_be_decided_with_the_examples_there_are(views, page, name):
+    """Two sides that are the same are shown to be, by more than half of all such data."""
+    for one in judged(views[page], name).contrasts:
+        power = one.power()
+        if f"{page}.{name}" in WITHOUT_POWER:
+            assert power is not None
+            assert power < 0.5, f"{page}.{name} has power now: take it out of WITHOUT_POWER"
+        else:
+            assert power is None or power >= 0.5, f"power {power:.0%}"
+
+
+@pytest.mark.parametrize("known", [*OFFENDERS, *WITHOUT_POWER])
+def test_the_lists_of_known_offenders_name_claims_that_exist(known):
+    assert tuple(known.split(".")) in CLAIMS

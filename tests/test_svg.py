@@ -1,0 +1,442 @@
+"""Charts become HTML: always the same bytes, ids of their own, real text, a title a point."""
+
+import re
+import shutil
+import subprocess
+import sys
+from itertools import combinations, pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import markdown
+import pytest
+
+from madl.logbook.charts import (
+    Chart,
+    Mark,
+    band,
+    bars,
+    category,
+    cells,
+    doubling,
+    intervals,
+    level,
+    line,
+    linear,
+    log,
+    percent,
+    points,
+    span,
+)
+from madl.logbook.stats import Estimate, Interval, Unit
+from madl.site import svg
+from madl.site.plotting.axes import CHARACTER, FONT, tick
+from madl.site.plotting.palette import FREE, KNOWN, styles
+
+ASSETS = Path(__file__).parents[1] / "docs" / "assets"
+WIDTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
+
+
+def an_estimate(value: float, half: float = 0.01) -> Estimate:
+    return Estimate(value, Interval(value - half, value + half), Unit.PERCENT, 1000)
+
+
+def lines(**changes) -> Chart:
+    rows = [
+        {"width": w, "PTQ": an_estimate(0.5 + w / 100), "QAT": None if w > 16 else 0.6 + w / 200}
+        for w in WIDTHS
+    ]
+    marks = [line("PTQ"), line("QAT"), level(an_estimate(0.86), "FP32"), level(0.5, "chance")]
+    given = {"x": doubling("width", "bits"), "y": percent("test accuracy"), "marks": marks}
+    return Chart(rows, **{**given, **changes})
+
+
+def grid(marks, x, y, **more) -> Chart:
+    rows = [
+        {
+            "format": f"format {i}",
+            "inputs": f"{j} bits",
+            "size": 2.0 ** (i + j),
+            "error": an_estimate(0.1 * i + 0.2 * j + 0.1),
+            "low": 0.1 * i,
+            "high": 0.1 * i + 0.1,
+        }
+        for i in range(3)
+        for j in range(4)
+    ]
+    return Chart(rows, x=x, y=y, marks=marks, **more)
+
+
+def faceted(count: int = 14) -> Chart:
+    rows = [
+        {"layer": f"encoder.{i}.attention", "width": w, "loss": (1 + i) * 2.0**-w}
+        for i in range(count)
+        for w in (2, 4, 8, 16, 32)
+    ]
+    y = log(None, "change of loss", "nats")
+    return Chart(rows, x=doubling("width"), y=y, marks=[line("loss")], facet="layer")
+
+
+def search(series: int = 3, trials: int = 120) -> Chart:
+    names = ["Random", "Grid", "TPE", *(f"other {i}" for i in range(20))][:series]
+    rows = [
+        {"trial": t, **{name: 0.6 + 0.01 * i + t / 1000 for i, name in enumerate(names)}}
+        for t in range(1, trials + 1)
+    ]
+    marks = [*(line(name) for name in names), span(0, 10, "start-up")]
+    return Chart(rows, x=linear("trial"), y=percent("accuracy"), marks=marks)
+
+
+CHARTS = {
+    "lines": lines(),
+    "lines without markers": lines(marks=[line("PTQ", markers=False), line("QAT")]),
+    "search": search(),
+    "facets": faceted(),
+    "labelled points": grid(
+        [points("error", text="format", by="inputs")], log("size", factor=1e3), percent("error")
+    ),
+    "points of two estimates": grid(
+        [points("error", x="error")], percent("error"), percent("error")
+    ),
+    "bars": lines(
+        x=category("width"), y=percent("accuracy"), marks=[*bars("PTQ", "QAT"), level(0.9, "FP32")]
+    ),
+    "lying bars": grid(bars("size", "high"), linear(None, "memory", "MB"), category("format")),
+    "stacked bars": grid(
+        bars("low", "high", stacked=True),
+        category("format"),
+        linear(None, "memory"),
+        facet="inputs",
+    ),
+    "lying stacked bars": grid(
+        bars("low", "high", stacked=True), linear(None, "share"), category("format"), facet="inputs"
+    ),
+    "intervals": grid(
+        [intervals("error", by="inputs"), level(an_estimate(0.4), "FP32")],
+        percent("error"),
+        category("format"),
+    ),
+    "cells": grid([cells("error")], category("inputs"), category("format")),
+    "band and span": grid(
+        [band("low", "high", "reported by others"), span(1, 4, "small")], log("size"), linear()
+    ),
+    "limits": lines(y=percent("accuracy", limits=(55, 80))),
+    "text": grid(
+        [Mark(kind="text", label="names", column="high", text="format")], log("size"), linear()
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, str]:
+    return {name: svg.figure(chart, id="f", caption="It is.") for name, chart in CHARTS.items()}
+
+
+def drawings(text: str) -> list[ElementTree.Element]:
+    root = ElementTree.fromstring(text)
+    return [node for node in root.iter("svg") if node.get("class") in ("wide", "narrow")]
+
+
+# ---- what every chart keeps ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_mark_is_drawn_in_both_widths_as_well_formed_xml(name, drawn):
+    assert [one.get("class") for one in drawings(drawn[name])] == ["wide", "narrow"]
+    assert "nan" not in re.findall(r' d="[^"]*nan|[xy]="nan', drawn[name])
+    assert "\n\n" not in drawn[name]
+    assert not re.search(r"^ {4}", drawn[name], re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_point_says_what_it_is_and_the_widths_have_the_same_points(name, drawn):
+    wide, narrow = drawings(drawn[name])
+    found = [node for node in wide.iter() if node.get("class") == "pt"]
+    assert found or name in ("text", "band and span")
+    assert all(node.findtext("title") for node in found)
+    twins = [node for node in narrow.iter() if node.get("class") == "pt"]
+    assert [node.get("data-s") for node in found] == [node.get("data-s") for node in twins]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_text_is_text_and_colours_are_variables_that_the_sheet_defines(name, drawn):
+    assert "DejaVu" not in drawn[name]
+    assert "<text" in drawn[name]
+    assert not re.search(r"#[0-9a-fA-F]{6}|rgb\(", drawn[name])
+    sheet = (ASSETS / "charts.css").read_text()
+    for variable in set(re.findall(r"var\((--[a-z-]+)\)", drawn[name])):
+        assert sheet.count(f"  {variable}:") >= 2, variable
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_names_of_ticks_do_not_stand_on_one_another(name, drawn):
+    for drawing in drawings(drawn[name]):
+        placed: dict[float, list[tuple[float, float]]] = {}
+        for text in drawing.iter("text"):
+            if text.get("transform") or text.get("font-size"):
+                continue  # turned, or beside a mark
+            width = 0.85 * CHARACTER * FONT * len(text.text or "")
+            shift = {"middle": 0.5, "end": 1.0}.get(text.get("text-anchor", ""), 0.0)
+            left = float(text.attrib["x"]) - shift * width
+            placed.setdefault(float(text.attrib["y"]), []).append((left, left + width))
+        for row in placed.values():
+            for (_, end), (start, _) in pairwise(sorted(row)):
+                assert end <= start, (drawing.get("class"), sorted(row))
+
+
+# ---- one figure ---------------------------------------------------------------------------------
+
+
+def test_the_same_chart_gives_the_same_bytes_in_another_process_too():
+    code = "from tests.test_svg import *; print(svg.figure(lines(), id='f', caption='c'), end='')"
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    first, second = (svg.figure(lines(), id="f", caption="c") for _ in range(2))
+    assert first == second == other.stdout
+
+
+def test_a_readers_own_matplotlibrc_changes_nothing():
+    import matplotlib
+
+    plain = svg.figure(lines(), id="f", caption="c")
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "lines.linewidth": 9}):
+        assert svg.figure(lines(), id="f", caption="c") == plain
+
+
+def test_two_figures_on_a_page_share_no_id_and_refer_to_their_own():
+    page = "".join(
+        svg.figure(CHARTS["limits"], id=name, caption="c") for name in ("one", "another")
+    )
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids)) > 6
+    assert all(name.startswith(("one", "another")) for name in ids)
+    referred = re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page)
+    assert {a or b for a, b in referred} <= set(ids)
+    assert any(b for _, b in referred)
+
+
+def test_a_chart_of_two_lines_is_small(drawn):
+    for drawing in drawings(drawn["lines"]):
+        assert len(ElementTree.tostring(drawing)) < 8000
+
+
+def test_coordinates_have_two_decimals_at_most(drawn):
+    for text in drawn.values():
+        coordinates = re.findall(r' (?:d|x|y|viewBox|transform)="([^"]*)"', text)
+        assert not re.search(r"\.\d{3}", " ".join(coordinates))
+
+
+def test_a_figure_survives_markdown():
+    made = svg.figure(lines(), id="f", caption="It is.", data="f.csv")
+    extensions = ["md_in_html", "tables", "attr_list", "toc"]
+    page = markdown.markdown(f"# One\n\n{made}\n\nAfter *it*.\n", extensions=extensions)
+    assert made in page
+    assert "<em>it</em>" in page
+
+
+def test_names_and_captions_are_escaped():
+    nasty = "<script>alert('1') & \"2\"</script>"
+    rows = [{"x": i, nasty: i, "name": nasty} for i in range(3)]
+    marks = [line(nasty), points(nasty, "p", text="name"), level(1, nasty + "!")]
+    chart = Chart(rows, x=linear("x", nasty), y=linear(None, nasty), marks=marks)
+    made = svg.figure(chart, id="f", caption=nasty, data='a"b.csv')
+    assert "<script" not in made
+    root = ElementTree.fromstring(made)
+    assert root.findtext("figcaption").startswith(nasty)
+    assert any(title.text.startswith(nasty) for title in root.iter("title"))
+
+
+def test_a_dollar_is_a_dollar_and_no_formula():
+    rows = [{"x": "$a$ $b", "y": 1}, {"x": "c_d", "y": 2}]
+    chart = Chart(rows, x=category("x"), y=linear(None, "cost ($)"), marks=bars("y"))
+    made = svg.figure(chart, id="f", caption="c")
+    assert "cost ($)" in made
+    assert "$a$ $b" in made
+
+
+def test_the_picture_has_a_name_and_its_drawings_are_hidden_from_readers_of_screens(drawn):
+    root = ElementTree.fromstring(drawn["lines"])
+    view = root.find("div")
+    assert view.get("role") == "img"
+    assert view.get("aria-label").startswith("test accuracy against width")
+    assert all(one.get("aria-hidden") == "true" for one in view)
+
+
+def test_titles_have_values_in_readers_units_with_their_interval(drawn):
+    titles = {title.text for title in ElementTree.fromstring(drawn["lines"]).iter("title")}
+    assert "PTQ, 8 bits: 58.0 % [57.0, 59.0]" in titles
+    assert "FP32: 86.0 % [85.0, 87.0]" in titles
+
+
+def test_a_missing_cell_is_no_point(drawn):
+    wide, _ = drawings(drawn["lines"])
+    groups = [g for g in wide.iter("g") if g.get("data-s") == "1"]
+    assert [len(g) for g in groups] == [10]
+
+
+def test_an_interval_is_never_cut_off():
+    chart = lines(marks=[points("PTQ")])
+    for drawing in drawings(svg.figure(chart, id="f", caption="c")):
+        *_, height = (float(edge) for edge in drawing.attrib["viewBox"].split())
+        for path in drawing.iter("path"):
+            for y, step in re.findall(r"M[\d.]+ ([\d.]+)v(-[\d.]+)", path.get("d", "")):
+                assert 0 < float(y) + float(step) < float(y) < height
+
+
+def test_long_lines_have_some_places_to_point_at(drawn):
+    wide, _ = drawings(drawn["search"])
+    for series in "012":
+        found = [n for n in wide.iter("use") if n.get("data-s") == series]
+        assert 20 <= len(found) <= 60
+
+
+def test_values_outside_the_limits_are_cut_off_and_not_pointed_at(drawn):
+    wide, _ = drawings(drawn["limits"])
+    ptq = [n.findtext("title") for n in wide.iter("use") if n.get("data-s") == "0"]
+    assert len(ptq) == len([w for w in WIDTHS if 0.55 <= 0.5 + w / 100 <= 0.8])
+
+
+def test_fourteen_panels_each_have_their_title_and_grow_the_drawing(drawn):
+    for drawing in drawings(drawn["facets"]):
+        texts = "".join(text.text or "" for text in drawing.iter("text"))
+        assert all(f"encoder.{i}.attention" in texts for i in range(14))
+        _, _, width, height = (float(edge) for edge in drawing.attrib["viewBox"].split())
+        assert height > 0.9 * width
+    assert "<ul" not in drawn["facets"]  # one series: nothing to tell apart
+
+
+def test_the_legend_names_each_series_once_and_spans_not_at_all(drawn):
+    entries = ElementTree.fromstring(drawn["search"]).find("ul")
+    assert ["".join(entry.itertext()) for entry in entries] == ["Random", "Grid", "TPE"]
+    levels = ElementTree.fromstring(drawn["lines"]).findall("ul/li[@class='direct']")
+    assert ["".join(entry.itertext()) for entry in levels] == ["FP32", "chance"]
+
+
+def test_a_tick_is_readable():
+    values = (0, 0.1, 1, 1000, 100_000, 2_500_000, 3e9, -5, 1e-5)
+    shown = ["0", "0.1", "1", "1,000", "100,000", "2.5 M", "3 G", "−5", "10⁻⁵"]
+    assert [tick(value) for value in values] == shown
+
+
+def test_a_value_of_nothing_is_a_bar_that_can_be_pointed_at():
+    rows = [{"x": "a", "y": 0.0}, {"x": "b", "y": -1.0}, {"x": "c", "y": 2}]
+    chart = Chart(rows, x=category("x"), y=linear(None, "y"), marks=bars("y"))
+    assert svg.figure(chart, id="f", caption="c").count("<title>") == 3
+
+
+# ---- looks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 16, 23])
+def test_no_two_series_look_alike(count):
+    looks = list(styles(search(count)).values())
+    assert all(a != b for a, b in combinations(looks, 2))
+    colors = [look.color for look in looks[:-1]]  # without the span
+    assert len(set(colors)) == min(count, len(FREE))
+
+
+def test_a_name_has_its_colour_on_every_page():
+    alone = styles(lines(marks=[line("QAT")]))["QAT"]
+    assert alone == styles(lines())["QAT"] == KNOWN["qat"]
+
+
+def test_what_borrows_a_colour_is_still_another_line():
+    chart = lines(marks=[line("PTQ"), line("QAT", "PTQ, other rule", like="PTQ")])
+    owner, other = styles(chart).values()
+    assert owner.color == other.color
+    assert owner.dash != other.dash
+    assert other.hollow
+
+
+def test_known_names_of_one_colour_differ_within_a_chart():
+    rows = [{"x": 1, "weights": 1, "L1": 2, "MXINT8": 3}]
+    marks = [line("weights"), line("L1"), line("MXINT8")]
+    looks = styles(Chart(rows, x=linear("x"), y=linear(None, "y"), marks=marks))
+    assert len({look.color for look in looks.values()}) == 3
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    shares = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), shares))
+
+
+@pytest.mark.parametrize(("scheme", "paper"), [("default", "#ffffff"), ("slate", "#1e2129")])
+def test_texts_and_lines_stand_out_from_the_paper(scheme, paper):
+    sheet = (ASSETS / "charts.css").read_text()
+    block = sheet[sheet.index(f'[data-md-color-scheme="{scheme}"] {{') :]
+    colors = dict(re.findall(r"--(c(?:hart)?-\w+): (#\w{6});", block[: block.index("}")]))
+    for name, color in colors.items():
+        if name in ("chart-grid", "chart-paper", "c-heat"):
+            continue
+        high, low = sorted((luminance(color), luminance(paper)), reverse=True)
+        is_text = name in ("chart-ink", "chart-muted", "c-blue", "c-green", "c-purple")
+        assert (high + 0.05) / (low + 0.05) >= (4.5 if is_text else 3), name
+
+
+# ---- the cache, and the script ------------------------------------------------------------------
+
+
+def test_a_kept_figure_is_not_drawn_again(tmp_path, monkeypatch):
+    made = svg.figure(lines(), id="f", caption="c", cache=tmp_path)
+    assert made == svg.figure(lines(), id="f", caption="c")
+    monkeypatch.setattr(svg.layout, "plot", None)
+    assert svg.figure(lines(), id="f", caption="c", cache=tmp_path) == made
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_another_value_caption_or_axis_is_another_figure(tmp_path):
+    svg.figure(lines(), id="f", caption="c", cache=tmp_path)
+    svg.figure(lines(), id="f", caption="d", cache=tmp_path)
+    svg.figure(lines(y=percent("accuracy")), id="f", caption="c", cache=tmp_path)
+    svg.figure(lines(marks=[line("PTQ"), level(0.7, "FP32")]), id="f", caption="c", cache=tmp_path)
+    svg.figure(lines(marks=[line("PTQ"), level(0.8, "FP32")]), id="f", caption="c", cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_the_script_is_small_and_asks_nobody():
+    text = (ASSETS / "charts.js").read_text()
+    assert len(text) <= 6 * 1024
+    assert not re.search(r"https?:|import|fetch|XMLHttp", text)
+
+
+SCRIPT = """addEventListener("load", () => {
+  const said = [], view = document.querySelector(".view");
+  const press = (key) => {
+    view.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    said.push(document.querySelector(".said").textContent);
+  };
+  ["ArrowRight", "ArrowRight", "ArrowDown", "End"].forEach(press);
+  const first = document.querySelector(".legend button");
+  first.click();
+  said.push(first.getAttribute("aria-pressed"));
+  document.querySelector("figcaption button").click();
+  said.push(String(document.querySelector("dialog").open));
+  document.body.innerHTML = `<pre>${said.join("|")}</pre>`;
+});"""
+
+
+@pytest.mark.browser
+def test_keys_walk_the_points_and_buttons_work(tmp_path):
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium on this machine")
+    made = svg.figure(lines(), id="f", caption="c")
+    page = tmp_path / "page.html"
+    page.write_text(
+        f'<meta charset="utf-8"><link rel="stylesheet" href="{(ASSETS / "charts.css").as_uri()}">'
+        f'<script defer src="{(ASSETS / "charts.js").as_uri()}"></script>{made}'
+        f"<script>{SCRIPT}</script>"
+    )
+    options = ["--headless", "--no-sandbox", "--virtual-time-budget=2000", "--dump-dom"]
+    shown = subprocess.run(
+        [chromium, *options, page.as_uri()], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    first, second = "PTQ, 2 bits: 52.0 % [51.0, 53.0]", "PTQ, 3 bits: 53.0 % [52.0, 54.0]"
+    across, last = "QAT, 3 bits: 61.5 %", "QAT, 16 bits: 68.0 %"
+    assert f"<pre>{'|'.join([first, second, across, last, 'false', 'true'])}</pre>" in shown
