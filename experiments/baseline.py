@@ -21,13 +21,15 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
+    from madl.compression.size import num_parameters
+
     model = baseline.fine_tuned(params, ctx)
     splits = baseline.load_splits(params)
     tokens = sum(len(ids) for ids in splits.train.token_ids)
     return {
         **baseline.judge(model, params, ctx.device),
         **baseline.history(params, ctx),
-        "num_parameters": sum(p.numel() for p in model.parameters()),
+        "num_parameters": num_parameters(model),
         "num_train": len(splits.train),
         "num_validation": len(splits.validation),
         "num_test": len(splits.test),
@@ -39,7 +41,7 @@ def run(params: Params, ctx: Context) -> Values:
 @page.claim
 def learns(r: Records) -> Judged:
     """The fine-tuned model beats always answering with the larger class of the test split."""
-    fp32 = arm(r, "FP32", method="fp32", seed=0)
+    fp32 = baseline.fp32(r)
     share = fp32.value("positive_share")
     majority = max(share, 1 - share)
     beats = above(fp32, majority)

@@ -40,44 +40,57 @@ def run(params: Params, ctx: Context) -> Values:
     return baseline.judge_on_validation(model, params, ctx.device)
 
 
-def said(pair: tuple[int, int]) -> str:
-    weights, inputs = pair
-    return str(weights) if weights == inputs else f"{weights} | {inputs}"
+def tried(r: Records, swept: str) -> list[Row]:
+    """Every point of a sweep, with its validation accuracy in whole per cent."""
+    return [
+        {
+            "width": f"{arm.param('width')} bits",
+            "weights": pair_of(arm)[0],
+            "inputs": pair_of(arm)[1],
+            "accuracy": round(100 * arm.validation),
+        }
+        for arm in every_arm(r, swept=swept, operands="both")
+    ]
 
 
-def heat_map(r: Records, swept: str) -> Chart:
-    """A row a width, a column a pair of fraction widths."""
-    found: list[Row] = []
-    for width in r.where(swept=swept, operands="both").each("width"):
-        for arm in every_arm(r, swept=swept, operands="both", width=width):
-            found.append(
-                {
-                    "width": f"{width} bits",
-                    "behind the point": said(pair_of(arm)),
-                    "validation accuracy": arm.validation,
-                    "place": (pair_of(arm)[0] != pair_of(arm)[1], *pair_of(arm)),
-                }
-            )
-    ordered = sorted(found, key=lambda row: row["place"])
+@page.chart(
+    caption="One fraction width for both, after quantization alone: a row a width, a column the "
+    "bits behind the point, in the cell the validation accuracy in per cent. Empty: not tried."
+)
+def shared_sweep(r: Records) -> Chart:
+    rows = [row for row in tried(r, "ptq") if row["weights"] == row["inputs"]]
     return Chart(
-        [{name: row[name] for name in row if name != "place"} for row in ordered],
-        x=category("behind the point", "bits behind the point: of both, or of weights | of inputs"),
+        sorted(rows, key=lambda row: row["weights"]),
+        x=category("weights", "bits behind the point"),
         y=category("width"),
-        marks=[cells("validation accuracy")],
+        marks=[cells("accuracy", "validation accuracy, %")],
+    )
+
+
+def by_operand(r: Records, swept: str) -> Chart:
+    """A panel a width: a column the fraction bits of the weights, a row those of the inputs."""
+    narrow = {f"{width} bits" for width in widths.OWN}
+    rows = [row for row in tried(r, swept) if row["width"] in narrow]
+    return Chart(
+        sorted(rows, key=lambda row: (row["weights"], row["inputs"])),
+        x=category("weights", "bits behind the point of the weights"),
+        y=category("inputs", "of the inputs"),
+        marks=[cells("accuracy", "validation accuracy, %")],
+        facet="width",
     )
 
 
 @page.chart(
-    caption="After quantization alone: a row a width, a column the bits behind the point, and in "
-    "the cell the accuracy on the validation sentences. An empty cell was not tried."
+    caption="A fraction width for each, after quantization alone, at the narrow widths. The "
+    "diagonal, where both are equal, is the figure above."
 )
-def ptq_sweep(r: Records) -> Chart:
-    return heat_map(r, "ptq")
+def own_sweep(r: Records) -> Chart:
+    return by_operand(r, "ptq")
 
 
 @page.chart(caption="The same after training on in the format.")
 def qat_sweep(r: Records) -> Chart:
-    return heat_map(r, "qat")
+    return by_operand(r, "qat")
 
 
 @page.table

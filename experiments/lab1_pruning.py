@@ -377,24 +377,3 @@ def costs(r: Records) -> Sequence[Row]:
         }
         for (sparsity, one), (_, found) in zip(products(r).items(), sorted(values.items()))
     ]
-
-
-# ---- what others reported -----------------------------------------------------------------------
-
-REPORTED = {
-    0.1: (0.859, 0.841),
-    0.3: (0.854, 0.807),
-    0.5: (0.841, 0.734),
-    0.6: (0.827, 0.523),
-    0.7: (0.802, 0.505),
-    0.8: (0.742, 0.501),
-    0.9: (0.526, 0.501),
-}
-
-
-@page.table
-def reported(r: Records) -> Sequence[Row]:
-    return [
-        {"sparsity": _shown(sparsity), "L1-norm": per_cent(l1), "Random": per_cent(rand)}
-        for sparsity, (l1, rand) in REPORTED.items()
-    ]

@@ -9,23 +9,14 @@ training without quantization. Evaluations multiply in bfloat16 where it holds e
 from collections.abc import Iterable, Sequence
 
 from madl.logbook.arms import Arm, arm, best, best_of
-from madl.logbook.charts import (
-    Chart,
-    Mark,
-    category,
-    doubling,
-    intervals,
-    level,
-    line,
-    linear,
-    percent,
-)
-from madl.logbook.claims import Fact, Judged, all_of, compare
+from madl.logbook.charts import Chart, doubling, level, line, linear, percent
+from madl.logbook.claims import Judged, all_of, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
 from madl.training import baseline, widths
-from madl.training.widths import chosen, pair_of, point
+from madl.training.baseline import fp32
+from madl.training.widths import FIXED_RULE, behind, chosen, pair_of, point
 
 page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline", "lab1_fractions"))
 
@@ -36,23 +27,10 @@ WIDEST = 32
 PROBE_SENTENCES = 64  # whose activations are counted
 MARGIN = 0.02  # two points: what a user who wants the bits would give away
 
-# BERT-tiny on IMDb in four public reports: lowest and highest accuracy by (width, fraction width).
-REPORTED = {
-    "(4, 2)": ("50.0", "50.0"),
-    "(4, 3)": ("57.8", "81.4"),
-    "(6, 3)": ("63.5 to 68.9", "82.3 to 83.0"),
-    "(8, 2)": ("50.0", "50.0"),
-    "(8, 4)": ("73.3 to 82.3", "83.3 to 84.1"),
-    "(12, 6)": ("80.9 to 83.5", "83.5 to 84.2"),
-    "(16, 8)": ("81.4 to 83.6", "83.5 to 84.2"),
-    "(32, 16)": ("81.4 to 83.6", "83.5 to 84.2"),
-}
-
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     swept, tune = plan.records("lab1_fractions"), widths.training(plan)
-    rule = (widths.FIXED_RULE, widths.FIXED_RULE)
     for seed in range(plan.profile.seeds):
         base = baseline.recipe_params(plan, seed)
         yield {"method": "control", **base, **tune}
@@ -60,18 +38,19 @@ def cases(plan: Plan) -> Iterable[Params]:
             for method, more in (("qat", tune), ("ptq", {})):
                 pair = pair_of(chosen(swept, method, width))
                 yield {"method": method, **base, **point(width, pair), **more}
-        shared = pair_of(chosen(swept, "ptq", NARROW, shared=True))
-        yield {"method": "ptq", **base, **point(NARROW, shared)}
+        for width in sorted(set(widths.OWN) & set(widths.of_plan(plan))):
+            pair = pair_of(chosen(swept, "ptq", width, shared=True))
+            yield {"method": "ptq", **base, **point(width, pair)}
         for operands in widths.ALONE:
             pair = pair_of(chosen(swept, "ptq", NARROW, operands=operands))
             yield {"method": "ptq", **base, **point(NARROW, pair, operands)}
         for width in (PROBE, WIDEST):
-            yield {"method": "ptq", **base, **point(width, rule)}
+            yield {"method": "ptq", **base, **point(width, (FIXED_RULE, FIXED_RULE))}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.compression.quantize import linear_layers, range_use
+    from madl.compression.quantize import range_use
     from madl.training import compressed
 
     model = compressed.build(params, ctx, exact_products=True)
@@ -79,16 +58,7 @@ def run(params: Params, ctx: Context) -> Values:
     return {
         **baseline.judge(model, params, ctx.device),
         "shares": range_use(model, probe.batch(range(len(probe)))),
-        "num_weights": sum(layer.weight.numel() for layer in linear_layers(model)),
-        "tune_losses": compressed.tuning_losses(params, ctx),
     }
-
-
-# ---- the arms -----------------------------------------------------------------------------------
-
-
-def fp32(r: Records) -> Arm:
-    return arm(r, "FP32", method="fp32")
 
 
 def control(r: Records) -> Arm:
@@ -105,35 +75,24 @@ def qat(r: Records, width: int) -> Arm:
     return arm(r, f"QAT at {width} bits", method="qat", width=width)
 
 
-def at(r: Records, width: int, pair: widths.Pair) -> Arm:
-    """Quantized alone, with these fraction widths."""
-    return arm(r, f"PTQ at {width} bits", method="ptq", **point(width, pair))
+def shared(r: Records, width: int, frac: int) -> Arm:
+    """Quantized alone, with one fraction width for weights and inputs."""
+    return arm(r, f"fixed({width},{frac})", method="ptq", **point(width, (frac, frac)))
 
 
-def rule_point(r: Records, width: int) -> Arm:
-    """PTQ by the rule of four bits behind the point."""
-    return at(r, width, (widths.FIXED_RULE, widths.FIXED_RULE))
-
-
-def behind(a: Arm) -> str:
-    """How its bits are split, in words."""
-    weights, inputs = pair_of(a)
-    if weights == inputs:
-        return f"{weights} bits behind the point"
-    return f"{weights} bits behind the point for weights and {inputs} for inputs"
+def best_shared(r: Records, width: int) -> Arm:
+    """Quantized alone, with the fraction width that validation prefers of those for both."""
+    return shared(r, width, pair_of(chosen(r, "ptq", width, shared=True))[0])
 
 
 def tried(r: Records) -> list[int]:
     return r.where(method="qat").each("width")
 
 
-# ---- claims -------------------------------------------------------------------------------------
-
-
 @page.claim(headline=True)
 def own_fractions_rescue_four_bits(r: Records) -> Judged:
     """At 4 bits, own fraction widths for weights and inputs beat the best one for both."""
-    a, b = ptq(r, NARROW), shared_point(r)
+    a, b = ptq(r, NARROW), best_shared(r, NARROW)
     return compare(a, b).judge(
         supported=f"At {NARROW} bits, PTQ with the best fraction width for both operands leaves "
         f"{b}; with {behind(a)} it leaves {a}, without any training",
@@ -174,11 +133,12 @@ def training_adds_at_eight_bits(r: Records) -> Judged:
 
 def _training_adds(r: Records, width: int) -> Judged:
     a, b = qat(r, width), ptq(r, width)
+    trained = f"At {width} bits, training on with {a.param('tune_examples')} sentences"
     return compare(a, b).judge(
-        supported=f"At {width} bits QAT adds {a - b} to the best fraction widths: {a} after {b}",
-        refuted=f"At {width} bits QAT loses {b - a} to the best fraction widths: {a} after {b}",
-        undecided=f"At {width} bits nothing shows that QAT changes what the best fraction widths "
-        f"reach alone: {b}, and {a - b:+i} with it",
+        supported=f"{trained} adds {a - b} to the best fraction widths alone: {a} after {b}",
+        refuted=f"{trained} costs {b - a}: {a} after {b} with the best fraction widths alone",
+        undecided=f"{trained} is not shown to change what the best fraction widths reach alone: "
+        f"{b}, and {a - b:+i} with it",
     )
 
 
@@ -197,7 +157,7 @@ def qat_beats_the_control(r: Records) -> Judged:
 @page.claim
 def either_operand_bears_four_bits(r: Records) -> Judged:
     """At 4 bits, weights alone and inputs alone each leave more than both sharing one fraction."""
-    both = shared_point(r)
+    both = best_shared(r, NARROW)
     weights, inputs = (ptq(r, NARROW, operands) for operands in widths.ALONE)
     said = f"weights alone leave {weights}, inputs alone {inputs}, both {both}"
     return all_of(
@@ -205,62 +165,24 @@ def either_operand_bears_four_bits(r: Records) -> Judged:
         compare(inputs, both),
         supported=f"{NARROW} bits are not too few for either operand: {said} with one fraction "
         f"width. Weights alone want {behind(weights)}, inputs alone {behind(inputs)}",
-        refuted=f"One operand alone loses as much as both together: {said}",
+        refuted=f"One operand alone loses more than both together: {said}",
         undecided=f"Which operand fails at {NARROW} bits is not decided: {said}",
     )
 
 
 @page.claim
-def a_rule_loses_at_eight_bits(r: Records) -> Judged:
-    """At 8 bits, the four fraction bits of both rules are worse than validation's choice."""
-    a, b = ptq(r, PROBE), rule_point(r, PROBE)
-    return compare(a, b).judge(
-        supported=f"At {PROBE} bits both rules put four bits behind the point and reach {b}; "
-        f"with {behind(a)} it is {a}, before any training",
-        refuted=f"At {PROBE} bits both rules' four bits behind the point reach {b}, more than the "
-        f"{a} of validation's choice",
-        undecided=f"At {PROBE} bits the rules' four bits behind the point reach {b} and "
-        f"validation's choice {a}: nothing tells them apart",
+def four_behind_the_point_lose(r: Records) -> Judged:
+    """Four fraction bits lose accuracy: at 8 bits to the chosen ones, at 32 bits to FP32."""
+    a, b, full = ptq(r, PROBE), shared(r, PROBE, FIXED_RULE), fp32(r)
+    wide = shared(r, WIDEST, FIXED_RULE)
+    said = f"{b} at {PROBE} bits, where {behind(a)} reach {a}; {wide} at {WIDEST}, where FP32 has"
+    return all_of(
+        compare(a, b),
+        compare(full, wide),
+        supported=f"Four bits behind the point lose: {said} {full}",
+        refuted=f"Four bits behind the point do not lose at every width: {said} {full}",
+        undecided=f"Whether four bits behind the point lose is not decided: {said} {full}",
     )
-
-
-@page.claim
-def integer_bits_do_not_help(r: Records) -> Judged:
-    """With four bits behind the point, the widest format is less accurate than FP32."""
-    width = WIDEST
-    a, b = fp32(r), rule_point(r, width)
-    return compare(a, b).judge(
-        supported=f"Four bits behind the point reach {b} even at {width} bits; FP32 has {a}",
-        refuted=f"Four bits behind the point beat FP32 at {width} bits: {b} against {a}",
-        undecided=f"At {width} bits, four of them behind the point, accuracy is {b}; nothing tells "
-        f"it from FP32's {a}",
-    )
-
-
-def shared_point(r: Records) -> Arm:
-    """The narrowest width with the best fraction width that both operands can share."""
-    return at(r, NARROW, pair_of(chosen(r, "ptq", NARROW, shared=True)))
-
-
-@page.fact
-def values_that_vanish(r: Records) -> Fact:
-    found = shared_point(r)
-    shares = found.value("shares")
-    return Fact(
-        text=f"At {NARROW} bits with {behind(found)} for both, {per_cent(shares['weight_zeroed'])} "
-        f"of the weights become zero and {per_cent(shares['weight_saturated'])} are beyond the "
-        f"range; of the inputs {per_cent(shares['input_zeroed'])} and "
-        f"{per_cent(shares['input_saturated'])}",
-        of=f"{found.value('num_weights'):,} weights; inputs on {PROBE_SENTENCES} sentences",
-    )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
-
-
-def references(r: Records) -> list[Mark]:
-    share = fp32(r).value("positive_share")
-    return [level(fp32(r)), level(control(r)), level(max(share, 1 - share), "larger class")]
 
 
 @page.chart(
@@ -268,8 +190,14 @@ def references(r: Records) -> list[Mark]:
     "Where a curve leaves the FP32 line, the format has run out of bits. Bands are intervals."
 )
 def accuracy(r: Records) -> Chart:
-    rows = [{"width": w, "PTQ": ptq(r, w), "QAT": qat(r, w)} for w in tried(r)]
-    marks = [line("PTQ"), line("QAT"), *references(r)]
+    shared = "PTQ, one fraction width for both"
+    rows = [
+        {"width": w, "PTQ": ptq(r, w), "QAT": qat(r, w), shared: best_shared(r, w)}
+        for w in tried(r)
+    ]
+    share = fp32(r).value("positive_share")
+    chance = level(max(share, 1 - share), "larger class")
+    marks = [line("PTQ"), line("QAT"), line(shared), level(fp32(r)), level(control(r)), chance]
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 
@@ -278,19 +206,7 @@ def accuracy(r: Records) -> Chart:
     "for both, and given by a rule. The distance to the upper curve is what the restriction loses."
 )
 def rules(r: Records) -> Chart:
-    def ruled(width: int, frac: int) -> float:
-        return arm(r, swept="ptq", **point(width, (frac, frac))).validation
-
-    rows = [
-        {
-            "width": width,
-            "one for each": chosen(r, "ptq", width).validation,
-            "one for both": chosen(r, "ptq", width, shared=True).validation,
-            "half the width": ruled(width, widths.half(width)),
-            "fixed at four": ruled(width, widths.FIXED_RULE),
-        }
-        for width in tried(r)
-    ]
+    rows = widths.restricted(r, tried(r))
     lines = [line(name) for name in rows[0] if name != "width"]
     return Chart(rows, x=doubling("width", "bits"), y=percent("validation accuracy"), marks=lines)
 
@@ -300,39 +216,27 @@ def rules(r: Records) -> Chart:
     "inputs or both take the format, for each number of bits behind the point."
 )
 def operands(r: Records) -> Chart:
-    def validated(operands: str, frac: int) -> float | None:
-        fits = r.where(swept="ptq", **point(NARROW, (frac, frac), operands))
-        return arm(fits).validation if fits or fits.missing else None
-
-    fractions = r.where(swept="ptq", width=NARROW, operands="both").each("input_frac_width")
-    rows = [
-        {"fraction": frac} | {name: validated(name, frac) for name in ("weights", "inputs", "both")}
-        for frac in fractions
-    ]
     return Chart(
-        rows,
+        widths.by_operand(r),
         x=linear("fraction", "bits behind the point"),
         y=percent("validation accuracy"),
         marks=[line("weights"), line("inputs"), line("both")],
     )
 
 
-@page.chart(
-    caption="What training on adds in the format: over the best fraction width alone, and over "
-    "FP32 that was trained as long. An interval that crosses zero shows no difference."
-)
-def gain(r: Records) -> Chart:
-    rows = [
-        {"width": f"{w} bits", "over": over, "gain": qat(r, w) - base}
-        for w in tried(r)
-        for over, base in (("PTQ", ptq(r, w)), ("FP32 + same training", control(r)))
+@page.table
+def lost(r: Records) -> Sequence[Row]:
+    """What each judged format does to the values: rounded to zero, or clipped to the range."""
+    arms = [*(ptq(r, width) for width in tried(r)), best_shared(r, NARROW)]
+    return [
+        {"format": f"{a.param('width')} bits", "behind the point": "{} | {}".format(*pair_of(a))}
+        | {
+            f"{part}s {what}": per_cent(a.value("shares")[f"{part}_{loss}"])
+            for part in ("weight", "input")
+            for loss, what in (("zeroed", "to zero"), ("saturated", "clipped"))
+        }
+        for a in arms
     ]
-    return Chart(
-        rows,
-        x=linear(label="gain", unit="points", factor=100.0),
-        y=category("width"),
-        marks=[intervals("gain", by="over")],
-    )
 
 
 @page.table
@@ -355,11 +259,3 @@ def points(r: Records) -> Sequence[Row]:
             }
         )
     return rows
-
-
-@page.table
-def reported(_: Records) -> Sequence[Row]:
-    return [
-        {"(width, fraction)": point, "PTQ, %": ptq, "QAT, %": qat}
-        for point, (ptq, qat) in REPORTED.items()
-    ]

@@ -410,11 +410,3 @@ def choices(r: Records) -> Sequence[Row]:
 
 def _point(record: Record) -> Sequence[Any]:
     return record.values["points"][record.values["values"].index(max(record.values["values"]))]
-
-
-@page.table
-def reported(r: Records) -> Sequence[Row]:
-    return [
-        {"compression-aware search": "better than the search without", "reports": 4},
-        {"compression-aware search": "not better", "reports": 4},
-    ]

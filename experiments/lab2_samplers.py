@@ -457,11 +457,3 @@ def settings(r: Records) -> Sequence[Row]:
             {"sampler": title, "settings": said or "every value equally likely, points may repeat"}
         )
     return rows
-
-
-@page.table
-def reported(r: Records) -> Sequence[Row]:
-    return [
-        {"best sampler": name, "reports": count, "best accuracy, all reports": "87.0 to 88.2 %"}
-        for name, count in (("TPE", 5), ("Grid", 4), ("TPE and Grid equal", 2))
-    ]

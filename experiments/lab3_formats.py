@@ -50,18 +50,6 @@ TRAIN_BELOW = 0.02  # validation accuracy lost that earns a format its short tra
 MARGIN = 0.03  # accuracy that fewer bits may cost; much less, and 250 sentences would not see it
 ZOOM = 0.04  # families whose best is this close to the best of all
 
-# Best accuracy of a search per precision in public reports, on BERT-tiny and IMDb.
-REPORTED = {
-    "block float": 0.8732,
-    "minifloat": 0.8723,
-    "fixed point": 0.8722,
-    "block log": 0.8720,
-    "denormal": 0.8717,
-    "logarithmic": 0.8076,
-    "binary": 0.514,
-    "scaled binary": 0.510,
-}
-
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
@@ -602,8 +590,3 @@ def choices(r: Records) -> Sequence[Row]:
         {"layers": kind, **{f"seed {seed}": f"`{short(t[kind])}`" for seed, t in taken.items()}}
         for kind in found.value("kinds")
     ]
-
-
-@page.table
-def reported(r: Records) -> Sequence[Row]:
-    return [{"precision": name, "best reported": per_cent(best)} for name, best in REPORTED.items()]

@@ -36,9 +36,6 @@ STEPS = 8  # models on the way from all layers safe to all layers at eight bits
 MARGIN = 0.02  # accuracy that fewer bits may cost; much less, and no test split here would see it
 HALVES = 2  # cases that share the measuring of layers
 
-# Best accuracy in public reports of this coursework, on BERT-tiny and IMDb: lowest and highest.
-REPORTED = (0.8598, 0.880)
-
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
@@ -351,7 +348,7 @@ def assembled_beats_search(r: Records) -> Judged:
 @page.claim(headline=True)
 def assembled_keeps_fp32(r: Records) -> Judged:
     """The model put together layer by layer is hardly less accurate than FP32: within a margin."""
-    guided, fp32 = assembled(r), arm(r, "FP32", method="fp32")
+    guided, fp32 = assembled(r), baseline.fp32(r)
     said = f"Assembled, a model of {number(best_value(guided, 'bits'))} bits a weight"
     on_test = f"{guided} on test, FP32 {fp32}"
     margin = f"{100 * MARGIN:g} points"
@@ -544,7 +541,7 @@ def front(r: Records) -> Chart:
 def models(r: Records) -> Sequence[Row]:
     """Every model that met the test split."""
     rows: list[Row] = [
-        {"model": "FP32", "bits a weight": 32.0, "validation": "–", "test": arm(r, method="fp32")}
+        {"model": "FP32", "bits a weight": 32.0, "validation": "–", "test": baseline.fp32(r)}
     ]
     return rows + [
         {
@@ -567,9 +564,3 @@ def uniform_formats(r: Records) -> Sequence[Row]:
         }
         for width in WIDTHS
     ]
-
-
-@page.table
-def reported(r: Records) -> Sequence[Row]:
-    low, high = map(per_cent, REPORTED)
-    return [{"": "best accuracy of the searches", "reported": f"{low} to {high}"}]

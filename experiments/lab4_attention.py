@@ -583,18 +583,3 @@ def scales(r: Records) -> Sequence[Row]:
         {"mistake": name, **{f"error, {kind} inputs": f"{e:.1e}" for kind, e in by_kind.items()}}
         for name, by_kind in _scales(r).items()
     ]
-
-
-REPORTS, ONE = "five public reports and the notebook", "one of these reports"
-
-
-@page.table
-def reported(_: Records) -> Sequence[Row]:
-    """Fused over naive at the notebook's shape in FP16, on others' machines."""
-    figures = {
-        "speed-up, CPU": ("1.15 to 117 ×", REPORTS),
-        "speed-up, CUDA": ("1.8 to 4.6 ×", REPORTS),
-        "naive → fused, CPU": ("0.0136 → 0.0061 s", ONE),
-        "naive → fused, CUDA": ("0.0128 → 0.0008 to 0.0031 s", ONE),
-    }
-    return [{"figure": f, "reported": v, "source": s} for f, (v, s) in figures.items()]

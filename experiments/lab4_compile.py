@@ -453,19 +453,3 @@ def breaks(r: Records) -> Sequence[Row]:
         }
         for name, example in r.one(kind="shapes").values["breaks"].items()
     ]
-
-
-REPORTS, ONE = "five public reports and the notebook", "one of these reports"
-
-
-@page.table
-def reported(_: Records) -> Sequence[Row]:
-    """ResNet-18 on others' machines."""
-    figures = {
-        "speed-up of later calls, CPU": ("1.2 to 1.9 ×", REPORTS),
-        "speed-up of later calls, CUDA": ("0.86 to 1.33 ×", REPORTS),
-        "first call": ("3 to 11 s", REPORTS),
-        "eager → compiled, CPU": ("2.52 → 1.70 s", ONE),
-        "eager → compiled, CUDA": ("0.075 → 0.066 s", ONE),
-    }
-    return [{"figure": f, "reported": v, "source": s} for f, (v, s) in figures.items()]

@@ -12,9 +12,9 @@ from madl.compression.lora import (
     adapt_,
     merge_,
     nested_sum,
-    num_parameters,
     num_trainable,
 )
+from madl.compression.size import num_parameters
 from madl.errors import MadlError
 
 

@@ -30,7 +30,7 @@ def test_the_first_call_stands_apart():
             time.sleep(0.2)
             state["compiled"] = True
 
-    measured = timing.measure(compiles_once, budget_s=0.0)
+    measured = timing.compare({"": compiles_once}, budget_s=0.0)[""]
     assert measured.first_call_s >= 0.2
     assert max(measured.samples_s) < 0.2
 
@@ -41,7 +41,7 @@ def test_a_short_call_is_repeated_within_a_sample():
     def short():
         count[0] += 1
 
-    measured = timing.measure(short, budget_s=0.0, min_samples=5)
+    measured = timing.compare({"": short}, budget_s=0.0, min_samples=5)[""]
     assert measured.calls_per_sample > 100
     assert count[0] >= 5 * measured.calls_per_sample
 
@@ -60,7 +60,7 @@ def test_work_is_set_up_anew_for_every_batch_of_samples():
 
 def test_the_budget_is_spent_and_raw_samples_are_kept():
     start = time.perf_counter()
-    measured = timing.measure(lambda: time.sleep(0.01), budget_s=0.4, min_samples=1)
+    measured = timing.compare({"": lambda: time.sleep(0.01)}, budget_s=0.4, min_samples=1)[""]
     assert time.perf_counter() - start >= 0.4
     assert len(measured.samples_s) >= 5
     assert measured.to_json()["samples_s"] == measured.samples_s

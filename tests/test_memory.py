@@ -119,6 +119,11 @@ def test_both_reported_peaks_are_predicted_to_a_hundredth(xlarge):
         assert held / 2**20 == pytest.approx(reported, rel=0.005)
 
 
+def test_the_reported_peaks_are_those_shown_with_their_source():
+    shown = [row["reported"] for row in Project().reported["lab4_memory"].rows]
+    assert "{FP32:,} → {MXINT8:,} MB".format(**MODULE.REPORTED) in shown
+
+
 def test_the_formula_is_the_coursework_s():
     assert pytest.approx(0.8671875) == MODULE.FORMULA
     assert pytest.approx(0.7421875) == MODULE.MXINT8

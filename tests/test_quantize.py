@@ -1,7 +1,5 @@
 """The straight-through estimator by its definition, the quantized layer, and bfloat16 products."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,41 +32,6 @@ def test_the_gradient_passes_straight_through_by_default(number_format):
     (q * weights).sum().backward()
     assert same(q.detach(), number_format.quantize(x))
     assert same(x.grad, weights)
-
-
-def finite_difference(x: torch.Tensor, low: float, high: float, weights: torch.Tensor):
-    """Of what the masked estimator stands for: the loss of x clamped to the range."""
-    step = 2.0**-10
-    x = x.detach().double()
-    above, below = ((x + sign * step).clamp(low, high) for sign in (1, -1))
-    return (above - below) * weights / (2 * step)
-
-
-@pytest.mark.parametrize("number_format", WITH_RANGE, ids=lambda f: f.name)
-def test_with_masking_the_gradient_is_that_of_clamping_to_the_range(number_format):
-    low, high = number_format.range
-    scale = min(high, 1e6)
-    x = leaf(6, 40, scale=scale)
-    weights = torch.randn(6, 40)
-    (fake_quantize(x, number_format, mask_saturated=True) * weights).sum().backward()
-    expected = finite_difference(x, low, high, weights)
-    torch.testing.assert_close(x.grad.double(), expected, rtol=1e-4, atol=1e-5)
-    outside = (x < low) | (x > high)
-    assert (x.grad[outside] == 0).all()
-    assert outside.any() or high > 1e6
-
-
-def test_masking_keeps_the_ends_of_the_range_alive_and_drops_nan():
-    low, high = FIXED8.range
-    x = torch.tensor([low, high, low - 1, high + 1, math.nan, math.inf], requires_grad=True)
-    fake_quantize(x, FIXED8, mask_saturated=True).sum().backward()
-    assert x.grad.tolist() == [1, 1, 0, 0, 0, 0]
-
-
-def test_masking_asks_for_nothing_where_the_scale_follows_the_data():
-    x = leaf(4, 32)
-    fake_quantize(x, MXInt(), mask_saturated=True).sum().backward()
-    assert (x.grad == 1).all()
 
 
 def linear(*, bias: bool = True, columns: int = 48) -> nn.Linear:

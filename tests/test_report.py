@@ -11,6 +11,7 @@ from madl.logbook import records as results
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
+from madl.running.project import Project
 from madl.site import report
 from tests.conftest import a_record, a_run
 
@@ -275,3 +276,66 @@ def test_a_page_whose_captured_text_is_missing_is_not_answered(plan):
     source.write_text(source.read_text().replace("r.one(x=3)", "r.one(x=9)"))
     state = report.write(plan, fill(plan))
     assert state.rows[0]["status"] == "partly"
+
+
+REPORTED = """
+[toy]
+source = "two <other> toys"
+workload = "cubes"
+rows = [{ x = 2, cube = "8 to 9" }, { x = 3, cube = "27" }]
+"""
+
+
+def with_reported(plan, text: str) -> None:
+    """Give the toy's page what others reported."""
+    (plan.project.experiments / "reported.toml").write_text(text)
+    (plan.project.templates / "toy.md.j2").write_text("{{ reported() }}")
+
+
+def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
+    with_reported(plan, REPORTED)
+    report.write(plan, fill(plan))
+    text = page(plan)
+    assert "| x | cube |\n| --: | :-- |\n| 2 | 8 to 9 |\n| 3 | 27 |\n\n<p" in text
+    assert (
+        '<p class="facts">Source: two &lt;other&gt; toys; workload: cubes; '
+        "nothing on this page is decided by them.</p>"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no table [toy]; known: none"),
+        ("[toy", "experiments/reported.toml is not TOML"),
+        ("toy = 3", "reported.toml, toy: a table has source and workload"),
+        (REPORTED.replace("[toy]", "[tyo]"), "tyo: a table has"),
+        (REPORTED.replace("source =", "sauce ="), "'sauce'"),
+        (REPORTED.replace('"cubes"', "3"), "workload is 3, not a text"),
+        (REPORTED.replace('"two <other> toys"', '" "'), "source is ' ', not a text"),
+        (REPORTED.replace("rows =", "cells ="), "'rows'"),
+        (re.sub("rows = .*", "rows = []", REPORTED), "there are no rows"),
+        (re.sub("rows = .*", "rows = [3]", REPORTED), "3 is not a row"),
+        (REPORTED.replace("x = 2", "x = true"), "'x' is True, neither a text nor a number"),
+        (REPORTED.replace("x = 2", "x = [2]"), "'x' is [2], neither a text nor a number"),
+    ],
+)
+def test_reported_figures_that_are_missing_or_malformed_are_one_clear_line(plan, text, message):
+    with_reported(plan, text)
+    with pytest.raises(MadlError, match=re.escape(message)) as caught:
+        report.write(plan, fill(plan))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_page_without_reported_figures_needs_no_file_of_them(plan):
+    assert dict(plan.project.reported) == {}
+
+
+def test_each_reported_figure_is_shown_once_on_its_page():
+    project = Project()
+    shown = [
+        path.name.removesuffix(".md.j2")
+        for path in project.templates.glob("*.j2")
+        for _ in re.findall(r"\{\{ reported\(\) \}\}", path.read_text())
+    ]
+    assert sorted(shown) == sorted(project.reported)

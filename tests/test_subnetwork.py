@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from madl.compression import subnetwork
+from madl.compression import size, subnetwork
 from madl.compression.subnetwork import Importance, Shape, cut
 from madl.errors import MadlError
 
@@ -39,7 +39,7 @@ def test_the_whole_shape_is_the_whole_model(model, batch, scores):
     assert subnetwork.shape_of(model) == WHOLE
     same = cut(model, WHOLE, scores)
     assert torch.equal(same(**batch).logits, model(**batch).logits)
-    assert subnetwork.num_parameters(same) == subnetwork.num_parameters(model)
+    assert size.num_parameters(same) == size.num_parameters(model)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_smaller_shape_has_as_many_parameters_as_counted_by_hand(
     model, batch, scores, change, removed
 ):
     small = cut(model, smaller(**change), scores)
-    assert subnetwork.num_parameters(small) == subnetwork.num_parameters(model) - removed
+    assert size.num_parameters(small) == size.num_parameters(model) - removed
     assert subnetwork.shape_of(small) == smaller(**change)
     assert not torch.equal(small(**batch).logits, model(**batch).logits)
 

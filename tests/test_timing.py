@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from madl.logbook import stats
+from madl.logbook.claims import contrast
 from madl.machine import device, fresh, lint, timing
 
 GOOD = {
@@ -27,7 +28,6 @@ GOOD = {
     "threads": 2,
     "cores": 2,
     "variants": 2,
-    "flushed": False,
     "compilations": 0,
     "clock_mhz": None,
     "contention": 0.02,
@@ -183,9 +183,12 @@ def test_a_compilation_while_sampling_is_counted():
     compiled = torch.compile(lambda x: torch.relu(x) + 1, backend="eager", dynamic=False)
     sizes = iter(range(2, 1000))
     with torch._dynamo.config.patch(recompile_limit=1000):
-        measured = timing.measure(
-            lambda: compiled(torch.ones(next(sizes))), budget_s=0.0, min_samples=5, min_sample_s=0.0
-        )
+        measured = timing.compare(
+            {"": lambda: compiled(torch.ones(next(sizes)))},
+            budget_s=0.0,
+            min_samples=5,
+            min_sample_s=0.0,
+        )[""]
     assert measured.compilations == 5
     assert "compile time apart" in lint.mistakes(measured.to_json())
 
@@ -224,13 +227,17 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
     assert crowded > lint.CONTENDED
     assert "quiet machine" in lint.mistakes(measured["slow"].to_json())
     slow, fast = (measured[name].samples_s for name in fns)
-    claim = stats.ratio(slow, fast, contention=crowded).improves("fast is faster")
-    assert claim.verdict == "undecided"
-    assert stats.ratio(slow, fast, contention=0.0).improves("").verdict == "supported"
-    timed = stats.counted(1.0, 2.0, 5, contention=crowded).improves("")
-    assert timed.verdict == "undecided"
-    assert "quiet machine" in timed.evidence.needed
-    assert stats.counted(1.0, 2.0, 5, contention=0.1).improves("").verdict == "supported"
+    found = {share: judged(slow, fast, share) for share in (crowded, 0.0)}
+    assert found[crowded].p > stats.ALPHA
+    assert "quiet machine" in found[crowded].evidence.needed
+    assert found[0.0].p <= stats.ALPHA
+    assert found[0.0].agrees
+
+
+def judged(slow, fast, contention):
+    """What a claim that fast is faster says of these samples."""
+    made = contrast(stats.ratio([slow], [fast], contention=contention), [])
+    return made.judge(supported="s", refuted="r", undecided="u")
 
 
 def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
@@ -277,7 +284,7 @@ def test_a_fresh_process_that_fails_says_why_in_one_line():
 
 
 def test_a_measurement_says_where_it_was_taken():
-    measured = timing.measure(lambda: None, budget_s=0.0)
+    measured = timing.compare({"": lambda: None}, budget_s=0.0)[""]
     record = json.loads(json.dumps(measured.to_json()))
     assert record["cores"] == device.num_cores()
     assert record["threads"] == torch.get_num_threads()

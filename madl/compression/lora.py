@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madl.compression import size
 from madl.compression.quantize import set_module_
 from madl.errors import MadlError
 
@@ -149,14 +150,9 @@ def num_trainable(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def num_parameters(model: nn.Module) -> int:
-    """All parameters, each counted once."""
-    return sum(p.numel() for p in model.parameters())
-
-
 def nested_sum(model: nn.Module) -> int:
     """The sum over all submodules of the parameters below each: every parameter once a level.
 
     No count of anything; it is what adding up a listing of the modules gives.
     """
-    return sum(num_parameters(module) for module in model.modules() if module is not model)
+    return sum(size.num_parameters(module) for module in model.modules() if module is not model)

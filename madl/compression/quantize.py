@@ -24,36 +24,30 @@ from madl.formats.base import NumberFormat
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Quantize forward; pass the gradient, or drop it where the value was beyond the range."""
+    """Quantize forward; pass the gradient on as it is, beyond the range too.
+
+    A weight that has left the range can come back: masking its gradient would leave it there.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, number_format: NumberFormat, mask_saturated: bool) -> Tensor:
-        ctx.masked = mask_saturated and number_format.range is not None
-        if ctx.masked:
-            ctx.save_for_backward(_inside_range(x, number_format))
+    def forward(ctx: Any, x: Tensor, number_format: NumberFormat) -> Tensor:
         return number_format.quantize(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (grad,) = grads
-        return (grad * ctx.saved_tensors[0] if ctx.masked else grad), None, None
+        return grad, None
+
+
+def fake_quantize(x: Tensor, number_format: NumberFormat) -> Tensor:
+    """Values of the format, in the shape and dtype of `x`, with a straight-through gradient."""
+    return _StraightThrough.apply(x, number_format)  # pyright: ignore
 
 
 def _inside_range(x: Tensor, number_format: NumberFormat) -> Tensor:
     assert number_format.range is not None
     low, high = number_format.range
     return (x >= low) & (x <= high)
-
-
-def fake_quantize(
-    x: Tensor, number_format: NumberFormat, *, mask_saturated: bool = False
-) -> Tensor:
-    """Values of the format, in the shape and dtype of `x`, with a straight-through gradient.
-
-    `mask_saturated` zeroes the gradient of values beyond the range. By default it passes, so that
-    a weight that has left the range can come back.
-    """
-    return _StraightThrough.apply(x, number_format, mask_saturated)  # pyright: ignore
 
 
 class _Bf16Products(torch.autograd.Function):

@@ -13,6 +13,11 @@ from madl.formats.base import NumberFormat
 FLOAT_BITS = 32
 
 
+def num_parameters(model: nn.Module) -> int:
+    """All parameters, each counted once."""
+    return sum(p.numel() for p in model.parameters())
+
+
 def linear_bits(model: nn.Module) -> float:
     """Weights and biases of the Linear layers."""
     return sum(_layer_bits(m) for m in model.modules() if isinstance(m, nn.Linear))

@@ -236,7 +236,3 @@ def start_over_(model: nn.Module, *, seed: int) -> None:
             nn.init.ones_(module.weight)
         if isinstance(module, nn.Linear | nn.LayerNorm):
             nn.init.zeros_(module.bias)
-
-
-def num_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

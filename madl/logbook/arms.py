@@ -14,13 +14,13 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.records import Case, Params, Pending, Record, Records, Scalar
-from madl.logbook.stats import Comparison, Estimate, Interval, Outcomes, Unit
+from madl.logbook.stats import Comparison, Estimate, Interval, Outcomes, Sealed, Unit
 
 SEED = "seed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arm:
+class Arm(Sealed):
     """Models of one configuration, one a seed, judged on the test split.
 
     Formats as its test accuracy: `f"{arm}"` is "82.2 %", `f"{arm:i}"` has the interval too, and
@@ -100,6 +100,12 @@ def versus(a: Arm, b: Arm) -> Comparison:
     Raises:
         MadlError: the two arms have other seeds, or were judged on other examples.
     """
+    seeds = [[_seed(record) for record in one.records] for one in (a, b)]
+    if seeds[0] != seeds[1]:
+        raise MadlError(
+            f"{a.label} and {b.label} cannot be compared: they have other seeds, "
+            f"{_listed(seeds[0])} and {_listed(seeds[1])}"
+        )
     try:
         return stats.compare(a.outcomes, b.outcomes)
     except ValueError as error:
@@ -152,6 +158,10 @@ def _configuration(params: Params) -> tuple[Any, ...]:
 
 def _seed(record: Record) -> Any:
     return record.case.params.get(SEED, 0)
+
+
+def _listed(seeds: Sequence[Any]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def best(records: Records, label: str = "", /, *within: str, **where: Scalar) -> Arm:

@@ -15,7 +15,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm
@@ -186,7 +186,7 @@ class Chart:
             if column is not None and column not in known:
                 raise MadlError(f"names an unknown column {column!r}; known: {', '.join(known)}")
         for mark in self.marks:
-            if mark.kind == "level" and plain(mark.value) is None:
+            if mark.kind == "level" and not _is_number(plain(mark.value)):
                 raise MadlError(f"the level {mark.label!r} is no number: {mark.value!r}")
 
     def series(self) -> list[str]:
@@ -208,6 +208,10 @@ def plain(cell: Any) -> Any:
     """What a cell holds: a number or text as it is, the value of an Estimate, an Arm's accuracy."""
     estimate = estimated(cell)
     return cell if estimate is None else estimate.columns("value")["value"]
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def interval_of(cell: Any) -> Interval | None:
@@ -321,7 +325,7 @@ def shown(cell: Any, axis: Axis | None = None) -> str:
     value = plain(cell)
     if value is None:
         return "not run here"
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not _is_number(value):
         return str(value)
     factor, unit = (axis.factor, axis.unit) if axis else (1.0, "")
     return number(value if factor == 1.0 else value * factor) + (

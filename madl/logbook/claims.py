@@ -238,24 +238,48 @@ class Claim:
     @property
     def digest(self) -> str:
         """Of the hypothesis and the test, whatever the findings' wording."""
-        text = self.hypothesis + _test_source(self.test)
+        text = self.hypothesis + "".join(_sources(self.test, {}).values())
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _test_source(fn: Callable[..., object]) -> str:
-    """The source of a claim without comments, docstring and the wording of its findings."""
+def _sources(fn: Callable[..., Any], found: dict[str, str]) -> dict[str, str]:
+    """The test's source, and the helpers and constants (margins) of its own file that it reads."""
+    tree = _without_words(fn)
+    found[fn.__qualname__] = ast.unparse(tree)
+    known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+    for name in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
+        value = inspect.unwrap(known[name]) if callable(known.get(name)) else known.get(name)
+        if inspect.isfunction(value) and value.__module__ == fn.__module__:
+            if value.__qualname__ not in found:
+                _sources(value, found)
+        elif name in known and _is_plain(value):
+            found[f"{fn.__qualname__} {name}"] = repr(value)
+    return found
+
+
+def _without_words(fn: Callable[..., Any]) -> ast.Module:
+    """A function without comments, decorators, docstring and the wording of findings."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             node.keywords = [k for k in node.keywords if k.arg not in _WORDS]
-        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    bound = inspect.getclosurevars(fn).nonlocals if inspect.isfunction(fn) else {}
-    scalars = {k: v for k, v in bound.items() if isinstance(v, str | int | float)}
-    return ast.unparse(tree) + repr(sorted(scalars.items()))
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return tree
 
 
-_WORDS = ("supported", "refuted", "undecided", "headline")
+def _is_plain(value: Any) -> bool:
+    """Whether it is made of numbers and texts, which print the same in every process."""
+    if isinstance(value, Mapping):
+        return all(_is_plain(part) for pair in value.items() for part in pair)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))  # pyright: ignore[reportUnknownArgumentType]
+    return value is None or isinstance(value, str | int | float)
+
+
+_WORDS = ("supported", "refuted", "undecided")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

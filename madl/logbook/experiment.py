@@ -19,6 +19,7 @@ so the key made of them names the result for good.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
@@ -290,7 +291,7 @@ class Experiment:
         """Whether this case measures time."""
         return self._timed(params) if callable(self._timed) else self._timed
 
-    @property
+    @cached_property
     def digests(self) -> dict[str, str]:
-        """Every claim as it is worded now, for the record to keep."""
+        """Every claim as it is worded in this file, for the record to keep."""
         return {name: claim.digest for name, claim in self.claims.items()}

@@ -100,7 +100,8 @@ def _put(values: Any, path: Path, leaf: Any) -> Any:
     if not path:
         return leaf
     changed: Any = list(values) if isinstance(values, list) else dict(values)  # pyright: ignore[reportUnknownVariableType]
-    changed[path[0]] = _put(changed[path[0]] if len(path) > 1 else None, path[1:], leaf)
+    name, *rest = path
+    changed[name] = _put(changed[name] if rest else None, tuple(rest), leaf)
     return changed
 
 

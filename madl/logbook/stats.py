@@ -110,8 +110,19 @@ _SEALED = (
 )
 
 
+class Sealed:
+    """What came of the test split: nothing can be chosen by it."""
+
+    __slots__ = ()
+
+    def _sealed(self, *_: object) -> NoReturn:
+        raise TypeError(_SEALED)
+
+    __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = _sealed
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class Estimate(Sealed):
     """A value that can be printed, tabulated and drawn, and that nothing can be chosen by.
 
     Formats: `""` the value with its unit, `"+"` with a sign, `"i"` with its interval, `"+i"` both;
@@ -124,14 +135,11 @@ class Estimate:
     n: int
     seeds: int = 1
 
-    def _sealed(self, *_: object) -> NoReturn:
-        raise TypeError(_SEALED)
-
-    __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = __bool__ = _sealed
+    _sealed = Sealed._sealed
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _sealed
     __eq__ = _sealed  # type: ignore[assignment]
     __hash__ = _sealed  # type: ignore[assignment]
-    __round__ = __neg__ = __abs__ = __index__ = _sealed
+    __round__ = __neg__ = __abs__ = __index__ = __bool__ = _sealed
 
     def __format__(self, spec: str) -> str:
         sign = spec.startswith("+")
@@ -163,7 +171,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcomes:
+class Outcomes(Sealed):
     """Which examples one evaluated model got right: to be compared, never to choose by.
 
     Shapes: correct (n,) of bool. `examples` is the fingerprint of the evaluated split: outcomes

@@ -5,8 +5,7 @@ neighbours) falls on all of them alike and their ratio survives it. The order wi
 shuffled: a variant that always follows the same one would inherit what that one left in the cache.
 
 A CPU sample is read from `perf_counter`, a CUDA sample from two events around the calls, read after
-a synchronization. Without a flush the events include the launches, as a caller sees them; with
-one, the launches hide behind the flush and the events hold the device's time on a cold L2 cache.
+a synchronization; they include the launches, as a caller sees them.
 
 Units: seconds per call; `peak_bytes` is what torch's allocator held at most during one call, above
 what it held before; contention is a share, 0…1.
@@ -33,7 +32,6 @@ Call = Callable[[], object]
 BATCHES = 5  # in which work is set up anew; as many as the verdict's interval takes apart
 WARMUP_CALLS = 2  # after the first call, none of them a sample
 DISTURBED = 1.5  # a sample this many times the median was interrupted by something
-FLUSH_BYTES = 256 << 20  # larger than the L2 cache of any GPU so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,6 @@ class Measurement:
     threads: int
     cores: int  # that this process may use
     variants: int  # that took turns; 1: nothing was interleaved
-    flushed: bool
     compilations: int  # of torch.compile, while samples were taken
     clock_mhz: list[float] | None  # before and after
     contention: float | None
@@ -76,11 +73,6 @@ class Measurement:
         return asdict(self)
 
 
-def measure(fn: Call, **how: Any) -> Measurement:
-    """Time one function; see `compare`."""
-    return compare({"": fn}, **how)[""]
-
-
 def compare(
     fns: Mapping[str, Call],
     *,
@@ -88,7 +80,6 @@ def compare(
     budget_s: float = 1.0,
     min_samples: int = 10,
     min_sample_s: float = 1e-3,
-    flush: bool = False,
     memory: bool = False,
     subjects: Mapping[str, Subject] | None = None,
     renew: Callable[[], Mapping[str, Call]] | None = None,
@@ -97,12 +88,12 @@ def compare(
 
     The functions take no argument and their results are dropped: check them before timing them.
     A call shorter than `min_sample_s` is repeated within a sample: the clock's own cost vanishes.
-    `flush` empties a GPU's L2 cache before every sample; `memory` takes the peak of one call, which
+    `memory` takes the peak of one call, which
     on a CPU runs under the profiler and so costs some time, outside the samples. `renew` gives the
     same functions on tensors that lie elsewhere: where memory happens to lie makes a few per cent,
     so an interval that is to hold for the next run as well needs several such places.
     """
-    stopwatch = stopwatch_of(device, flush=flush)
+    stopwatch = stopwatch_of(device)
     first: dict[str, float] = {}
     warmup: dict[str, list[float]] = {}
     calls: dict[str, int] = {}
@@ -110,7 +101,7 @@ def compare(
         first[name] = stopwatch.first(fn)
         warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
         once_s = max(warmup[name][-1], 1e-9)
-        calls[name] = 1 if flush else max(1, round(min_sample_s / once_s))
+        calls[name] = max(1, round(min_sample_s / once_s))
     on_cuda = device == "cuda"
     peaks = {n: peak_bytes(f, device) if memory or on_cuda else None for n, f in fns.items()}
     load, mhz, compiled = ContentionMeter.start(), clock_mhz(device), _compilations()
@@ -131,7 +122,6 @@ def compare(
             threads=_threads(),
             cores=num_cores(),
             variants=len(fns),
-            flushed=flush,
             compilations=compiled,
             clock_mhz=clocks or None,
             contention=contention(crowded, samples[name]),
@@ -190,7 +180,6 @@ def naive(fn: Call, *, device: str, calls: int, subject: Subject | None = None) 
         threads=_threads(),
         cores=num_cores(),
         variants=1,
-        flushed=False,
         compilations=_compilations() - compiled,
         clock_mhz=None,
         contention=contention(load.share(), []),
@@ -250,9 +239,9 @@ class Stopwatch(NamedTuple):
     sample: Callable[[Call, int], float]
 
 
-def stopwatch_of(device: str, *, flush: bool) -> Stopwatch:
+def stopwatch_of(device: str) -> Stopwatch:
     """The clock for this device."""
-    return _cuda_stopwatch(flush) if device == "cuda" else Stopwatch("perf_counter", _once, _wall)
+    return _cuda_stopwatch() if device == "cuda" else Stopwatch("perf_counter", _once, _wall)
 
 
 def _once(fn: Call) -> float:
@@ -266,13 +255,12 @@ def _wall(fn: Call, calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def _cuda_stopwatch(flush: bool) -> Stopwatch:
+def _cuda_stopwatch() -> Stopwatch:
     """Events on the current stream; the wall clock for a first call, which works on the CPU too."""
     import torch
 
     start: Any = torch.cuda.Event(enable_timing=True)
     end: Any = torch.cuda.Event(enable_timing=True)
-    cache = torch.empty(FLUSH_BYTES if flush else 0, dtype=torch.int8, device="cuda")
 
     def first(fn: Call) -> float:
         torch.cuda.synchronize()
@@ -282,9 +270,7 @@ def _cuda_stopwatch(flush: bool) -> Stopwatch:
         return time.perf_counter() - began
 
     def sample(fn: Call, calls: int) -> float:
-        cache.zero_()
-        if not flush:
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
         start.record()
         for _ in range(calls):
             fn()

@@ -14,6 +14,25 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook.experiment import Asked, Experiment, Question
 
+QUESTIONS = "experiments/questions.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """Others' figures beside one page: shown with their source, they decide nothing."""
+
+    source: str
+    workload: str
+    rows: tuple[Mapping[str, str | int | float], ...]
+
+    def __post_init__(self) -> None:
+        for name in ("source", "workload"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f"{name} is {value!r}, not a text")
+        if not self.rows:
+            raise ValueError("there are no rows")
+
 
 @dataclass(frozen=True)
 class Project:
@@ -39,9 +58,45 @@ class Project:
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
-        """The whole coursework, answered or not."""
+        """The whole coursework, answered or not.
+
+        Raises:
+            MadlError: `questions.toml` is not TOML, or an entry is no question.
+        """
         text = (self.experiments / "questions.toml").read_text("utf-8")
-        return tuple(_question(id, entry) for id, entry in tomllib.loads(text).items())
+        try:
+            entries = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise MadlError(f"{QUESTIONS}: {error}") from error
+        return tuple(_question(id, entry) for id, entry in entries.items())
+
+    @cached_property
+    def reported(self) -> Mapping[str, Reported]:
+        """What others reported, by stem.
+
+        Raises:
+            MadlError: the file is no TOML, or an entry of it is not what one must be.
+        """
+        path = self.experiments / "reported.toml"
+        if not path.exists():
+            return {}
+        try:
+            entries = tomllib.loads(path.read_text("utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise MadlError(f"experiments/reported.toml is not TOML: {error}") from error
+        return {stem: self._reported(stem, entry) for stem, entry in entries.items()}
+
+    def _reported(self, stem: str, entry: Any) -> Reported:
+        try:
+            if stem not in self._stems:
+                raise ValueError("there is no such experiment")
+            fields: dict[str, Any] = {**entry, "rows": tuple(map(_row, entry["rows"]))}
+            return Reported(**fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise MadlError(
+                f"experiments/reported.toml, {stem}: a table has source and workload, both texts, "
+                f"and rows, a list of tables ({error})"
+            ) from error
 
     @cached_property
     def _loaded(self) -> dict[str, Experiment]:
@@ -102,23 +157,44 @@ class Project:
             raise MadlError(
                 f"experiments/{stem}.py declares no page; write `page = Experiment(title=…)`"
             )
+        _ = page.digests  # now: a file that is edited while its cases run has other lines
         return page
 
 
-def _question(id: str, entry: Mapping[str, Any]) -> Question:
+def _row(row: Any) -> Mapping[str, str | int | float]:
+    """Raises: ValueError: it is not a table of texts and numbers."""
+    if not isinstance(row, dict) or not row:
+        raise ValueError(f"{row!r} is not a row")
+    cells: dict[str, Any] = row
+    for column, value in cells.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"{column!r} is {value!r}, neither a text nor a number")
+    return cells
+
+
+def _question(id: str, entry: Any) -> Question:
     """Raises: MadlError: a field that a question does not have, or lacks."""
-    fields = {**entry}
-    parts: list[Mapping[str, Any]] = fields.pop("asked", [])
-    asked = [
-        Asked(
-            counts=str(part.get("counts", "combinations")),
-            values={key: tuple(values) for key, values in part.items() if key != "counts"},
-        )
-        for part in parts
-    ]
     try:
-        return Question(id=id, asked=tuple(asked), **fields)
+        fields: dict[str, Any] = {**entry}
+        asked = _asked(id, fields.pop("asked", []))
+        return Question(id=id, asked=asked, **fields)
     except TypeError as error:
         raise MadlError(
-            f"experiments/questions.toml, {id}: a question has stem, title, text, asked ({error})"
+            f"{QUESTIONS}, {id}: a question has stem, title, text, asked ({error})"
         ) from error
+
+
+def _asked(id: str, parts: Any) -> tuple[Asked, ...]:
+    """Raises: MadlError: not a list of tables of parameters, each with a list of values."""
+    found: list[Asked] = []
+    for part in parts if isinstance(parts, list) else [parts]:  # pyright: ignore[reportUnknownVariableType]
+        fields: dict[str, Any] = {**part} if isinstance(part, Mapping) else {}
+        counts = fields.pop("counts", "combinations")
+        if not fields or not all(isinstance(v, list) and v for v in fields.values()):
+            raise MadlError(
+                f"{QUESTIONS}, {id}: asked is a list of tables, each with lists of the values of "
+                f'parameters, [{{ counts = "widths", width = [4, 8] }}]; got {part!r}'
+            )
+        values = {name: tuple(values) for name, values in fields.items()}
+        found.append(Asked(counts=str(counts), values=values))
+    return tuple(found)

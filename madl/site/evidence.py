@@ -19,15 +19,15 @@ def inline(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 
-def chip(verdict: str) -> str:
+def chip(kind: str, label: str = "") -> str:
     """A verdict, or a status, as a small label; without a style sheet it is still a word."""
-    return f'<span class="chip {verdict.replace(" ", "-")}">{verdict}</span>'
+    return f'<span class="chip {kind.replace(" ", "-")}">{label or kind}</span>'
 
 
 def finding(made: Finding, *, level: str = "") -> str:
     """The sentence and its chip; opened, what decided it, with links to the records."""
     late = " " + chip("worded after these data") if made.worded_after else ""
-    head = f"{inline(_sentence(made))} {chip(made.verdict)}{late}"
+    head = f"{said(made)}{late}"
     body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in _rows(made))
     bar = effect_bar(made.evidence) if made.evidence else ""
     return (
@@ -38,7 +38,9 @@ def finding(made: Finding, *, level: str = "") -> str:
 
 def said(made: Finding | Fact) -> str:
     """The sentence and its chip, without the evidence: for lists of pages."""
-    return f"{inline(_sentence(made))} {chip(verdict(made))}"
+    known = verdict(made)
+    label = "hypothesis refuted" if known == "refuted" else known  # the sentence itself is true
+    return f"{inline(_sentence(made))} {chip(known, label)}"
 
 
 def verdict(made: Finding | Fact) -> str:

@@ -35,7 +35,7 @@ class PageCalls:
         calls = (
             *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
             *(self.table, self.output, self.code, self.claims, self.provenance, self.elsewhere),
-            *(self.notes, self.param),
+            *(self.notes, self.param, self.reported),
         )
         return {call.__name__: call for call in calls}
 
@@ -202,6 +202,22 @@ class PageCalls:
         return (
             '## Elsewhere\n\n<div class="register"><table><thead><tr><th>Hypothesis</th>'
             f"{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
+        )
+
+    def reported(self) -> str:
+        """What others reported, with its source."""
+        known = self.project.reported
+        if self.page.name not in known:
+            raise MadlError(
+                f"template {self.page.name}.md.j2 calls reported(), and experiments/reported.toml "
+                f"has no table [{self.page.name}]; known: {', '.join(known) or 'none'}"
+            )
+        found = known[self.page.name]
+        return (
+            f"{markdown_table(found.rows)}\n"
+            f'<p class="facts">Source: {html.escape(found.source, quote=False)}; '
+            f"workload: {html.escape(found.workload, quote=False)}; "
+            "nothing on this page is decided by them.</p>\n"
         )
 
     def notes(self) -> str:

@@ -26,7 +26,7 @@ from madl.logbook.records import (
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 
-_OF_AN_EMPTY_SEQUENCE = (LookupError, ValueError, ArithmeticError, StopIteration)
+_OF_AN_EMPTY_SEQUENCE = (MadlError, LookupError, ValueError, ArithmeticError, StopIteration)
 Status = Literal["answered", "partly", "open"]
 NOT_RUN = "not run here"
 

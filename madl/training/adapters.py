@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from madl.compression import lora
+from madl.compression import lora, size
 from madl.compression.lora import LoraRule
 from madl.logbook.records import Params, Values
 from madl.machine.memory import saved_for_backward
@@ -101,8 +101,8 @@ def costs(params: Params, device: str, *, alpha: float) -> Values:
         "inference": _inference(ways[f"lora {max(ranks)}"], batch, device, budget),
         "trainable": {name: lora.num_trainable(model) for name, model in ways.items()},
         "parameters": {
-            "this model": [lora.num_parameters(plain), lora.nested_sum(plain)],
-            "BERT-tiny": [lora.num_parameters(tiny), lora.nested_sum(tiny)],
+            "this model": [size.num_parameters(plain), lora.nested_sum(plain)],
+            "BERT-tiny": [size.num_parameters(tiny), lora.nested_sum(tiny)],
         },
         "tokens": int(batch["input_ids"].numel()),
     }

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from madl.logbook.arms import Arm, arm
 from madl.logbook.experiment import Context, Plan
-from madl.logbook.records import Params, Scalar
+from madl.logbook.records import Params, Records, Scalar
 
 if TYPE_CHECKING:
     from torch import nn
@@ -141,6 +142,11 @@ def training_recipe(
         seed=_int(params["seed"]),
         bf16=bf16,
     )
+
+
+def fp32(r: Records) -> Arm:
+    """The fine-tuned model as every page shows it: judged once, by the experiment `baseline`."""
+    return arm(r, "FP32", method="fp32")
 
 
 def judge(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:

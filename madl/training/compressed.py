@@ -33,13 +33,6 @@ def build(params: Params, ctx: Context, *, exact_products: bool = False) -> "nn.
     return _quantized(model, params, exact_products=exact_products)
 
 
-def tuning_losses(params: Params, ctx: Context) -> list[float]:
-    """The loss of every step of that training, empty where there was none."""
-    if params.get("tune_examples") is None:
-        return []
-    return json.loads((_tuned(params, ctx) / "losses.json").read_text())
-
-
 def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = False) -> "nn.Module":
     from madl.compression.quantize import Rule, quantize_
     from madl.formats.fixed import FixedPoint
@@ -94,6 +87,5 @@ def _tune(params: Params, ctx: Context, folder: Path) -> None:
     assert isinstance(num_examples, int)
     examples = baseline.load_splits(params).train.first(num_examples)
     recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
-    losses = train(model, examples, recipe, device=ctx.device)
+    train(model, examples, recipe, device=ctx.device)
     models.save_checkpoint(model, folder)
-    (folder / "losses.json").write_text(json.dumps(losses))

@@ -145,7 +145,7 @@ class Supernet:
         """Validation accuracy and size of that sub-network after the trial's training."""
 
         def evaluate() -> dict[str, Any]:
-            from madl.compression.subnetwork import num_parameters
+            from madl.compression.size import num_parameters
 
             model = self.build(point)
             self.train(model, self.trial_examples)

@@ -6,11 +6,11 @@ width; they share one fraction width, or each has its own. The choice is made on
 sweeps of `lab1_fractions`, for PTQ and for QAT apart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from madl.logbook.arms import Arm, best_of, every_arm
+from madl.logbook.arms import Arm, arm, best_of, every_arm
 from madl.logbook.experiment import Plan
-from madl.logbook.records import Params, Records
+from madl.logbook.records import Params, Records, Row
 
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits behind the point
 Pair = tuple[int, int]  # bits behind the point: of weights and biases, of inputs
@@ -73,9 +73,9 @@ def pairs(width: int) -> tuple[Pair, ...]:
     return (*((frac, frac) for frac in SHARED[width]), *OWN.get(width, ()))
 
 
-def pair_of(arm: Arm) -> Pair:
+def pair_of(a: Arm) -> Pair:
     """The bits behind the point of an arm's weights and of its inputs."""
-    return arm.param("frac_width"), arm.param("input_frac_width")
+    return a.param("frac_width"), a.param("input_frac_width")
 
 
 def chosen(
@@ -88,3 +88,43 @@ def chosen(
     label = f"{swept.upper()} at {width} bits"
     arms = every_arm(r, label, swept=swept, width=width, operands=operands)
     return best_of([a for a in arms if not shared or len(set(pair_of(a))) == 1])
+
+
+def behind(a: Arm) -> str:
+    """How an arm's bits are split, in words."""
+    weights, inputs = pair_of(a)
+    if weights == inputs:
+        return f"{weights} bits behind the point"
+    return f"{weights} bits behind the point for weights and {inputs} for inputs"
+
+
+def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
+    """PTQ's validation accuracy at each width, under more and more restriction."""
+
+    def ruled(width: int, frac: int) -> float:
+        return arm(r, swept="ptq", **point(width, (frac, frac))).validation
+
+    return [
+        {
+            "width": width,
+            "one for each": chosen(r, "ptq", width).validation,
+            "one for both": chosen(r, "ptq", width, shared=True).validation,
+            "half the width": ruled(width, half(width)),
+            "fixed at four": ruled(width, FIXED_RULE),
+        }
+        for width in tried
+    ]
+
+
+def by_operand(r: Records) -> list[Row]:
+    """PTQ's validation accuracy where weights and inputs are also quantized alone."""
+    rows: dict[int, dict[str, float]] = {}
+    for operands in (*ALONE, "both"):
+        for one in every_arm(r, swept="ptq", width=APART, operands=operands):
+            weights, inputs = pair_of(one)
+            if weights == inputs:
+                rows.setdefault(weights, {})[operands] = one.validation
+    return [
+        {"fraction": frac} | {name: rows[frac].get(name) for name in (*ALONE, "both")}
+        for frac in sorted(rows)
+    ]

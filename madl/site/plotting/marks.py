@@ -194,7 +194,7 @@ def bars(pen: Pen, marks: Sequence[Mark]) -> None:
                 _at_end(pen, at + shift, max(length, ends[1]) if ends else length, text)
     if stacked:
         for at, top in tops.items():
-            _at_end(pen, at, top, number(top))
+            _at_end(pen, at, top, number(int(top) if top.is_integer() else top))
 
 
 def _bar(

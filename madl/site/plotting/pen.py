@@ -122,10 +122,14 @@ class Pen:
 
 
 def categories(chart: Chart, axis: Axis) -> list[str]:
-    """The places of a category axis, in the rows' order."""
+    """The places of a category axis: texts in the rows' order, numbers in their own."""
     assert axis.column is not None
-    cells = [row.get(axis.column) for row in chart.rows]
-    return list(dict.fromkeys(named(cell) for cell in cells if cell is not None))
+    cells = [
+        charts.plain(row[axis.column]) for row in chart.rows if row.get(axis.column) is not None
+    ]
+    if all(isinstance(cell, int | float) for cell in cells):
+        cells = sorted(cells)
+    return list(dict.fromkeys(named(cell) for cell in cells))
 
 
 def named(cell: Any) -> str:

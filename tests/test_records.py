@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madl.errors import MadlError
-from madl.logbook import records as results
+from madl.logbook import records
 from madl.logbook.records import Case, Store
 from tests.conftest import a_record, a_run
 
@@ -22,7 +22,7 @@ scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.float
 def test_a_record_survives_the_codec(values):
     values = {k: v for k, v in values.items() if v not in (float("inf"), float("-inf"))}
     record = a_record(values=values)
-    assert results.decode(results.encode(record), "here") == record
+    assert records.decode(records.encode(record), "here") == record
 
 
 @given(st.permutations(["a", "b", "c"]))
@@ -61,17 +61,17 @@ def test_a_truncated_record_is_refused_with_what_to_do(tmp_path, cut):
 
 
 def test_a_record_of_another_schema_is_refused(tmp_path):
-    data = json.loads(results.encode(a_record())) | {"schema": 99}
+    data = json.loads(records.encode(a_record())) | {"schema": 99}
     with pytest.raises(MadlError, match="schema 99, this version reads 1"):
-        results.decode(json.dumps(data), "here")
+        records.decode(json.dumps(data), "here")
 
 
 @pytest.mark.parametrize("where", ["record", "case", "run"])
 def test_a_record_with_an_unknown_field_is_refused(where):
-    data = json.loads(results.encode(a_record()))
+    data = json.loads(records.encode(a_record()))
     (data if where == "record" else data[where])["surprise"] = 1
     with pytest.raises(MadlError, match="does not know"):
-        results.decode(json.dumps(data), "here")
+        records.decode(json.dumps(data), "here")
 
 
 def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
@@ -82,9 +82,9 @@ def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
         """
         import os, sys
         from pathlib import Path
-        from madl.logbook import records as results
+        from madl.logbook import records
         os.fsync = lambda handle: os.kill(os.getpid(), 9)  # die between writing and renaming
-        results.write_atomically(Path(sys.argv[1]), "new" * 1000)
+        records.write_atomically(Path(sys.argv[1]), "new" * 1000)
         """,
     )
     root = str(Path(__file__).parents[1])
@@ -118,10 +118,10 @@ def test_an_artifact_is_built_once_and_whole(tmp_path):
 def test_published_evidence_merges_by_machine_and_case(tmp_path):
     path = tmp_path / "toy.jsonl"
     here, there = a_run(host="here"), a_run(host="there")
-    results.publish(results.Records([a_record(1, run=here), a_record(2, run=here)]), path)
-    results.publish(results.Records([a_record(1, run=there)]), path)
-    results.publish(results.Records([a_record(1, run=here, seconds=9.0)]), path)
-    merged = results.read_published(path)
+    records.publish(records.Records([a_record(1, run=here), a_record(2, run=here)]), path)
+    records.publish(records.Records([a_record(1, run=there)]), path)
+    records.publish(records.Records([a_record(1, run=here, seconds=9.0)]), path)
+    merged = records.read_published(path)
     assert len(merged) == 3
     assert [r.seconds for r in merged if r.run.host == "here" and r.case.params["x"] == 1] == [9.0]
 

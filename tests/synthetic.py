@@ -1,0 +1,90 @@
+"""Records made up for tests: models whose outcomes are known, and variants whose times are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.records import Case, Record, Records, sealed
+from madl.logbook.stats import Outcomes
+from tests.conftest import a_record, a_run
+
+EXAMPLES = 2000
+
+
+def judgement(
+    correct: Any, *, validation: float = 0.8, loss: float | None = None, examples: str = "test"
+) -> dict[str, Any]:
+    """What a case keeps of a model: `correct` is how many of the examples, or which of them."""
+    if isinstance(correct, int):
+        correct = np.arange(EXAMPLES) < correct
+    correct = np.asarray(correct, bool)
+    kept = {"validation_accuracy": validation, "accuracy": float(correct.mean()), "loss": 0.5}
+    kept |= {} if loss is None else {"validation_loss": loss}
+    return kept | {"outcomes": Outcomes(correct, examples).to_json()}
+
+
+def model(correct: Any, *, params: dict[str, Any] | None = None, **kept: Any) -> Record:
+    """The record of one model as it is stored."""
+    params = {"method": "a", "seed": 0, **(params or {})}
+    case = Case(experiment="toy", params=params)
+    return a_record(case=case, values=judgement(correct, **kept))
+
+
+def read(*records: Record, missing: Sequence[Case] = ()) -> Records:
+    """Records as an experiment reads them."""
+    return Records(map(sealed, records), missing)
+
+
+def an_arm(label: str, *correct: Any, **kept: Any) -> Arm:
+    """One model a seed."""
+    records = [
+        model(one, params={"method": label, "seed": seed}, **kept)
+        for seed, one in enumerate(correct)
+    ]
+    return Arm(label=label, records=tuple(read(*records)))
+
+
+def two_models(rng: np.random.Generator, *, discordant: float = 0.06) -> tuple[Any, Any]:
+    """Outcomes of two models of the same true accuracy that disagree on this share."""
+    u, right = rng.random(EXAMPLES), rng.random(EXAMPLES) < 0.8
+    only_a, only_b = u < discordant / 2, (u >= discordant / 2) & (u < discordant)
+    return np.where(only_b, False, only_a | right), np.where(only_a, False, only_b | right)
+
+
+def samples(median_s: float, *, seed: int = 0, count: int = 20) -> list[float]:
+    """Times about this median, with a scatter of a per cent."""
+    return list(median_s * np.exp(0.01 * np.random.default_rng(seed).standard_normal(count)))
+
+
+def a_measurement(samples_s: Sequence[float], **changes: Any) -> dict[str, Any]:
+    """The JSON of a `timing.Measurement` in which the linter finds no mistake."""
+    subject = {"dtype": "float32", "shape": "(1, 8)", "training": False, "records_gradient": False}
+    good = {
+        "samples_s": list(samples_s),
+        "first_call_s": 1.5,
+        "clock": "perf_counter",
+        "synchronized": True,
+        "warmup_s": [0.01, 0.01],
+        "device": "cpu",
+        "variants": 2,
+        "compilations": 0,
+        "contention": 0.0,
+        "subject": subject,
+    }
+    return {**good, **changes}
+
+
+def a_process(index: int, contention: float | None = 0.0, **variants: Any) -> Record:
+    """The record of one process in which variants took turns."""
+    case = Case(experiment="toy", params={"process": index})
+    run = a_run(contention=contention)
+    return a_record(case=case, values={"measurements": variants}, run=run)
+
+
+def a_timed_arm(label: str, *by_process: Sequence[float], contention: float | None = 0.0):
+    """A variant with these samples, a list a process."""
+    runs = tuple(a_measurement(one, contention=contention) for one in by_process)
+    records = tuple(a_process(i) for i in range(len(by_process)))
+    return TimedArm(label=label, records=records, runs=runs)

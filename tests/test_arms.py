@@ -1,0 +1,300 @@
+"""Arms: chosen on validation, sealed on test, compared only where they can be paired."""
+
+import math
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook.arms import Arm, arm, best, best_of, every_arm, speed_up, timed, versus
+from madl.logbook.charts import plain
+from madl.logbook.records import Case, Pending, sealed
+from madl.logbook.stats import Estimate
+from madl.machine import lint
+from madl.site.views import View
+from tests.conftest import a_record
+from tests.synthetic import (
+    a_measurement,
+    a_process,
+    a_timed_arm,
+    an_arm,
+    judgement,
+    model,
+    read,
+    samples,
+)
+
+# ---- choosing -----------------------------------------------------------------------------------
+
+
+def width(bits: int, correct: int, *, seed: int = 0, **kept):
+    return model(correct, params={"width": bits, "seed": seed}, **kept)
+
+
+LUCKY = (width(4, 1900, validation=0.7), width(8, 1500, validation=0.8))  # 4 is better on test
+
+
+def test_the_best_is_chosen_by_validation_where_the_test_split_says_otherwise():
+    chosen = best(read(*LUCKY), method="a")
+    assert chosen.param("width") == 8
+    assert f"{chosen}" == "75.0 %"
+
+
+def test_validation_is_the_mean_over_the_seeds():
+    once_lucky = [width(4, 1500, seed=s, validation=v) for s, v in enumerate((0.95, 0.5))]
+    steady = [width(8, 1500, seed=s, validation=0.8) for s in (0, 1)]
+    assert best(read(*once_lucky, *steady)).param("width") == 8
+
+
+def test_of_equal_validation_accuracies_the_smaller_validation_loss_wins_then_the_first():
+    tied = [width(bits, 1500, loss=loss) for bits, loss in ((4, 0.5), (8, 0.4), (16, 0.4))]
+    assert best(read(*tied)).param("width") == 8
+    assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
+
+
+def test_a_missing_case_means_that_none_is_the_best():
+    missing = [width(16, 0).case]
+    for choose in (arm, best, every_arm):
+        with pytest.raises(Pending):
+            choose(read(*LUCKY, missing=missing), method="a")
+    assert arm(read(*LUCKY, missing=missing), width=4).param("width") == 4
+    with pytest.raises(Pending):
+        best_of([])
+
+
+def test_what_fits_several_configurations_names_the_parameters_that_tell_them_apart():
+    several = [
+        model(9, params={"width": w, "sparsity": s, "seed": seed})
+        for w, s in ((4, 0.1), (8, 0.2))
+        for seed in (0, 1)
+    ]
+    with pytest.raises(MadlError) as caught:
+        arm(read(*several), "PTQ", method="a")
+    assert str(caught.value) == (
+        "2 configurations fit 'PTQ'; also give sparsity, width, or choose with best(…)"
+    )
+
+
+def test_a_parameter_that_an_arm_lacks_is_one_clear_line():
+    with pytest.raises(MadlError, match="PTQ has no parameter 'bits'; known: method, seed, width"):
+        arm(read(width(4, 9)), "PTQ").param("bits")
+
+
+# ---- the test split is sealed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda r, arms: max(arms, key=lambda a: a.accuracy),
+        lambda r, arms: sorted(arms, key=lambda a: a.accuracy),
+        lambda r, arms: max(arms),
+        lambda r, arms: min(arms, key=lambda a: a.outcomes),
+        lambda r, arms: min(arms, key=lambda a: a - arms[0]),
+        lambda r, arms: max(r, key=lambda record: record.values["accuracy"]),
+        lambda r, arms: max(r, key=lambda record: record.values["outcomes"]),
+        lambda r, arms: min(r, key=lambda record: record.values["loss"]),
+        lambda r, arms: arms[0].accuracy > 0.5,
+        lambda r, arms: arms[0].accuracy == arms[1].accuracy,
+        lambda r, arms: float(arms[0].accuracy),
+        lambda r, arms: float(arms[0]),
+        lambda r, arms: fmean(a.accuracy for a in arms),
+        lambda r, arms: sum(a.accuracy for a in arms),
+        lambda r, arms: np.argmax([a.accuracy for a in arms]),
+        lambda r, arms: arms[0].accuracy - 0.1,
+        lambda r, arms: {a.accuracy: a for a in arms},
+    ],
+)
+def test_nothing_is_chosen_by_the_test_split(choose):
+    records = read(*LUCKY)
+    with pytest.raises(TypeError, match=r"a test value chooses nothing: .*best\(records, …\)"):
+        choose(records, every_arm(records))
+
+
+def test_what_was_judged_is_sealed_however_deep_it_lies():
+    record = a_record(values={"models": [{"after": judgement(1500)}], "accuracy": 0.5})
+    values = sealed(record).values
+    assert f"{values['models'][0]['after']['accuracy']}" == "75.0 %"
+    assert isinstance(values["models"][0]["after"]["loss"], Estimate)
+    assert values["accuracy"] == 0.5  # judged on what is no test split
+
+
+CHEATING = '''
+
+@page.claim
+def lucky(r):
+    """The best is good."""
+    return max(r, key=lambda record: record.values["accuracy"])
+'''
+
+
+def test_a_claim_that_chooses_by_test_stops_the_report_in_one_line(plan):
+    source = plan.project.experiments / "toy.py"
+    source.write_text(source.read_text() + CHEATING)
+    for case in plan.cases("toy"):
+        plan.store.put(a_record(case=case, values={"square": 1, **judgement(1500)}))
+    with pytest.raises(MadlError, match="claim lucky of toy: a test value chooses nothing") as e:
+        _ = View(name="toy", plan=plan, published=False).findings
+    assert "\n" not in str(e.value)
+
+
+# ---- comparing ----------------------------------------------------------------------------------
+
+
+def half(part: int) -> np.ndarray:
+    """Outcomes of a model that is right on one half of the examples."""
+    return np.arange(2000) // 1000 == part
+
+
+def test_seeds_are_paired_in_order_however_the_records_lie():
+    first, second = half(0), half(1)
+    there = [model(correct, params={"seed": s}) for s, correct in enumerate((first, second))]
+    a, b = arm(read(*there)), arm(read(*reversed(there)))
+    assert [record.case.params["seed"] for record in b.records] == [0, 1]
+    paired = versus(a, b)
+    assert paired.effect == 0
+    assert paired.error < 0.001
+    swapped = Arm(label="swapped", records=tuple(read(model(second), model(first, params=ONE))))
+    assert versus(a, swapped).error > 0.01
+
+
+ONE = {"seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (an_arm("QAT", 1500), "other seeds, 0, 1 and 0"),
+        (an_arm("QAT", 1500, 1500, examples="validation"), "different examples"),
+        (
+            Arm(label="QAT", records=tuple(read(model(9), model(9, params={"seed": 7})))),
+            "other seeds, 0, 1 and 0, 7",
+        ),
+    ],
+)
+def test_what_cannot_be_paired_is_one_line_that_names_both(other, why):
+    with pytest.raises(MadlError) as caught:
+        versus(an_arm("PTQ", 1400, 1450), other)
+    assert str(caught.value).startswith("PTQ and QAT cannot be compared: ")
+    assert why in str(caught.value)
+
+
+def test_an_arm_and_a_difference_are_printed_as_a_page_shows_them():
+    a, b = an_arm("A", 1640), an_arm("B", 1600)
+    assert f"{a}" == str(a) == "82.0 %"
+    assert f"{a:i}" == "82.0 % [80.3, 83.6]"
+    assert f"{a - b}" == "2.0 points"
+    assert f"{b - a:+}" == "−2.0 points"
+    assert f"{a - b:+i}" == "+2.0 points [+1.5, +2.7]"
+
+
+# ---- times --------------------------------------------------------------------------------------
+
+
+def processes(count: int, **medians_s: float):
+    """As many records, in each of which these variants took turns."""
+    return read(
+        *(
+            a_process(
+                i,
+                **{
+                    name: a_measurement(samples(median * (1 + 0.02 * i), seed=10 * i + k))
+                    for k, (name, median) in enumerate(medians_s.items())
+                },
+            )
+            for i in range(count)
+        )
+    )
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_ratio_is_the_quotient_of_the_printed_times(count):
+    records = processes(count, eager=0.030, compiled=0.020)
+    eager, compiled = timed(records, "eager"), timed(records, "compiled")
+    assert plain(eager / compiled) == pytest.approx(eager.median_s / compiled.median_s)
+    assert math.exp(speed_up(compiled, over=eager).effect) == pytest.approx(plain(eager / compiled))
+    assert plain(eager.time) == pytest.approx(1e3 * eager.median_s)
+    low, high = eager.time.interval
+    assert low < 1e3 * eager.median_s < high
+
+
+def test_processes_are_the_units_of_a_time_and_of_a_ratio():
+    records = processes(5, eager=0.030, compiled=0.020)
+    eager, compiled = timed(records, "eager", "Eager"), timed(records, "compiled")
+    assert len(eager.samples_s) == 5
+    assert eager.time.n == 5
+    assert speed_up(compiled, over=eager).drawn == "5 processes"
+    assert f"{eager}" == "31.1 ms"
+    assert [case.params["process"] for case in eager.cases] == [0, 1, 2, 3, 4]
+
+
+def test_several_processes_in_one_record_are_so_many_runs():
+    several = [a_measurement(samples(0.03, seed=i)) for i in range(3)]
+    record = a_process(0, eager=several)
+    assert len(timed(read(record), "eager").samples_s) == 3
+    deep = a_record(values={"deep": {"times": {"eager": several[0]}}})
+    assert len(timed(read(deep), "eager", at=("deep", "times")).samples_s) == 1
+
+
+def test_bare_samples_ran_beside_what_their_record_says():
+    record = a_process(0, contention=0.4, eager=samples(0.03))
+    bare = timed(read(record), "eager")
+    assert bare.samples_s == [samples(0.03)]
+    assert bare.contention == 0.4
+
+
+def test_what_was_not_timed_is_pending():
+    records = processes(1, eager=0.03)
+    with pytest.raises(Pending, match="compiled"):
+        timed(records, "compiled")
+    with pytest.raises(Pending):
+        timed(records, "eager", process=7)
+
+
+@pytest.mark.parametrize(("other", "contention"), [(0.1, 0.3), (None, None)])
+def test_the_load_of_a_ratio_is_the_largest_of_its_processes_and_unknown_if_one_is(
+    other, contention
+):
+    records = read(
+        *(
+            a_process(
+                i,
+                a=a_measurement(samples(0.03, seed=i), contention=share),
+                b=a_measurement(samples(0.01, seed=9 - i), contention=0.0),
+            )
+            for i, share in enumerate((0.3, other))
+        )
+    )
+    slow, fast = timed(records, "a"), timed(records, "b")
+    assert slow.contention == contention
+    assert fast.contention == 0.0
+    assert bool(speed_up(fast, over=slow).blocked)
+
+
+def test_times_that_do_not_come_in_pairs_are_one_line_that_names_both():
+    with pytest.raises(MadlError, match="compiled and eager cannot be compared: .* got 10 and 20"):
+        speed_up(
+            a_timed_arm("compiled", samples(0.02)), over=a_timed_arm("eager", samples(0.03)[:10])
+        )
+    one, two = samples(0.03), samples(0.03, seed=1)
+    with pytest.raises(MadlError, match="compiled and eager .* got 2 and 1"):
+        speed_up(a_timed_arm("compiled", one), over=a_timed_arm("eager", one, two))
+
+
+def test_a_mistake_of_any_process_is_named_once():
+    good = a_timed_arm("a", *(samples(0.03, seed=i) for i in range(3)))
+    other = a_timed_arm("b", *(samples(0.02, seed=i) for i in range(3)))
+    assert good.mistakes(lint.mistakes, against=other) == []
+    assert good.mistakes(lint.mistakes) == ["effect over spread"]
+    bad = {"device": "cuda", "synchronized": False}
+    runs = (good.runs[0], *({**run, **bad} for run in good.runs[1:]))
+    launched = type(good)(label="a", records=good.records, runs=runs)
+    assert launched.mistakes(lint.mistakes, against=other) == ["synchronized"]
+
+
+def test_an_arm_of_no_records_is_pending():
+    with pytest.raises(Pending, match="nothing"):
+        Arm(label="nothing", records=())
+    with pytest.raises(Pending):
+        arm(read(missing=[Case(experiment="toy", params={"width": 4})]), width=4)

@@ -1,0 +1,234 @@
+"""Charts as data: what cannot be drawn is refused, and words and CSV say what the rows hold."""
+
+import csv
+import io
+
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook.charts import (
+    Chart,
+    alt_text,
+    bars,
+    category,
+    cells,
+    data_rows,
+    doubling,
+    intervals,
+    level,
+    line,
+    linear,
+    log,
+    percent,
+    points,
+    span,
+    to_csv,
+)
+from madl.logbook.stats import Estimate, Interval, Unit
+from madl.site.views import View
+from tests.conftest import a_record
+from tests.synthetic import a_timed_arm, an_arm, samples
+
+X, Y = linear("n"), linear(label="t")
+
+
+def share(value: float, low: float | None = None, high: float | None = None) -> Estimate:
+    interval = None if low is None or high is None else Interval(low, high)
+    return Estimate(value, interval, Unit.PERCENT, 9)
+
+
+def a_chart(rows=({"n": 1, "t": 2},), *, x=X, y=Y, marks=None, facet=None) -> Chart:
+    return Chart(rows, x=x, y=y, marks=[line("t")] if marks is None else marks, facet=facet)
+
+
+# ---- what cannot be drawn -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "unknown"),
+    [
+        ({"marks": [line("time")]}, "time"),
+        ({"marks": [points("t", by="family")]}, "family"),
+        ({"marks": [points("t", x="size")]}, "size"),
+        ({"marks": [points("t", text="name")]}, "name"),
+        ({"marks": [bars("t", "u")]}, "u"),
+        ({"x": linear("m")}, "m"),
+        ({"y": category("kind")}, "kind"),
+        ({"facet": "device"}, "device"),
+    ],
+)
+def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
+    with pytest.raises(MadlError) as caught:
+        a_chart(**what)
+    assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
+
+
+def test_a_column_that_only_some_rows_have_is_known():
+    assert a_chart([{"n": 1}, {"n": 2, "t": 3}]).series() == ["t"]
+
+
+def test_a_chart_without_rows_is_refused():
+    with pytest.raises(MadlError, match="^has no rows to draw$"):
+        a_chart([])
+
+
+@pytest.mark.parametrize("value", [None, "high", True, [0.5]])
+def test_a_level_that_is_no_number_is_refused(value):
+    with pytest.raises(MadlError, match="^the level 'FP32' is no number: "):
+        a_chart(marks=[level(value, "FP32")])
+
+
+@pytest.mark.parametrize("value", [0, 0.5, share(0.5), an_arm("FP32", 1600)])
+def test_a_level_is_a_number_an_estimate_or_an_arm(value):
+    assert a_chart(marks=[level(value, "FP32")]).series() == ["FP32"]
+
+
+def test_on_a_page_the_line_names_the_chart_and_its_experiment(plan):
+    source = plan.project.experiments / "toy.py"
+    source.write_text(source.read_text().replace('[line("square")]', '[line("cube")]'))
+    for case in plan.cases("toy"):
+        plan.store.put(a_record(case=case, values={"square": 1}))
+    with pytest.raises(MadlError) as caught:
+        _ = View(name="toy", plan=plan, published=False).shown
+    says = "squares of toy: names an unknown column 'cube'; known: x, square"
+    assert str(caught.value) == says
+
+
+def test_a_legend_names_each_series_once_and_no_heat_map():
+    rows = [{"n": i, "t": i, "family": family} for i, family in enumerate(("MX", "float", "MX"))]
+    marks = [points("t", by="family"), line("t", "MX"), level(1, "FP32")]
+    assert a_chart(rows, marks=marks).series() == ["MX", "float", "FP32"]
+    assert a_chart(rows, marks=[points("t"), cells("t")]).series() == ["t"]
+
+
+# ---- words --------------------------------------------------------------------------------------
+
+
+def test_lines_and_levels_are_said_at_their_points_on_the_axis_scale():
+    rows = [
+        {"width": 4, "PTQ": share(0.5, 0.4, 0.6), "QAT": 0.8},
+        {"width": 8, "PTQ": share(0.75, 0.7, 0.8), "QAT": None},
+    ]
+    chart = a_chart(
+        rows,
+        x=doubling("width", "bits"),
+        y=percent("test accuracy"),
+        marks=[
+            line("PTQ"),
+            line("QAT", "training on"),
+            level(0.85, "FP32"),
+            level(an_arm("control", 1600)),
+            span(4, 6, "too few"),
+        ],
+    )
+    assert alt_text(chart) == (
+        "test accuracy against width. PTQ: 4 50.0 %, 8 75.0 %. training on: 4 80.0 %. "
+        "FP32: 85.0 %. control: 80.0 %. Shaded, too few: 4 to 6."
+    )
+
+
+def test_times_are_said_on_the_axis_scale():
+    arm = a_timed_arm("eager", samples(0.03))
+    chart = a_chart([{"n": 1, "eager": arm}], y=log(label="time", unit="ms"), marks=[line("eager")])
+    assert alt_text(chart) == "time against n. eager: 1 30.0."
+
+
+def test_bars_that_lie_are_said_by_their_category_on_the_scale_of_x():
+    rows = [{"format": "MXINT8", "adder": 3, "rest": 1.5}, {"format": "bf16", "adder": 5}]
+    chart = a_chart(
+        rows,
+        x=linear(label="area", unit="×", factor=2.0),
+        y=category("format"),
+        marks=[bars("adder", "rest", stacked=True)],
+    )
+    assert alt_text(chart) == (
+        "format against area. adder: MXINT8 6 ×, bf16 10.0 ×. rest: MXINT8 3 ×."
+    )
+
+
+def test_bars_that_stand_are_said_on_the_scale_of_y():
+    chart = a_chart(
+        [{"format": "MXINT8", "bits": 8.25}], x=category("format"), marks=[bars("bits")]
+    )
+    assert alt_text(chart) == "t against format. bits: MXINT8 8.25."
+
+
+def test_intervals_are_said_by_their_category():
+    rows = [{"format": "MXINT8", "cost": share(0.3, 0.2, 0.4)}, {"format": "bf16", "cost": None}]
+    chart = a_chart(rows, x=percent("cost"), y=category("format"), marks=[intervals("cost")])
+    assert alt_text(chart) == "format against cost. cost: MXINT8 30.0 %."
+
+
+def test_cells_are_said_by_row_and_column_and_empty_ones_are_not():
+    rows = [{"layer": "q", "bits": b, "v": v} for b, v in (("4", 0.25), ("8", None), ("9", 0.5))]
+    chart = a_chart(rows, x=category("bits"), y=category("layer"), marks=[cells("v", "lost")])
+    assert alt_text(chart) == "layer against bits. lost: q 4 0.25, q 9 0.5."
+
+
+def test_facets_are_said_one_after_the_other():
+    rows = [
+        {"device": device, "n": n, "t": n * times}
+        for times, device in ((1, "CPU"), (3, "CUDA"))
+        for n in (1, 2)
+    ]
+    chart = a_chart(rows, marks=[line("t", "naive")], facet="device")
+    assert alt_text(chart) == "t against n. CPU, naive: 1 1, 2 2. CUDA, naive: 1 3, 2 6."
+
+
+def test_points_are_said_by_their_own_name_or_else_by_their_place():
+    rows = [
+        {"bits": 8, "accuracy": 0.5, "family": "MX", "name": "mxint8"},
+        {"bits": 4.25, "accuracy": 0.25, "family": "float", "name": None},
+    ]
+    marks = [points("accuracy", by="family", text="name")]
+    chart = a_chart(rows, x=linear("bits"), y=percent("accuracy"), marks=marks)
+    assert alt_text(chart) == "accuracy against bits. MX: mxint8 50.0 %. float: 4.25 25.0 %."
+
+
+@pytest.mark.parametrize(("length", "said"), [(8, 8), (20, 3)])
+def test_a_long_series_is_said_by_its_ends_and_extremes(length, said):
+    chart = a_chart([{"n": n, "t": (n - 7) ** 2} for n in range(length)])
+    assert alt_text(chart).count(",") == said - 1
+    if length > said:
+        assert alt_text(chart) == "t against n. t: 0 49, 7 0, 19 144."
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+
+def read_csv(rows) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(rows))))
+
+
+def test_csv_carries_intervals_in_columns_of_their_own():
+    arm = an_arm("A", 1600)
+    rows = [{"n": 1, "A": arm, "B": share(0.5)}, {"n": 2, "A": None, "B": 0.25}]
+    low, high = arm.accuracy.interval
+    assert read_csv(rows) == [
+        {"n": "1", "A": "0.8", "A low": str(low), "A high": str(high), "B": "0.5"},
+        {"n": "2", "A": "", "A low": "", "A high": "", "B": "0.25"},
+    ]
+    assert to_csv(rows).splitlines()[0] == "n,A,A low,A high,B"
+
+
+def test_integers_stay_integers_and_floats_keep_all_digits():
+    rows = [{"n": 10**12, "t": 1 / 3, "is": True, "of": 'a "b", c'}]
+    assert read_csv(rows) == [
+        {"n": "1000000000000", "t": repr(1 / 3), "is": "True", "of": 'a "b", c'}
+    ]
+    assert to_csv([{"n": 1}, {"n": None}]) == 'n\n1\n""\n'
+
+
+def test_rows_of_different_columns_are_one_table():
+    assert data_rows([{"a": 1}, {"b": None}]) == [{"a": 1, "b": None}, {"a": None, "b": None}]
+
+
+def test_ratios_are_kept_as_ratios_and_their_ends_too():
+    ratio = Estimate(0.0, Interval(-1.0, 1.0), Unit.TIMES, 5)
+    assert data_rows([{"ratio": ratio}]) == [
+        {
+            "ratio": 1.0,
+            "ratio low": pytest.approx(0.3679, abs=1e-4),
+            "ratio high": pytest.approx(2.7183, abs=1e-4),
+        }
+    ]
