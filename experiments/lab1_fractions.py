@@ -21,9 +21,11 @@ page = Experiment(title="Fraction widths, chosen on validation", needs=("baselin
 def cases(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = baseline.recipe_params(plan, seed)
+        for learning_rate in widths.LEARNING_RATES:
+            yield {"swept": "control", **base, **widths.training(plan, learning_rate)}
         for width in widths.of_plan(plan):
-            for pair in widths.TRAINED[width]:
-                yield {"swept": "qat", **base, **point(width, pair), **widths.training(plan)}
+            for trained in widths.trainings(plan, width):
+                yield {"swept": "qat", **base, **trained}
         for width in widths.of_plan(plan):
             for pair in widths.pairs(width):
                 yield {"swept": "ptq", **base, **point(width, pair)}
@@ -42,14 +44,18 @@ def run(params: Params, ctx: Context) -> Values:
 
 def tried(r: Records, swept: str) -> list[Row]:
     """Every point of a sweep, with its validation accuracy in whole per cent."""
+    best: dict[tuple[int, ...], float] = {}  # of the learning rates
+    for arm in every_arm(r, swept=swept, operands="both"):
+        place = (arm.param("width"), *pair_of(arm))
+        best[place] = max(arm.validation, best.get(place, 0.0))
     return [
         {
-            "width": f"{arm.param('width')} bits",
-            "weights": pair_of(arm)[0],
-            "inputs": pair_of(arm)[1],
-            "accuracy": round(100 * arm.validation),
+            "width": f"{width} bits",
+            "weights": weights,
+            "inputs": inputs,
+            "accuracy": round(100 * accuracy),
         }
-        for arm in every_arm(r, swept=swept, operands="both")
+        for (width, weights, inputs), accuracy in best.items()
     ]
 
 
@@ -88,7 +94,7 @@ def own_sweep(r: Records) -> Chart:
     return by_operand(r, "ptq")
 
 
-@page.chart(caption="The same after training on in the format.")
+@page.chart(caption="The same after training on in the format, at the better learning rate.")
 def qat_sweep(r: Records) -> Chart:
     return by_operand(r, "qat")
 
@@ -104,5 +110,6 @@ def choices(r: Records) -> Sequence[Row]:
             row[f"{swept.upper()}: weights"] = weights
             row[f"{swept.upper()}: inputs"] = inputs
             row[f"{swept.upper()}: validation"] = per_cent(best.validation)
+        row["QAT: learning rate"] = f"{chosen(r, 'qat', width).param('tune_learning_rate'):g}"
         found.append(row)
     return found

@@ -163,9 +163,7 @@ def test_all_of_speaks_of_every_record_once():
 
 
 def family(**p_values: float) -> dict[str, Finding]:
-    judged = {
-        name: replace(compare(*ahead(3)).judge(**SAYS), p=p) for name, p in p_values.items()
-    }
+    judged = {name: replace(compare(*ahead(3)).judge(**SAYS), p=p) for name, p in p_values.items()}
     claims = {name: a_claim(one, name) for name, one in judged.items()}
     return judge_family(claims, judged, {}, {})
 
@@ -368,7 +366,10 @@ def digests(plan, old: str = "", new: str = "") -> dict[str, str]:
         ('refuted="A is worse"', 'refuted="A loses"'),
         ("A is as good as B: {side(r, 'a')}", "They are alike"),
         ("A is at most a little", "A is at most\n    a little"),
-        ("    return asked(r, MARGIN).judge(", "    # why\n    return asked(r, MARGIN).judge(  # so"),
+        (
+            "    return asked(r, MARGIN).judge(",
+            "    # why\n    return asked(r, MARGIN).judge(  # so",
+        ),
         ("asked(r, MARGIN)", "asked(\n        r,\n        MARGIN,\n    )"),
         ("@page.claim\n", "@page.claim(headline=True)\n"),
         ("MARGIN = 0.02", "MARGIN = 0.02  # two points\nOTHER = 9"),
@@ -431,6 +432,15 @@ def test_a_claim_that_its_records_do_not_know_was_worded_after_them(plan):
     assert not view(plan, filled=4, claims=current).findings["grows"].worded_after
     assert view(plan, filled=4, claims={"grows": "0" * 12}).findings["grows"].worded_after
     assert view(plan, filled=4, claims={}).findings["grows"].worded_after
+
+
+def test_a_claim_on_another_page_s_data_alone_is_registered_by_its_own_page():
+    judged = compare(*ahead(3)).judge(**SAYS)
+    digest = a_claim(judged).digest
+    assert not found(judged, {"of the page": {"it": digest}}).worded_after
+    assert found(judged, {"of the page": {"other": digest}}).worded_after
+    here = judged.cases[0].key
+    assert not found(judged, {here: {"it": digest}, "of the page": {}}).worded_after
 
 
 def test_a_file_edited_while_its_cases_run_registers_what_ran(plan):

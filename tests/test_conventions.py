@@ -232,7 +232,7 @@ def test_experiments_import_torch_only_where_a_case_runs(path):
 # Not ours to rename: a named tuple's public API, and what torch and transformers have no public
 # name for.
 NOT_PRIVATE = {"_fields", "_replace", "_asdict", "_int_mm", "_attn_implementation"}
-OF_TEST_VALUES = {"effect", "interval", "interval_at", "tails", "columns"}  # numbers to choose by
+OF_TEST_VALUES = {"effect", "interval_at", "tails", "columns"}  # numbers to choose by
 UNSEALING = ("charts.plain", "charts.interval_of", "charts.data_rows", "charts.estimated")
 
 
@@ -251,6 +251,8 @@ def test_experiments_reach_test_values_through_arms_only(path):
             assert node.slice.value != "outcomes", f"line {node.lineno}: use arm(…) or best(…)"
         if isinstance(node, ast.Attribute):
             assert node.attr not in OF_TEST_VALUES, f"line {node.lineno}: .{node.attr}"
+            if node.attr == "interval" and isinstance(node.value, ast.Attribute):
+                assert node.value.attr != "accuracy", f"line {node.lineno}: .accuracy.interval"
     assert not [name for name in imported(tree) if name.endswith(UNSEALING)]
 
 

@@ -38,7 +38,9 @@ def snapshot(docs: Path) -> dict[str, bytes]:
 def test_pages_are_the_golden_ones(plan, name):
     report.write(plan, fill(plan))
     golden = GOLDEN / f"golden_{Path(name).stem}.md"
-    assert (plan.project.docs / name).read_text() == golden.read_text()
+    text = (plan.project.docs / name).read_text()
+    text = re.sub(r"(<div class=\"view\").*?(<figcaption)", r"\1…\2", text, flags=re.DOTALL)
+    assert text == golden.read_text()  # but for the drawing, whose own tests are in test_svg.py
 
 
 def test_rendering_twice_gives_the_same_bytes(plan):

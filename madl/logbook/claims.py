@@ -207,6 +207,7 @@ def all_of(
     weakest = (
         min(losing, key=lambda part: part.p) if losing else max(parts, key=lambda part: part.p)
     )
+    smallest = min(losing or parts, key=lambda part: abs(part.evidence.effect))
     cases = {case.key: case for part in parts for case in part.cases}
     return Judged(
         p=p if losing else weakest.p,
@@ -215,8 +216,9 @@ def all_of(
         refuted=refuted,
         undecided=undecided,
         evidence=replace(
-            weakest.evidence,
-            test=f"{weakest.evidence.test}; the weakest of {len(parts)} comparisons",
+            smallest.evidence,
+            p=weakest.p,
+            test=f"{smallest.evidence.test}; the smallest effect of {len(parts)} comparisons",
         ),
         cases=tuple(cases.values()),
         contrasts=contrasts,
@@ -312,8 +314,8 @@ def judge_family(
 ) -> dict[str, Finding]:
     """Every claim of a page, with the verdicts of one family.
 
-    `missing` says what keeps a claim from being measured. `registered` holds, by the key of a
-    case, the digests that its record keeps.
+    `missing` says what keeps a claim from being measured. `registered` holds, by the key of a case
+    of this page, the digests that its record keeps.
     """
     adjusted = stats.holm({name: one.p for name, one in judged.items()})
     found: dict[str, Finding] = {}
@@ -343,6 +345,7 @@ def _judged(
         verdict = "supported" if judged.agrees else "refuted"
     needed = judged.evidence.needed if verdict == "undecided" else ""
     held = [registered[case.key] for case in judged.cases if case.key in registered]
+    held = held or list(registered.values())  # of others' data alone: registered by the page's own
     return replace(
         made,
         verdict=verdict,

@@ -31,6 +31,7 @@ from madl.errors import MadlError
 
 ALPHA = 0.05
 POWER = 0.80
+WITH_POWER = f", with {POWER:.0%} power at {ALPHA:.0%}, before the page's other claims"
 LEVEL = 1 - ALPHA
 Z = float(norm.ppf(1 - ALPHA / 2))
 Z_POWER = float(norm.ppf(POWER))
@@ -84,10 +85,11 @@ def number(value: int | float, *, sign: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def numbers(values: Sequence[float], *, sign: bool = False) -> list[str]:
+def numbers(values: Sequence[float], *, sign: bool = False, places: int | None = None) -> list[str]:
     """A value and its interval, with as many decimals as three digits of the largest need."""
     largest = max((abs(value) for value in values), default=0.0)
-    places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
+    if places is None:
+        places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
     shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
     return [text.replace("-", "−") for text in shown]
 
@@ -552,7 +554,7 @@ def _more(n: int, error: float, distance: float, what: str) -> str:
     if abs(distance) < 1e-9 or n * ((Z + Z_POWER) * error / distance) ** 2 > 1e7:
         return f"no affordable number of {what} would decide so small a difference"
     needed = n * ((Z + Z_POWER) * error / distance) ** 2
-    return f"about {_round_up(needed)} {what} would decide, with {POWER:.0%} power"
+    return f"about {_round_up(needed)} {what} would decide an effect of this size{WITH_POWER}"
 
 
 def _more_seeds(seeds: int, by_seed: float, example_error: float, distance: float) -> str:
@@ -561,7 +563,7 @@ def _more_seeds(seeds: int, by_seed: float, example_error: float, distance: floa
     if room <= 0:
         return "no number of seeds would decide on this test set; a larger one is needed"
     needed = max(by_seed / room, seeds + 1)
-    return f"about {_round_up(needed)} seeds would decide, with {POWER:.0%} power"
+    return f"about {_round_up(needed)} seeds would decide an effect of this size{WITH_POWER}"
 
 
 def _round_up(value: float) -> str:

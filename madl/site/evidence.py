@@ -69,7 +69,12 @@ def _rows(made: Finding) -> list[tuple[str, str]]:
     if evidence.needed:
         rows.append(("What would decide", html.escape(evidence.needed)))
     if made.worded_after:
-        rows.append(("Registered", "the hypothesis or its test was changed after these data"))
+        rows.append(
+            (
+                "Registered",
+                "not with these records: the hypothesis or its test was worded after them",
+            )
+        )
     shown = "".join(
         f' <a href="{record_path(case)}">{case.key}</a>' for case in made.cases[:MAX_LINKS]
     )
@@ -92,7 +97,7 @@ def effect(evidence: Evidence) -> str:
     unit = evidence.unit
     sign = unit is not Unit.TIMES
     shown = [unit.shown(value) for value in (evidence.effect, *evidence.interval)]
-    value, low, high = numbers(shown, sign=sign)
+    value, low, high = numbers(shown, sign=sign, places=2 if unit is Unit.POINTS else None)
     return f"{value} {unit} [{low}, {high}]"
 
 

@@ -210,9 +210,9 @@ def _errors_allowed(state: Ledger) -> str:
     families = sum(bool(row["claims"]) for row in state.rows)
     late = sum(claim["worded_after"] for claim in claims)
     return (
-        f"{len(claims)} claims are made on {families} pages, and {decided} are decided. A page's "
-        f"claims are one family, at {ALPHA:.0%}: by chance, at most {families * ALPHA:.1f} pages "
-        f"are expected to hold a wrong verdict. {late} claims were worded after their data."
+        f"Claims: {len(claims)}, on {families} of the pages; decided: {decided}; worded after "
+        f"their data: {late}. A page's claims are one family, tested at {ALPHA:.0%}: by chance, "
+        f"at most {families * ALPHA:.1f} pages are expected to hold a wrong verdict."
     )
 
 

@@ -21,8 +21,9 @@ def build(params: Params, ctx: Context, *, exact_products: bool = False) -> "nn.
     """The fine-tuned model, quantized to `width`, `frac_width` and trained on `tune_examples`.
 
     Either is left out where the parameters have no such entry. `operands` says what is quantized:
-    weights, inputs, or both. `exact_products` multiplies in bfloat16 where it holds every operand,
-    which changes nothing but the order of a sum; for evaluation only, as its gradients are rounded.
+    weights, inputs, both, or both with the head (pooler and classifier) spared. `exact_products`
+    multiplies in bfloat16 where it holds every operand, which changes nothing but the order of a
+    sum; it is for evaluation, as its gradients are rounded.
     """
     from madl.training import models
 
@@ -45,9 +46,10 @@ def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = Fal
     inputs = FixedPoint(
         width=width, frac_width=of_inputs if isinstance(of_inputs, int) else frac_width
     )
-    if params.get("operands") == "weights":
+    operands = params.get("operands")
+    if operands == "weights":
         rule = Rule(weight=weights, bias=weights)
-    elif params.get("operands") == "inputs":
+    elif operands == "inputs":
         rule = Rule(input=inputs)
     else:
         exact = exact_products and weights.exact_in_bf16 and inputs.exact_in_bf16
@@ -56,6 +58,7 @@ def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = Fal
             bias=weights,
             input=inputs,
             products="bfloat16" if exact else "float32",
+            pattern=r".*\.encoder\..*" if operands == "both, head spared" else ".*",
         )
     quantize_(model, [rule])
     return model

@@ -6,9 +6,10 @@ width; they share one fraction width, or each has its own. The choice is made on
 sweeps of `lab1_fractions`, for PTQ and for QAT apart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
-from madl.logbook.arms import Arm, arm, best_of, every_arm
+from madl.logbook.arms import Arm, arm, best, best_of, every_arm
 from madl.logbook.experiment import Plan
 from madl.logbook.records import Params, Records, Row
 
@@ -18,28 +19,30 @@ Pair = tuple[int, int]  # bits behind the point: of weights and biases, of input
 # One fraction width for both, after quantization alone: every one that leaves some of either.
 SHARED: Mapping[int, tuple[int, ...]] = {
     **{4: (2, 3, 4, 5, 6), 5: (2, 3, 4, 5, 6), 6: (2, 3, 4, 5, 6, 7), 7: (3, 4, 5, 6, 7)},
-    **{8: (3, 4, 5, 6, 7, 8), 9: (4, 5, 6, 7, 8), 10: (4, 5, 6, 7, 8), 12: (4, 6, 7, 8)},
-    **{16: (4, 8, 12), 24: (4, 12, 16), 32: (4, 16, 24)},
+    **{8: (3, 4, 5, 6, 7, 8), 9: (4, 5, 6, 7, 8), 10: (4, 5, 6, 7, 8), 12: (4, 6, 8)},
+    **{16: (4, 8), 24: (4, 12), 32: (4, 16)},
 }
 # A fraction width of its own for each: weights are small and inputs are large.
 OWN: Mapping[int, tuple[Pair, ...]] = {
-    4: ((4, 2), (5, 2), (6, 2), (4, 3), (5, 3), (6, 3)),
-    5: ((5, 2), (6, 2), (7, 2), (5, 3), (6, 3), (7, 3)),
-    6: ((5, 3), (6, 3), (7, 3), (5, 4), (6, 4), (7, 4)),
-    7: ((6, 3), (7, 3), (8, 3), (6, 4), (7, 4), (8, 4)),
-    8: ((6, 4), (7, 4), (8, 4), (6, 5), (7, 5), (8, 5)),
+    4: tuple(product((4, 5, 6), (1, 2, 3))),
+    5: tuple(product((5, 6, 7), (1, 2, 3))),
+    6: tuple(product((5, 6, 7), (2, 3, 4))),
+    7: tuple(product((6, 7, 8), (3, 4, 5))),
+    8: tuple(product((7, 8, 9), (3, 4, 5))),
+    10: ((7, 5), (8, 4), (8, 5)),
 }
-# Training on costs more, so it tries the neighbourhood of what quantization alone prefers.
+# Training on costs more: it tries what quantization alone prefers, and one width for both. Wider
+# formats take PTQ's choice. The first pair also tries the second learning rate.
 TRAINED: Mapping[int, tuple[Pair, ...]] = {
-    4: ((4, 4), (5, 5), (5, 2), (5, 3)),
-    5: ((5, 5), (6, 2), (6, 3)),
-    6: ((5, 5), (6, 3), (7, 4)),
-    7: ((5, 5), (7, 4), (8, 4)),
-    8: ((5, 5), (6, 6), (7, 4), (8, 5)),
-    **{9: ((6, 6),), 10: ((6, 6),), 12: ((6, 6),), 16: ((8, 8),), 24: ((12, 12),), 32: ((16, 16),)},
+    4: ((5, 2), (5, 3), (5, 5)),
+    5: ((6, 2), (6, 3), (5, 5)),
+    6: ((6, 3), (7, 4), (5, 5)),
+    7: ((7, 4), (8, 4), (5, 5)),
+    8: ((8, 4), (7, 4), (6, 6)),
 }
+LEARNING_RATES = (3e-5, 1e-4)
 APART = 4  # bits: the width at which weights and inputs are also quantized alone
-ALONE = {"weights": (4, 5, 6), "inputs": (2, 3, 4)}
+ALONE = {"weights": (4, 5, 6), "inputs": (1, 2, 3, 4)}
 
 
 def half(width: int) -> int:
@@ -52,13 +55,28 @@ def of_plan(plan: Plan) -> tuple[int, ...]:
     return plan.profile.choose(smoke=(4, 8), quick=(4, 6, 8, 10, 12, 16, 32), full=tuple(SHARED))
 
 
-def training(plan: Plan) -> Params:
+def training(plan: Plan, learning_rate: float) -> Params:
     """The further training of QAT, and of its control."""
     return {
         "tune_examples": plan.profile.choose(smoke=32, quick=512, full=2048),
-        "tune_learning_rate": 3e-5,
+        "tune_learning_rate": learning_rate,
         "tune_batch_size": 16,
     }
+
+
+def trainings(plan: Plan, width: int) -> Iterator[Params]:
+    """All that QAT tries at a width: pairs and learning rates."""
+    first, second = LEARNING_RATES
+    for i, pair in enumerate(TRAINED.get(width, ())):
+        yield {**point(width, pair), **training(plan, first)}
+        if i == 0:
+            yield {**point(width, pair), **training(plan, second)}
+
+
+def training_of(a: Arm) -> Params:
+    """The further training that an arm was given."""
+    names = ("tune_examples", "tune_learning_rate", "tune_batch_size")
+    return {name: a.param(name) for name in names}
 
 
 def point(width: int, pair: Pair, operands: str = "both") -> Params:
@@ -128,3 +146,32 @@ def by_operand(r: Records) -> list[Row]:
         {"fraction": frac} | {name: rows[frac].get(name) for name in (*ALONE, "both")}
         for frac in sorted(rows)
     ]
+
+
+# ---- what was judged on test --------------------------------------------------------------------
+
+
+def ptq(r: Records, width: int, operands: str = "both") -> Arm:
+    """Quantized alone, with the fraction widths that validation prefers."""
+    return best(r, f"PTQ at {width} bits", method="ptq", width=width, operands=operands)
+
+
+def qat(r: Records, width: int) -> Arm:
+    """Trained on in the format, with the fraction widths that validation prefers."""
+    return best(r, f"QAT at {width} bits", method="qat", width=width)
+
+
+def qat_like(r: Records, a: Arm) -> Arm:
+    """Trained on in this arm's format."""
+    return best(r, f"QAT as {a.label}", method="qat", **point(a.param("width"), pair_of(a)))
+
+
+def shared(r: Records, width: int, frac: int, operands: str = "both") -> Arm:
+    """Quantized alone, with one fraction width for weights and inputs."""
+    place = point(width, (frac, frac), operands)
+    return arm(r, f"fixed({width},{frac})", method="ptq", **place)
+
+
+def best_shared(r: Records, width: int, swept: str = "ptq") -> Arm:
+    """Quantized alone, with the fraction width that validation prefers of those for both."""
+    return shared(r, width, pair_of(chosen(r, swept, width, shared=True))[0])
