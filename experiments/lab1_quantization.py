@@ -133,9 +133,10 @@ def training_rescues_a_shared_fraction(r: Records) -> Judged:
     """At 4 bits with one fraction width for both, training on is more accurate than PTQ."""
     b = best_shared(r, NARROW, "qat")
     a = qat_like(r, b)
-    said = f"At {NARROW} bits with {behind(b)} for both, as in the reports"
+    said = f"At {NARROW} bits with {behind(b)}, for weights and inputs alike"
     return compare(a, b).judge(
-        supported=f"{said}, training on brings {a} after {b}: it mends a format chosen badly",
+        supported=f"{said}, training on brings {a} after {b}; PTQ with the best fraction widths "
+        f"has {ptq(r, NARROW)}",
         refuted=f"{said}, training on makes it worse: {a} after {b}",
         undecided=f"{said}, training on is not shown to change anything: {a - b:+i}",
     )

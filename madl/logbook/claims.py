@@ -247,7 +247,7 @@ class Claim:
 def _sources(fn: Callable[..., Any], found: dict[str, str]) -> dict[str, str]:
     """The test's source, and the helpers and constants (margins) of its own file that it reads."""
     tree = _without_words(fn)
-    found[fn.__qualname__] = ast.unparse(tree)
+    found[fn.__qualname__] = _written(tree)
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
     for name in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
         value = inspect.unwrap(known[name]) if callable(known.get(name)) else known.get(name)
@@ -270,6 +270,17 @@ def _without_words(fn: Callable[..., Any]) -> ast.Module:
             if ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
     return tree
+
+
+def _written(node: Any) -> str:
+    """A tree as text, the same on every version of Python: nothing that is empty, no positions."""
+    if isinstance(node, list):
+        return "[" + " ".join(_written(one) for one in node) + "]"  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind"))
+    parts = (f"{name}={_written(value)}" for name, value in fields if value not in (None, []))
+    return f"{type(node).__name__}({' '.join(parts)})"
 
 
 def _is_plain(value: Any) -> bool:

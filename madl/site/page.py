@@ -14,7 +14,7 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Row
+from madl.logbook.records import Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
 from madl.running.project import Project
 from madl.site import code as sources
@@ -175,7 +175,7 @@ class PageCalls:
                 {"": "Run", " ": f"{view.date}, profile {view.plan.profile.name}, {view.progress}"},
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
                 {"": "Crowded", " ": f"{crowded} of them beside other busy processes"},
-                {"": "Code", " ": f"commit {run.commit or 'unknown'}, digest {run.code}"},
+                {"": "Code", " ": "; ".join(dict.fromkeys(_code(one.run) for one in records))},
             ]
             rows += [
                 {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
@@ -268,6 +268,12 @@ def _panels(panels: Sequence[Panel]) -> str:
         if panel.folded
     )
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _code(run: Run) -> str:
+    """Which code made a record."""
+    changed = ", with uncommitted changes" if run.dirty else ""
+    return f"commit {run.commit or 'unknown'}{changed}, digest {run.code}"
 
 
 def _order(value: Any) -> tuple[str, Any]:
