@@ -136,7 +136,7 @@ def test_all_of_is_supported_only_if_all_hold_as_sure_as_the_least_sure():
     made = all_of(strong, weak, **SAYS)
     assert made.p == max(one.judge(**SAYS).p for one in (strong, weak)) > 1e-4
     assert made.evidence.effect == weak.judge(**SAYS).evidence.effect
-    assert "the weakest of 2 comparisons" in made.evidence.test
+    assert "the smallest effect of 2 comparisons" in made.evidence.test
 
 
 def test_all_of_is_refuted_as_soon_as_one_is():
@@ -194,7 +194,9 @@ def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
 def test_undecided_says_what_would_decide_and_with_which_power():
     unclear = found(compare(*ahead(0.1)).judge(**SAYS))
     needed = re.fullmatch(
-        r"about ([\d,]+) test examples would decide, with 80% power", unclear.evidence.needed
+        r"about ([\d,]+) test examples would decide an effect of this size, with 80% power at 5%, "
+        "before the page's other claims",
+        unclear.evidence.needed,
     )
     assert int(needed[1].replace(",", "")) > EXAMPLES
     assert found(compare(*ahead(3)).judge(**SAYS)).evidence.needed == ""

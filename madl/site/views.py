@@ -168,8 +168,13 @@ class View:
         return self.own[0].run.host if self.own else NOT_RUN
 
     @property
+    def latest(self) -> str:
+        """When the last of its cases started."""
+        return max((r.run.started for r in self.own), default="")
+
+    @property
     def date(self) -> str:
-        return max((r.run.started for r in self.own), default="")[:10]
+        return self.latest[:10]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +295,7 @@ def _page(plan: StoredPlan, name: str) -> Page:
 
 
 def _published_views(plan: StoredPlan, name: str) -> list[View]:
-    """A view for each machine and profile with evidence, the fullest and our profile first."""
+    """A view for each machine and profile with evidence: whole ones, our profile, the newest."""
     sources = _published_machines(plan.project)
     preference = list(
         dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
@@ -305,7 +310,11 @@ def _published_views(plan: StoredPlan, name: str) -> list[View]:
         for source in sources.values()
         for profile in preference
     ]
-    return sorted((v for v in found if v.own), key=lambda v: not v.is_complete)
+    return sorted(
+        (view for view in found if view.own),
+        key=lambda v: (v.is_complete, v.plan.profile == plan.profile, v.latest),
+        reverse=True,
+    )
 
 
 @functools.lru_cache(maxsize=4)
