@@ -23,7 +23,7 @@ from madl.logbook.records import Row
 from madl.logbook.stats import Estimate, Interval, number
 
 Scale = Literal["linear", "log2", "log10", "category"]
-Kind = Literal["line", "points", "bars", "intervals", "cells", "level", "span", "band"]
+Kind = Literal["line", "points", "bars", "intervals", "cells", "level", "span"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,8 @@ class Mark:
     text: str | None = None  # column of a point's own label
     by: str | None = None  # column whose values split the points into series
     value: Any = None  # of a level
-    low: Any = None  # of a span or band: a number, or a column of the lower edge
-    high: Any = None
+    low: float = 0.0  # of a span
+    high: float = 0.0
     stacked: bool = False
     markers: bool = True  # of a line: a marker at each point
     like: str | None = None  # takes the colour of this series
@@ -93,8 +93,7 @@ class Mark:
     def columns(self) -> list[str]:
         """Every column it reads."""
         named = [self.column, self.x, self.text, self.by]
-        edges = [self.low, self.high] if self.kind == "band" else []
-        return [name for name in (*named, *edges) if isinstance(name, str)]
+        return [name for name in named if name is not None]
 
 
 def line(column: str, label: str = "", *, markers: bool = True, like: str | None = None) -> Mark:
@@ -141,11 +140,6 @@ def level(value: Any, label: str = "") -> Mark:
 def span(low: float, high: float, label: str) -> Mark:
     """A shaded part of the x axis."""
     return Mark(kind="span", label=label, low=low, high=high)
-
-
-def band(low: str, high: str, label: str) -> Mark:
-    """The area between two columns."""
-    return Mark(kind="band", label=label, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -167,8 +167,8 @@ def _positive(margin: float) -> float:
 def shown_margin(value: float, unit: Unit) -> str:
     """A margin in a reader's unit; of ratios, the share that it allows."""
     if unit is Unit.TIMES:
-        return f"{stats.number(100 * (unit.shown(value) - 1))} %"
-    return f"{stats.number(unit.shown(value))} {unit}"
+        return f"{100 * (unit.shown(value) - 1):.3g} %"
+    return f"{unit.shown(value):.3g} {unit}"
 
 
 def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:

@@ -120,9 +120,8 @@ def _swatch(mark: Mark, style: Style) -> str:
     color = variable(style.color)
     parts: list[str] = []
     runs = mark.kind in ("line", "level")
-    if mark.kind in ("bars", "band"):
-        shade = ' fill-opacity=".3"' if mark.kind == "band" else ""
-        parts.append(f'<path d="M0 1h12v10H0z" style="{filled(style)}"{shade}/>')
+    if mark.kind == "bars":
+        parts.append(f'<path d="M0 1h12v10H0z" style="{filled(style)}"/>')
     if runs:
         dash = f' stroke-dasharray="{_dashes(style)}"' if style.dash else ""
         parts.append(f'<path d="M1 6h26" style="stroke:{color};stroke-width:1.8"{dash}/>')

@@ -328,19 +328,6 @@ def _span(pen: Pen, mark: Mark) -> None:
     )
 
 
-def _band(pen: Pen, mark: Mark) -> None:
-    assert pen.chart.x.column is not None
-    found: list[tuple[float, float, float]] = []
-    for row in pen.rows:
-        x = pen.place(row.get(pen.chart.x.column), pen.chart.x)
-        low, high = (pen.place(row.get(edge), pen.chart.y) for edge in (mark.low, mark.high))
-        if x is not None and low is not None and high is not None:
-            found.append((x, low, high))
-    if found:
-        xs, lows, highs = zip(*found)
-        _area(pen, mark.label, xs, lows, highs)
-
-
 _DRAW: dict[str, Callable[[Pen, Mark], None]] = {
     "line": _line,
     "points": _points,
@@ -348,13 +335,12 @@ _DRAW: dict[str, Callable[[Pen, Mark], None]] = {
     "cells": _cells,
     "level": _level,
     "span": _span,
-    "band": _band,
 }
 
 
 def draw(pen: Pen) -> None:
     """Every mark of the chart, areas of reference first."""
-    early = ("span", "band", "level")
+    early = ("span", "level")
     ordered = sorted(pen.chart.marks, key=lambda mark: mark.kind not in early)
     for kind, same in groupby(ordered, key=lambda mark: mark.kind):
         if kind == "bars":
