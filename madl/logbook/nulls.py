@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Claim, Contrast, Judged
-from madl.logbook.records import Records
+from madl.logbook.records import Record, Records
 from madl.logbook.stats import ALPHA, Outcomes, Unit
 
 PLANTED = 0.15  # points of accuracy
@@ -30,10 +30,13 @@ Place = tuple[int, Path]  # which record, and where in it
 
 
 class World:
-    """Sealed records whose outcomes and samples can be set; all else is shared."""
+    """Sealed records whose outcomes and samples can be set; all else is shared.
+
+    Times are those of a quiet machine: what a crowded one leaves undecided is no test of a claim.
+    """
 
     def __init__(self, records: Records) -> None:
-        self.original = records
+        self.original = Records(map(_calm, records), records.missing)
         self.outcomes: dict[Place, Outcomes] = {}
         self.samples: dict[Place, list[float]] = {}
         for i, record in enumerate(records):
@@ -80,6 +83,14 @@ class World:
         return self.outcomes[place]._correct
 
 
+def _calm(record: Record) -> Record:
+    values: Any = record.values
+    for path, _ in _leaves(values, ()):
+        if path[-1] == "samples_s":
+            values = _put(values, (*path[:-1], "contention"), 0.0)
+    return replace(record, values=values, run=replace(record.run, contention=0.0))
+
+
 def _leaves(values: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     """Every set of outcomes and every list of samples among the values."""
     if isinstance(values, Outcomes):
@@ -111,7 +122,7 @@ def _put(values: Any, path: Path, leaf: Any) -> Any:
 def null_wins(claim: Claim, records: Records, *, times: int, seed: int = 0) -> int:
     """On how many of so many data sets without an effect the claim is supported."""
     generator, world = np.random.default_rng(seed), World(records)
-    judged = claim.test(records)
+    judged = claim.test(world.original)
     wins = 0
     for _ in range(times):
         if _is_of_records(judged):
@@ -127,7 +138,7 @@ def planted(
 ) -> tuple[bool, bool]:
     """Whether a clear effect is decided, and whether as supported."""
     generator, world = np.random.default_rng(seed), World(records)
-    judged = claim.test(records)
+    judged = claim.test(world.original)
     if not _is_of_records(judged):
         return _planted_draws(judged, generator, favourable=favourable)
     changes = _exchanged(world, generator)
