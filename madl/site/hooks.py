@@ -7,6 +7,8 @@ offline plugin writes it as a script, which pages load wherever they are opened 
 from pathlib import Path
 from typing import Any
 
+from mkdocs.plugins import event_priority
+
 UNUSED = (
     "assets/**/*.map",
     "assets/javascripts/lunr/**/*",
@@ -14,6 +16,7 @@ UNUSED = (
 )
 
 
+@event_priority(-200)  # after the offline plugin, which makes its script of the index
 def on_post_build(config: Any, **_: Any) -> None:
     """Called by MkDocs when all files are written."""
     site = Path(config["site_dir"])
