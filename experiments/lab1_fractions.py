@@ -27,7 +27,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             for trained in widths.trainings(plan, width):
                 yield {"swept": "qat", **base, **trained}
         for width in widths.of_plan(plan):
-            for pair in widths.pairs(width):
+            for pair in widths.tried(plan, width):
                 yield {"swept": "ptq", **base, **point(width, pair)}
         for operands, fractions in widths.ALONE.items():
             for frac in fractions:

@@ -91,6 +91,13 @@ def pairs(width: int) -> tuple[Pair, ...]:
     return (*((frac, frac) for frac in SHARED[width]), *OWN.get(width, ()))
 
 
+def tried(plan: Plan, width: int) -> tuple[Pair, ...]:
+    """What PTQ tries in a run; in a smoke run, the two rules and one pair of its own."""
+    rules = ((half(width), half(width)), (FIXED_RULE, FIXED_RULE))
+    few = tuple(dict.fromkeys((*rules, *OWN.get(width, ())[:1])))
+    return plan.profile.choose(smoke=few, quick=pairs(width), full=pairs(width))
+
+
 def pair_of(a: Arm) -> Pair:
     """The bits behind the point of an arm's weights and of its inputs."""
     return a.param("frac_width"), a.param("input_frac_width")
