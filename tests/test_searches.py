@@ -21,11 +21,6 @@ def test_the_best_is_found_at_its_first_trial():
     assert searches.found_at([0.7, 0.7]) == 1
 
 
-def test_trials_to_reach_a_level():
-    assert searches.trials_to_reach(STUDY, 0.7) == 2
-    assert searches.trials_to_reach(STUDY, 0.95) is None
-
-
 def test_the_interval_of_a_mean_is_student_s():
     made = searches.mean_estimate([1.0, 2.0, 3.0])
     half = 4.3027 / 3**0.5

@@ -41,6 +41,10 @@ class Axis:
     def title(self) -> str:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
+    def number(self, value: int | float) -> str:
+        """A cell's number as the axis shows it; a count stays a count."""
+        return number(value if self.factor == 1 else value * self.factor)
+
 
 def linear(
     column: str | None = None, label: str = "", unit: str = "", *, factor: float = 1.0, **more: Any
@@ -142,6 +146,10 @@ def span(low: float, high: float, label: str) -> Mark:
     return Mark(kind="span", label=label, low=low, high=high)
 
 
+class NoRows(MadlError):
+    """A chart without rows: a bug once all records are there, and pending until then."""
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Chart:
     """Rows and how to look at them; see the module.
@@ -172,7 +180,7 @@ class Chart:
 
     def _check(self) -> None:
         if not self.rows:
-            raise MadlError("has no rows to draw")
+            raise NoRows("has no rows to draw")
         known = {column: None for row in self.rows for column in row}
         named = [self.x.column, self.y.column, self.facet]
         named += [column for mark in self.marks for column in mark.columns]
@@ -321,7 +329,7 @@ def shown(cell: Any, axis: Axis | None = None) -> str:
         return "not run here"
     if not _is_number(value):
         return str(value)
-    factor, unit = (axis.factor, axis.unit) if axis else (1.0, "")
-    return number(value if factor == 1.0 else value * factor) + (
-        f" {unit}" if unit in ("%", "×") else ""
-    )
+    if axis is None:
+        return number(value)
+    text = axis.number(value)
+    return f"{text} {axis.unit}" if axis.unit in ("%", "×") else text

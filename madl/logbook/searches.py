@@ -32,11 +32,6 @@ def found_at(study: Study) -> int:
     return study.index(max(study)) + 1
 
 
-def trials_to_reach(study: Study, level: float) -> int | None:
-    """The first trial that is at least `level`; None if none is."""
-    return next((i for i, value in enumerate(study, 1) if value >= level), None)
-
-
 def front(sizes: Sequence[float], values: Sequence[float]) -> list[int]:
     """Indices of the points that no smaller or equal one reaches, by ascending size."""
     found: list[int] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook.charts import Chart, estimated, to_csv
+from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
@@ -292,7 +292,6 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
     columns = list({column: None for row in rows for column in row})
     lies = isinstance(chart, Chart) and chart.y.scale == "category"
     axis = None if not isinstance(chart, Chart) else chart.x if lies else chart.y
-    factor = axis.factor if axis else 1.0
     numeric = {c: all(isinstance(row.get(c), int | float) for row in rows) for c in columns}
     y = {m.column for m in chart.marks} if isinstance(chart, Chart) else set[str | None]()
     lines = [
@@ -300,12 +299,12 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
         "| " + " | ".join("--:" if numeric[c] else ":--" for c in columns) + " |",
     ]
     for row in rows:
-        cells = (_cell(row.get(c, ""), factor if c in y else 1.0) for c in columns)
+        cells = (_cell(row.get(c, ""), axis if c in y else None) for c in columns)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(value: Any, factor: float = 1.0) -> str:
+def _cell(value: Any, axis: Axis | None = None) -> str:
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
         return f"{estimate:i}".replace(" ", "\u00a0")
@@ -314,7 +313,7 @@ def _cell(value: Any, factor: float = 1.0) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return number(value * factor if factor != 1.0 else value)
+        return axis.number(value) if axis else number(value)
     text = " ".join(str(value).split("\n")).replace("|", "\\|")
     return "".join(
         part if i % 2 else html.escape(part, quote=False)

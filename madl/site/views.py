@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from madl.errors import MadlError
-from madl.logbook.charts import Chart
+from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Fact, Finding, Judged, judge_family
 from madl.logbook.experiment import PROFILES, Experiment, Question
 from madl.logbook.records import (
@@ -26,7 +26,7 @@ from madl.logbook.records import (
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 
-_OF_AN_EMPTY_SEQUENCE = (MadlError, LookupError, ValueError, ArithmeticError, StopIteration)
+_OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
 Status = Literal["answered", "partly", "open"]
 NOT_RUN = "not run here"
 

@@ -138,19 +138,14 @@ def named(cell: Any) -> str:
     return number(value) if isinstance(value, int | float) else str(value)
 
 
-def shown(value: float, axis: Axis) -> str:
-    """A stored number as the axis shows it."""
-    return number(value if axis.factor == 1 else value * axis.factor)
-
-
 def said(cell: Any, axis: Axis) -> str:
     """A cell in a reader's units, with its interval."""
     value = charts.plain(cell)
     if isinstance(value, str) or value is None:
         return str(value or "–")
-    text = shown(value, axis) + (f" {axis.unit}" if axis.unit else "")
+    text = axis.number(value) + (f" {axis.unit}" if axis.unit else "")
     ends = charts.interval_of(cell)
-    return f"{text} [{shown(ends.low, axis)}, {shown(ends.high, axis)}]" if ends else text
+    return f"{text} [{axis.number(ends.low)}, {axis.number(ends.high)}]" if ends else text
 
 
 def bare(cell: Any, axis: Axis) -> str:
@@ -159,7 +154,7 @@ def bare(cell: Any, axis: Axis) -> str:
     if estimate is not None and axis.factor == 1:
         return str(estimate).removesuffix(f" {estimate.unit}")
     value = charts.plain(cell)
-    return str(value) if isinstance(value, str) else shown(value, axis)
+    return str(value) if isinstance(value, str) else axis.number(value)
 
 
 def ends_of(cell: Any, axis: Axis) -> tuple[float, float] | None:
