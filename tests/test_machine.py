@@ -4,11 +4,12 @@ import multiprocessing
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from madl.errors import MadlError
-from madl.machine import device, memory, timing
+from madl.machine import device, memory, sources, timing
 
 
 def test_variants_take_turns_in_every_round_and_in_changing_order():
@@ -153,11 +154,39 @@ def test_a_machine_is_named_by_what_it_is(monkeypatch):
 
 
 def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
-    for name in ("experiments/a.py", "madl/formats/f.py", "madl/logbook/l.py"):
+    """What is imported at any distance counts, and the kernels that it names; nothing else."""
+
+    def write(name, text):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    first = device.code_digest(tmp_path, "a")
-    (tmp_path / "madl/logbook/l.py").write_text("2")
-    assert device.code_digest(tmp_path, "a") == first
-    (tmp_path / "madl/formats/f.py").write_text("2")
-    assert device.code_digest(tmp_path, "a") != first
+        (tmp_path / name).write_text(text)
+
+    write("experiments/a.py", "def run():\n    from madl.formats import f\n    import torch\n")
+    write("madl/formats/__init__.py", "")
+    write("madl/formats/f.py", "from kernels import k\nfrom madl.logbook import l\n")
+    write("madl/formats/other.py", "1")
+    write("madl/logbook/l.py", "from madl.formats import other")
+    write("kernels/k.py", "SOURCE = 'k.cpp'\nfresh.call('madl.far.away:measure', {})")
+    write("kernels/k.cpp", '#include "k.h"\n#include <vector>')
+    write("kernels/k.h", "1")
+    write("madl/far/away.py", "1")
+    first = sources.digest(tmp_path, "a")
+    for unrelated in ("madl/formats/other.py", "madl/logbook/l.py"):
+        write(unrelated, "2")
+        assert sources.digest(tmp_path, "a") == first
+    for needed in ("kernels/k.h", "kernels/k.cpp", "madl/far/away.py", "experiments/a.py"):
+        write(needed, "2")
+        changed = sources.digest(tmp_path, "a")
+        assert changed != first
+        first = changed
+
+
+def test_what_a_question_is_answered_by_is_reached():
+    root = Path(__file__).parents[1]
+    found = {
+        str(p.relative_to(root))
+        for p in sources.reached(root, root / "experiments/lab1_fractions.py")
+    }
+    assert {"madl/training/train.py", "madl/formats/blocked.py", "kernels/linear_bf16.cpp"} <= found
+    assert not any(name.startswith(("madl/hardware", "madl/execution")) for name in found)
+    hardware = sources.reached(root, root / "experiments/lab4_hardware.py")
+    assert any(path.suffix == ".v" for path in hardware)

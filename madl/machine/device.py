@@ -6,7 +6,6 @@ Units: `contention` is the share (0…1) of the machine's cores that other proce
 
 import contextlib
 import functools
-import hashlib
 import importlib
 import importlib.metadata
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
+from madl.machine import sources
 
 
 def resolve(request: str) -> tuple[str, str]:
@@ -134,22 +134,6 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def code_digest(root: Path, experiment: str) -> str:
-    """Digest of the sources that can change a result: the experiment and all that measures."""
-    others = [root / "madl" / name for name in ("logbook", "running", "site")]
-    sources = [root / "experiments" / f"{experiment}.py"]
-    for folder in ("madl", "kernels"):
-        sources += sorted(p for p in (root / folder).rglob("*") if p.suffix in _SOURCE_SUFFIXES)
-    digest = hashlib.sha256()
-    for path in sources:
-        if path.is_file() and not any(other in path.parents for other in others):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-_SOURCE_SUFFIXES = {".py", ".h", ".cpp", ".cu", ".v"}
-
-
 def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
     """The fields of `results.Run` that are known before a case runs."""
     torch: Any = sys.modules.get("torch")
@@ -158,7 +142,7 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git(root, "rev-parse", "--short=12", "HEAD"),
         "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
-        "code": code_digest(root, experiment),
+        "code": sources.digest(root, experiment),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "host": host_label(),
         "device": torch.cuda.get_device_name() if torch and device == "cuda" else device,

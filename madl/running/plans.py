@@ -10,6 +10,7 @@ from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES, Profile
 from madl.logbook.records import Case, Params, Record, Records, Run, Source, Store, select
 from madl.machine import device as machine
+from madl.machine import sources
 from madl.running.project import Project
 
 
@@ -124,7 +125,7 @@ def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
     ok = [r for r in records if r and r.status == "ok"]
     failed = [r for r in records if r and r.status == "failed"]
     skipped = [r for r in records if r and r.status == "skipped"]
-    code = machine.code_digest(plan.project.root, name)
+    code = sources.digest(plan.project.root, name)
     return {
         "name": name,
         "ready": ready,

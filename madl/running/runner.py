@@ -17,6 +17,7 @@ from typing import NamedTuple
 from madl.errors import MadlError
 from madl.logbook.records import Case, Record, Run, Store, encode
 from madl.machine import device as machine
+from madl.machine import sources
 from madl.machine.memory import keep_freed_pages
 from madl.running import executors, shards
 from madl.running.plans import Options, StoredPlan, skip, todo, with_needs, without_values
@@ -312,4 +313,4 @@ def execute_on_worker(
 @functools.cache
 def _code_at_start() -> str:
     """Digest of the library as this process found it; a long-lived one keeps what it imported."""
-    return machine.code_digest(Path(__file__).parents[2], "")
+    return sources.digest_of_all(Path(__file__).parents[2])
