@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from madl.machine import device
+from madl.machine.contention import ContentionMeter
 
 device.wait_briefly()  # before torch is imported
 
@@ -72,7 +73,7 @@ def main() -> None:
     keep_freed_pages()
     torch._dynamo.config.recompile_limit = 64  # one compilation per format
     print_machine()
-    meter = device.ContentionMeter.start()
+    meter = ContentionMeter.start()
     rows: list[dict[str, str]] = []
     for part in arguments.parts or ("tensor", "model"):
         rows += {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
@@ -83,7 +84,7 @@ def conclude(
     name: str,
     rows: Sequence[Mapping[str, Any]],
     peers: Sequence[str],
-    meter: device.ContentionMeter,
+    meter: ContentionMeter,
     *,
     is_published: bool,
 ) -> None:

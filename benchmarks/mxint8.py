@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from madl.machine import device
+from madl.machine.contention import ContentionMeter
 
 device.wait_briefly()  # before torch is imported
 
@@ -63,7 +64,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     keep_freed_pages()
     print_machine()
-    meter = device.ContentionMeter.start()
+    meter = ContentionMeter.start()
     rows: Rows = []
     with torch.inference_mode():
         for part in arguments.parts or parts:

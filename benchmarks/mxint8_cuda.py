@@ -32,6 +32,7 @@ from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.stats import ratio_interval
 from madl.machine import device
+from madl.machine.contention import ContentionMeter
 from madl.machine.timing import Measurement, compare
 
 Call = Callable[[int], object]  # of one repetition, each on data of its own
@@ -57,7 +58,7 @@ def main() -> None:
         sys.exit("no CUDA GPU is visible to torch here; run this where one is")
     torch.backends.cuda.matmul.allow_tf32 = False
     print_machine()
-    meter = device.ContentionMeter.start()
+    meter = ContentionMeter.start()
     wanted = arguments.parts or PARTS
     checked = check()
     rows: Rows = []

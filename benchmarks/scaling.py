@@ -29,6 +29,7 @@ from madl.logbook import benchmarks
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.machine import device
+from madl.machine.contention import ContentionMeter
 from madl.running import plans, runner
 from madl.running.project import Project
 
@@ -91,7 +92,7 @@ def main() -> None:
 
 def outside_load() -> float | None:
     """Other processes' share of the machine, while this one only waits."""
-    meter = device.ContentionMeter.start()
+    meter = ContentionMeter.start()
     time.sleep(2)
     return meter.share()
 

@@ -287,7 +287,7 @@ def test_a_mistake_of_any_process_is_named_once():
     other = a_timed_arm("b", *(samples(0.02, seed=i) for i in range(3)))
     assert good.mistakes(lint.mistakes, against=other) == []
     assert good.mistakes(lint.mistakes) == ["effect over spread"]
-    bad = {"device": "cuda", "synchronized": False}
+    bad = {"device": "cuda", "unfinished": 1}
     runs = (good.runs[0], *({**run, **bad} for run in good.runs[1:]))
     launched = type(good)(label="a", records=good.records, runs=runs)
     assert launched.mistakes(lint.mistakes, against=other) == ["synchronized"]

@@ -1,15 +1,18 @@
 """The clock, the device and the meters; nothing here asserts how fast anything is."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from madl.errors import MadlError
 from madl.machine import device, memory, sources, timing
+from madl.machine.contention import ContentionMeter, GpuMeter
 
 
 def test_variants_take_turns_in_every_round_and_in_changing_order():
@@ -65,7 +68,7 @@ def test_the_budget_is_spent_and_raw_samples_are_kept():
     assert time.perf_counter() - start >= 0.4
     assert len(measured.samples_s) >= 5
     assert measured.to_json()["samples_s"] == measured.samples_s
-    assert measured.synchronized
+    assert measured.result_on is None
     assert measured.peak_bytes is None
 
 
@@ -97,13 +100,13 @@ def test_the_meter_sees_other_processes_and_not_our_own_work():
     other = multiprocessing.get_context("spawn").Process(target=_burn, args=(3.0,))
     other.start()
     time.sleep(1.5)
-    meter = device.ContentionMeter.start()
+    meter = ContentionMeter.start()
     time.sleep(1.0)
     beside_another = meter.share()
     other.join()
     assert beside_another is not None
     assert beside_another >= 0.5 / device.num_cores()
-    own = device.ContentionMeter.start()
+    own = ContentionMeter.start()
     cpu_s = time.process_time()
     _burn(1.0)
     used = (time.process_time() - cpu_s) / 1.0 / device.num_cores()
@@ -190,3 +193,36 @@ def test_what_a_question_is_answered_by_is_reached():
     assert not any(name.startswith(("madl/hardware", "madl/execution")) for name in found)
     hardware = sources.reached(root, root / "experiments/lab4_hardware.py")
     assert any(path.suffix == ".v" for path in hardware)
+
+
+class FakeNvml:
+    """NVML as far as the meter asks it."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, busy, holders=1):
+        self.busy, self.holders = busy, holders
+
+    def nvmlDeviceGetProcessUtilization(self, handle, since_us):
+        if not self.busy:
+            raise self.NVMLError("not found")
+        return [SimpleNamespace(pid=pid, smUtil=share) for pid, share in self.busy]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return [None] * self.holders
+
+
+@pytest.mark.parametrize(
+    ("nvml", "share"),
+    [
+        (FakeNvml([(os.getpid(), 90), (7, 10), (7, 30), (8, 5)]), 0.35),
+        (FakeNvml([(os.getpid(), 90)]), 0.0),
+        (FakeNvml([], holders=1), 0.0),
+        (FakeNvml([], holders=2), None),
+        (FakeNvml([(7, 40)], holders=2), None),  # it does not see us, so who are they?
+        (None, None),
+    ],
+)
+def test_a_gpu_shared_with_others_says_so_and_an_unknown_one_is_unknown(nvml, share):
+    assert GpuMeter(nvml, None, 0).share() == share

@@ -21,13 +21,14 @@ GOOD = {
     "calls_per_sample": 1,
     "first_call_s": 9.0,
     "clock": "perf_counter",
-    "synchronized": True,
+    "result_on": "cpu",
+    "unfinished": None,
     "peak_bytes": None,
     "warmup_s": [1.2, 1.0],
     "device": "cpu",
     "threads": 2,
     "cores": 2,
-    "variants": 2,
+    "turns": 4,
     "compilations": 0,
     "clock_mhz": None,
     "contention": 0.02,
@@ -57,7 +58,8 @@ def test_a_good_measurement_passes_every_check():
 @pytest.mark.parametrize(
     ("check", "record"),
     [
-        ("synchronized", changed(device="cuda", synchronized=False)),
+        ("synchronized", changed(device="cuda", unfinished=2)),
+        ("synchronized", changed(device="cpu", result_on="cuda")),
         ("steady clock", changed(clock="time")),
         ("warm-up excluded", changed(warmup_s=[])),
         ("warm-up excluded", changed(samples_s=[9.0, *GOOD["samples_s"]])),
@@ -67,7 +69,7 @@ def test_a_good_measurement_passes_every_check():
         ("no gradient recorded", subject(records_gradient=True)),
         ("dtype and shape stated", subject(dtype="")),
         ("dtype and shape stated", subject(shape="")),
-        ("interleaved", changed(variants=1)),
+        ("interleaved", changed(turns=0)),
         ("enough samples", changed(samples_s=[1.0, 1.0, 1.0])),
         ("quiet machine", changed(contention=0.21)),
         ("quiet machine", changed(contention=None)),
@@ -80,13 +82,12 @@ def test_each_mistake_is_found_and_nothing_else(check, record):
 @pytest.mark.parametrize(
     ("field", "check"),
     [
-        ("device", ["synchronized"]),
-        ("synchronized", ["synchronized"]),
+        ("result_on", ["synchronized"]),
         ("clock", ["steady clock"]),
         ("warmup_s", ["warm-up excluded"]),
         ("compilations", ["compile time apart"]),
         ("subject", ["evaluation mode", "no gradient recorded", "dtype and shape stated"]),
-        ("variants", ["interleaved"]),
+        ("turns", ["interleaved"]),
         ("contention", ["quiet machine"]),
     ],
 )
@@ -103,7 +104,7 @@ def test_a_training_step_may_train_and_record():
 
 
 def test_a_synchronized_cuda_record_passes():
-    on_gpu = changed(device="cuda", clock="cuda events")
+    on_gpu = changed(device="cuda", clock="cuda events", result_on="cuda", unfinished=0)
     assert lint.mistakes(on_gpu, against=SLOWER) == []
 
 
@@ -243,7 +244,7 @@ def judged(slow, fast, contention):
 def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
     assert timing.contention(0.01, [1.0] * 20) == 0.01
     assert timing.contention(0.01, [1.0] * 14 + [2.0] * 6) == 0.3
-    assert timing.contention(None, [1.0] * 20) == 0.0
+    assert timing.contention(None, [1.0] * 20) is None
     assert timing.contention(None, []) is None
 
 
@@ -290,6 +291,32 @@ def test_a_measurement_says_where_it_was_taken():
     assert record["threads"] == torch.get_num_threads()
     assert (record["device"], record["clock"]) == ("cpu", "perf_counter")
     assert len(record["warmup_s"]) == timing.WARMUP_CALLS
+
+
+def test_who_took_turns_is_counted_from_what_happened():
+    fns = {"a": lambda: torch.ones(2), "b": lambda: torch.ones(2)}
+    both = timing.compare(fns, budget_s=0.0, min_samples=40)
+    assert 10 < both["a"].turns < 40
+    assert both["a"].result_on == "cpu"
+    assert both["a"].unfinished is None
+    alone = timing.compare({"a": fns["a"]}, budget_s=0.0, min_samples=40)["a"]
+    assert alone.turns == 0
+    assert "interleaved" in lint.mistakes(alone.to_json())
+
+
+def test_several_processes_give_a_run_each():
+    found = timing.over_processes("tests.test_timing:measure_ones", {"size": 3}, processes=2)
+    runs = found["measurements"]["ones"]
+    assert [run["subject"]["shape"] for run in runs] == ["3", "3"]
+    assert found["process"] == [0, 1]
+
+
+def measure_ones(argument):
+    """Runs in the fresh process."""
+    ones = torch.ones(argument["size"])
+    subjects = {"ones": timing.observe(lambda: ones, [ones])}
+    measured = timing.compare({"ones": lambda: ones + 1}, budget_s=0.0, subjects=subjects)
+    return {"measurements": {"ones": measured["ones"].to_json()}, "process": argument["process"]}
 
 
 # ---- break-even ---------------------------------------------------------------------------------

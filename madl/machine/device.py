@@ -4,7 +4,6 @@ Imports torch only where a device or a seed is asked for, so that provenance wor
 Units: `contention` is the share (0…1) of the machine's cores that other processes used.
 """
 
-import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -13,9 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -152,62 +149,6 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
         "torch": torch.__version__ if torch else version("torch"),
         "cuda": cuda,
     }
-
-
-@dataclass
-class ContentionMeter:
-    """How much of the machine other processes use between start and `share()`.
-
-    Two signs, of which the larger counts: the cores' busy time that was not ours, and the time that
-    our threads were ready and had to wait for a core. Source: Linux `/proc/stat` and `schedstat`;
-    None where there is none. `jobs` is how many of our own workers share the machine, which are no
-    contention; a child process is ours once it has ended.
-    """
-
-    started: float = 0.0
-    busy: float | None = None
-    own: float = 0.0
-    waited: float = 0.0
-
-    @classmethod
-    def start(cls) -> "ContentionMeter":
-        return cls(time.perf_counter(), _busy_seconds(), _own_seconds(), _waited_seconds())
-
-    def share(self, *, jobs: int = 1) -> float | None:
-        """Other processes' share of the cores since the start, 0…1."""
-        now = _busy_seconds()
-        elapsed = time.perf_counter() - self.started
-        if self.busy is None or now is None or elapsed <= 0:
-            return None
-        own = (_own_seconds() - self.own) * jobs  # workers of one run are alike
-        taken = (now - self.busy - own) / (elapsed * (os.cpu_count() or 1))
-        waited = (_waited_seconds() - self.waited) / (elapsed * num_cores())
-        return round(min(max(taken, waited, 0.0), 1.0), 3)
-
-
-def _waited_seconds() -> float:
-    """Time that this process's threads were ready to run and had no core; 0 where unknown."""
-    waited_ns = 0
-    for path in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
-            waited_ns += int(path.read_text().split()[1])
-    return waited_ns / 1e9
-
-
-def _own_seconds() -> float:
-    """Processor time of this process and of the children it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _busy_seconds() -> float | None:
-    """Seconds all cores together have spent on anything but idling and waiting for disks."""
-    try:
-        fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    except (OSError, ValueError):
-        return None
-    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def clock_mhz(device: str) -> float | None:

@@ -18,6 +18,7 @@ Json = Mapping[str, Any]
 CONTENDED = 0.2  # share of the machine that others may use before ratios mean nothing
 OUTLIER = 3.0  # a first sample this many times the others' median, and above all, is a first call
 MIN_SAMPLES = 5
+TAKEN_TURNS = 0.25  # of two variants in shuffled rounds, half of the neighbours are apart
 STEADY_CLOCKS = ("perf_counter", "cuda events")  # the wall clock can be set while it is read
 NO_EFFECT = 0.02  # two variants closer than this are not told apart by their spread
 
@@ -69,11 +70,16 @@ Outcome = tuple[bool, str]
 
 
 def _synchronized(record: Json) -> Outcome:
-    if record.get("device") is None or record.get("synchronized") is None:
+    left = record.get("unfinished")
+    if left is not None:
+        count = f"{left} of {len(_samples(record))} samples"
+        return left == 0, f"{count} were read while the device still worked"
+    place = record.get("result_on")
+    if place is None:
         return False, "not stated"
-    if record["device"] == "cpu":
-        return True, "a CPU call returns when it is done"
-    return (True, "waits for the device") if record["synchronized"] else (False, "times launches")
+    if place == "cpu":
+        return True, "the result lies on the CPU, whose calls return when they are done"
+    return False, f"the result lies on {place}, which was not waited for"
 
 
 def _steady_clock(record: Json) -> Outcome:
@@ -131,10 +137,10 @@ def _stated(record: Json) -> Outcome:
 
 
 def _interleaved(record: Json) -> Outcome:
-    count = record.get("variants")
-    if count is None:
+    turns, between = record.get("turns"), len(_samples(record)) - 1
+    if turns is None:
         return False, "not stated"
-    return (True, f"{count} variants take turns") if count > 1 else (False, "one after the other")
+    return turns > TAKEN_TURNS * between, f"another variant between {turns} of {between} pairs"
 
 
 def _enough(record: Json) -> Outcome:

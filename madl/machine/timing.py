@@ -9,26 +9,31 @@ a synchronization; they include the launches, as a caller sees them.
 
 Units: seconds per call; `peak_bytes` is what torch's allocator held at most during one call, above
 what it held before; contention is a share, 0…1.
-Not handled: clocks and contention of a GPU where `nvidia-smi` is not to be found; they are None.
+Not handled: clocks of a GPU without `nvidia-smi`, its contention without NVML; they are None.
 """
 
 import math
+import os
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from madl.machine.device import ContentionMeter, clock_mhz, num_cores
+from madl.machine import fresh
+from madl.machine.contention import contention_meter
+from madl.machine.device import clock_mhz, num_cores
 from madl.machine.memory import peak_bytes
 
 if TYPE_CHECKING:
     from torch import nn
 
 Call = Callable[[], object]
+PROCESSES = 5  # whose medians give a verdict its interval
 BATCHES = 5  # in which work is set up anew; as many as the verdict's interval takes apart
 WARMUP_CALLS = 2  # after the first call, none of them a sample
 DISTURBED = 1.5  # a sample this many times the median was interrupted by something
@@ -53,13 +58,14 @@ class Measurement:
     calls_per_sample: int
     first_call_s: float | None  # None: it is not known, for it is among the samples
     clock: str
-    synchronized: bool
+    result_on: str | None  # the device that a call's result lies on; None: it returns no tensor
+    unfinished: int | None  # samples read while the device still worked; None: it was not asked
     peak_bytes: int | None
     warmup_s: list[float]
-    device: str
+    device: str  # whose clock was read
     threads: int
     cores: int  # that this process may use
-    variants: int  # that took turns; 1: nothing was interleaved
+    turns: int  # how often another variant was timed between two of these samples
     compilations: int  # of torch.compile, while samples were taken
     clock_mhz: list[float] | None  # before and after
     contention: float | None
@@ -97,31 +103,36 @@ def compare(
     first: dict[str, float] = {}
     warmup: dict[str, list[float]] = {}
     calls: dict[str, int] = {}
+    lies_on: dict[str, str | None] = {}
     for name, fn in fns.items():
         first[name] = stopwatch.first(fn)
+        lies_on[name] = _device_of(fn())
         warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
         once_s = max(warmup[name][-1], 1e-9)
         calls[name] = max(1, round(min_sample_s / once_s))
     on_cuda = device == "cuda"
     peaks = {n: peak_bytes(f, device) if memory or on_cuda else None for n, f in fns.items()}
-    load, mhz, compiled = ContentionMeter.start(), clock_mhz(device), _compilations()
-    samples = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew)
+    meter = contention_meter(device)
+    mhz, compiled = clock_mhz(device), _compilations()
+    taken = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew)
     compiled = _compilations() - compiled
     clocks = [reading for reading in (mhz, clock_mhz(device)) if reading is not None]
-    crowded = load.share()
+    crowded = meter.share()
+    samples = {name: [one.seconds for one in taken if one.name == name] for name in fns}
     return {
         name: Measurement(
             samples_s=samples[name],
             calls_per_sample=calls[name],
             first_call_s=first[name],
             clock=stopwatch.clock,
-            synchronized=True,
+            result_on=lies_on[name],
+            unfinished=_unfinished(one for one in taken if one.name == name),
             peak_bytes=peaks[name],
             warmup_s=warmup[name],
             device=device,
             threads=_threads(),
             cores=num_cores(),
-            variants=len(fns),
+            turns=_turns([one.name for one in taken], name),
             compilations=compiled,
             clock_mhz=clocks or None,
             contention=contention(crowded, samples[name]),
@@ -131,6 +142,14 @@ def compare(
     }
 
 
+class _Taken(NamedTuple):
+    """One sample, in the order in which all were taken."""
+
+    name: str
+    seconds: float
+    finished: bool | None  # whether the device had nothing left to do when the clock was read
+
+
 def _rounds(
     fns: Mapping[str, Call],
     calls: Mapping[str, int],
@@ -138,22 +157,56 @@ def _rounds(
     min_samples: int,
     budget_s: float,
     renew: Callable[[], Mapping[str, Call]] | None,
-) -> dict[str, list[float]]:
+) -> list[_Taken]:
     """Rounds in batches of equal time; each starts with the same work set up anew, if it can be."""
-    samples: dict[str, list[float]] = {name: [] for name in fns}
-    order = random.Random(0)
+    taken: list[_Taken] = []
+    order = random.Random(os.getpid())
     batches = BATCHES if renew else 1
     for batch in range(batches):
         if renew and batch:
             fns = renew()
             for fn in fns.values():
                 stopwatch.sample(fn, 1)
-        target = math.ceil(min_samples * (batch + 1) / batches)
+        target = math.ceil(min_samples * (batch + 1) / batches) * len(fns)
         end = time.perf_counter() + budget_s * len(fns) / batches
-        while len(next(iter(samples.values()))) < target or time.perf_counter() < end:
+        while len(taken) < target or time.perf_counter() < end:
             for name in order.sample(list(fns), len(fns)):
-                samples[name].append(stopwatch.sample(fns[name], calls[name]))
-    return samples
+                seconds = stopwatch.sample(fns[name], calls[name])
+                taken.append(_Taken(name, seconds, stopwatch.finished()))
+    return taken
+
+
+def _turns(names: Sequence[str], name: str) -> int:
+    """Between how many two samples of this variant another one was timed."""
+    places = [i for i, found in enumerate(names) if found == name]
+    return sum(b > a + 1 for a, b in pairwise(places))
+
+
+def _unfinished(taken: Iterable[_Taken]) -> int | None:
+    seen = [one.finished for one in taken]
+    return None if None in seen else seen.count(False)
+
+
+def over_processes(
+    function: str, argument: Mapping[str, Any], *, processes: int = PROCESSES
+) -> dict[str, Any]:
+    """`fresh.call` several times over: what one process finds, the next one must find again.
+
+    The function is given which process it is, returns `measurements` by variant, and what else it
+    likes. Here every variant has a list of measurements, a process each; what else differs from
+    process to process is a list too.
+    """
+    found = [fresh.call(function, {**argument, "process": i}) for i in range(processes)]
+    variants = dict.fromkeys(name for one in found for name in one["measurements"])
+    runs = {
+        name: [one["measurements"][name] for one in found if name in one["measurements"]]
+        for name in variants
+    }
+    rest = {
+        name: value if all(one.get(name) == value for one in found) else [o[name] for o in found]
+        for name, value in found[0].items()
+    }
+    return {**rest, "measurements": runs}
 
 
 def naive(fn: Call, *, device: str, calls: int, subject: Subject | None = None) -> Measurement:
@@ -162,27 +215,32 @@ def naive(fn: Call, *, device: str, calls: int, subject: Subject | None = None) 
     The first call is one of the samples, nothing warms up, and on CUDA nothing waits for the work:
     the wall clock is read around launches that return at once.
     """
-    load, compiled = ContentionMeter.start(), _compilations()
+    meter, compiled = contention_meter(device), _compilations()
+    finished = stopwatch_of(device).finished
     samples: list[float] = []
+    taken: list[_Taken] = []
+    result: object = None
     for _ in range(calls):
         start = time.time()
-        fn()
+        result = fn()
         samples.append(time.time() - start)
+        taken.append(_Taken("", samples[-1], finished()))
     return Measurement(
         samples_s=samples,
         calls_per_sample=1,
         first_call_s=None,
         clock="time",
-        synchronized=device == "cpu",  # a CPU call returns when it is done
+        result_on=_device_of(result),
+        unfinished=_unfinished(taken),
         peak_bytes=None,
         warmup_s=[],
         device=device,
         threads=_threads(),
         cores=num_cores(),
-        variants=1,
+        turns=0,
         compilations=_compilations() - compiled,
         clock_mhz=None,
-        contention=contention(load.share(), []),
+        contention=contention(meter.share(), []),
         subject=subject,
     )
 
@@ -206,42 +264,62 @@ def with_subject(measurement: Measurement, subject: Subject) -> Measurement:
 
 
 def _records_gradient(result: object) -> bool:
-    """Whether a tensor, or any in a tuple or in a model's output, would be gone back through."""
+    """Whether any tensor of a call's result would be gone back through."""
+    return any(bool(tensor.requires_grad) for tensor in _tensors(result))
+
+
+def _device_of(result: object) -> str | None:
+    """Where a call's result lies: what did the work, whatever was asked for."""
+    return next((str(tensor.device.type) for tensor in _tensors(result)), None)
+
+
+def _tensors(result: object) -> Iterator[Any]:
+    """A tensor, or those in a tuple or in a model's output."""
     if isinstance(result, Mapping):
         found: Mapping[Any, Any] = result  # pyright: ignore[reportUnknownVariableType]
-        return any(_records_gradient(value) for value in found.values())
+        result = list(found.values())
     if isinstance(result, tuple | list):
         several: Sequence[Any] = result  # pyright: ignore[reportUnknownVariableType]
-        return any(_records_gradient(value) for value in several)
-    return bool(getattr(result, "requires_grad", False))
+        for value in several:
+            yield from _tensors(value)
+    elif hasattr(result, "requires_grad"):
+        yield result
 
 
 def contention(load: float | None, samples_s: Sequence[float]) -> float | None:
-    """The larger of two signs: others' share of the cores, and the share of disturbed samples.
+    """The larger of two signs: others' share of the device, and the share of disturbed samples.
 
     The load misses what a neighbour on the same host takes; the samples show it as stragglers.
+    Where the load is unknown, a few stragglers do not make it known: None.
     """
-    if len(samples_s) < 5:
+    if load is None or len(samples_s) < 5:
         return load
     limit = DISTURBED * float(np.median(samples_s))
     disturbed = sum(sample > limit for sample in samples_s) / len(samples_s)
-    return round(max(load or 0.0, disturbed), 3)
+    return round(max(load, disturbed), 3)
 
 
 # ---- clocks -------------------------------------------------------------------------------------
 
 
 class Stopwatch(NamedTuple):
-    """A clock as two functions: of a first call, by the wall, and of a sample of several calls."""
+    """A clock as functions: of a first call, by the wall, and of a sample of several calls."""
 
     clock: str
     first: Callable[[Call], float]
     sample: Callable[[Call, int], float]
+    finished: Callable[[], bool | None]  # whether the device has nothing left to do; None: unasked
 
 
 def stopwatch_of(device: str) -> Stopwatch:
     """The clock for this device."""
-    return _cuda_stopwatch() if device == "cuda" else Stopwatch("perf_counter", _once, _wall)
+    return (
+        _cuda_stopwatch() if device == "cuda" else Stopwatch("perf_counter", _once, _wall, _unasked)
+    )
+
+
+def _unasked() -> None:
+    """A CPU call returns when it is done; whether it ran on the CPU, its result tells."""
 
 
 def _once(fn: Call) -> float:
@@ -278,7 +356,10 @@ def _cuda_stopwatch() -> Stopwatch:
         torch.cuda.synchronize()
         return float(start.elapsed_time(end)) / 1e3 / calls  # it is in milliseconds
 
-    return Stopwatch("cuda events", first, sample)
+    def finished() -> bool:
+        return bool(torch.cuda.current_stream().query())
+
+    return Stopwatch("cuda events", first, sample, finished)
 
 
 # ---- the state of the process -------------------------------------------------------------------

@@ -18,6 +18,7 @@ from madl.errors import MadlError
 from madl.logbook.records import Case, Record, Run, Store, encode
 from madl.machine import device as machine
 from madl.machine import sources
+from madl.machine.contention import ContentionMeter
 from madl.machine.memory import keep_freed_pages
 from madl.running import executors, shards
 from madl.running.plans import Options, StoredPlan, skip, todo, with_needs, without_values
@@ -251,7 +252,7 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
     experiment = Project(root).load(case.experiment)
     device = str(case.params.get("device", device))  # asked for by the case, or where it happens
     known = machine.provenance(root, case.experiment, device)
-    meter = machine.ContentionMeter.start()
+    meter = ContentionMeter.start()
     started = time.perf_counter()
     seed = case.params.get("seed")
     machine.seed_everything(seed if isinstance(seed, int) else 0)
