@@ -210,12 +210,38 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
 
 
 @main.command()
-def doctor() -> None:
+@_options("stems", *PLAN)
+@click.option(
+    "--repeat",
+    "times",
+    type=click.IntRange(min=2),
+    help="Instead, run what measures time so often, and show which verdicts changed.",
+)
+def doctor(stems: tuple[str, ...], times: int | None, **given: Any) -> None:
     """Show what this machine can do and what is missing for the rest."""
     from madl.machine import device
 
+    if times is not None:
+        _repeat(stems, times, **given)
+        return
     for what, found in device.diagnose().items():
         click.echo(f"{what:<12} {found}")
+
+
+def _repeat(stems: tuple[str, ...], times: int, **given: Any) -> None:
+    from madl.machine import device
+    from madl.site import repeats
+
+    device.wait_briefly()
+    plan, store = _plan(**given)
+    found: list[repeats.Verdicts] = []
+    for verdicts in repeats.repeat(plan, store, repeats.timed_stems(plan, stems), times):
+        found.append(verdicts)
+        log.info("run %d of %d done", len(found), times)
+    flips = repeats.flips(found)
+    for name, counts in flips.items():
+        click.echo(f"{name:<40} {', '.join(f'{n} × {v}' for v, n in counts.items())}")
+    click.echo(f"{len(flips)} of {len(found[0])} verdicts changed in {times} runs")
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
