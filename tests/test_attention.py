@@ -12,10 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import lab4_attention
 from madl.execution import attention
-from madl.execution.attention import FORMS, MASKS, TOLERANCE, Problem
+from madl.execution.attention import MASKS, TOLERANCE, Problem
 from madl.logbook.records import Case, Pending, Record, Records
 from madl.machine import memory
 from tests.conftest import a_record
+from tests.synthetic import a_measurement
 
 SMALL = {"batch": 2, "heads": 3, "length": 24, "head_dim": 16}
 ON_CPU = ("naive", "math", "flash")
@@ -66,8 +67,6 @@ def test_traffic_is_counted_as_by_hand():
     one = Problem(batch=2, heads=3, length=4, head_dim=5, dtype="float16")
     assert one.tensor_bytes == 2 * 3 * 4 * 5 * 2
     assert one.score_bytes == 2 * 3 * 4 * 4 * 2
-    assert one.moved_bytes(fused=True) == 4 * 240
-    assert one.moved_bytes(fused=False) == 4 * 240 + 6 * 192
 
 
 def test_the_profiler_counts_the_same_products():
@@ -82,8 +81,9 @@ def test_peak_memory_is_what_the_formula_holds():
     problem = Problem(batch=1, heads=2, length=512, head_dim=16, dtype="float32")
     naive = memory.peak_bytes(attention.call("naive", problem, "cpu"), "cpu")
     assert 2 * problem.score_bytes <= naive <= 2 * problem.score_bytes + 2 * problem.tensor_bytes
-    work = attention.pinned("flash", attention.call("flash", problem, "cpu"))
-    assert memory.peak_bytes(work, "cpu") < problem.score_bytes
+    with attention.only("flash"):
+        work = attention.call("flash", problem, "cpu")
+        assert memory.peak_bytes(work, "cpu") < problem.score_bytes
 
 
 def test_peak_memory_is_the_most_held_at_once():
@@ -97,19 +97,37 @@ def test_peak_memory_is_the_most_held_at_once():
     assert 5000 <= memory.peak_bytes(work, "cpu") < 5400  # not 6,000: `a` was freed
 
 
+LIMITS = {"device": "cpu", "limit_gb": 1.0, "limit_s": 60.0, "budget_s": 0.0}
+
+
 def test_out_of_memory_is_a_cell_and_the_rest_goes_on():
-    problem = Problem(batch=1, heads=4, length=4096, head_dim=16, dtype="float32")
-    found = attention.timed(problem, "cpu", budget_s=0.0, limit_bytes=192 << 20)
-    assert found["missing"]["naive"] == attention.OUT_OF_MEMORY
-    assert "flash" in found["measurements"]
+    shape = {"batch": 1, "heads": 4, "head_dim": 16, "dtype": "float32", "lengths": [64, 4096]}
+    found = attention.time_lengths({**LIMITS, **shape, "limit_gb": 0.19})
+    assert found["missing"]["naive 4096"] == attention.OUT_OF_MEMORY
+    assert {"naive 64", "flash 64", "flash 4096"} <= set(found["measurements"])
     assert torch.ones(256 << 20, dtype=torch.uint8).sum() > 0  # the limit is gone again
 
 
 def test_a_form_that_a_device_has_not_says_so():
-    problem = Problem(**SMALL, dtype="float32")
-    found = attention.timed(problem, "cpu", budget_s=0.0, limit_bytes=1 << 30)
-    assert set(found["measurements"]) | set(found["missing"]) == set(FORMS)
-    assert set(found["missing"]) == {"efficient", "cudnn"}
+    found = attention.time_lengths({**LIMITS, **SMALL, "dtype": "float32", "lengths": [24]})
+    assert {"efficient 24", "cudnn 24"} == set(found["missing"])
+    assert {"naive 24", "math 24", "flash 24"} == set(found["measurements"])
+
+
+def test_a_form_that_takes_too_long_says_so():
+    shape = {**SMALL, "dtype": "float32", "lengths": [24]}
+    found = attention.time_lengths({**LIMITS, **shape, "limit_s": 0.0})
+    assert found["missing"]["naive 24"] == "over 0 s"
+    assert found["measurements"] == {}
+
+
+def test_dtypes_and_variants_are_timed_in_turn_and_only_the_call_is_timed():
+    found = attention.time_dtypes({**LIMITS, **SMALL})["measurements"]
+    assert set(found) == {f"{f} {d}" for f in ("naive", "fused") for d in TOLERANCE}
+    assert all(run["turns"] > 0 for run in found.values())
+    found = attention.time_variants({**LIMITS, **SMALL, "dtype": "float32"})["measurements"]
+    assert set(found) == {f"{f} {v}" for f in ("naive", "fused") for v in attention.VARIANTS}
+    assert found["fused and backward"]["subject"]["is_training_step"]
 
 
 def test_a_pass_back_and_forth_is_timed_as_one():
@@ -127,30 +145,34 @@ def test_pinning_a_backend_really_forbids_the_others():
         F.scaled_dot_product_attention(q, q, q)
 
 
-def a_timing(length: int, ms: dict[str, float], **params) -> Record:
-    """A problem whose forms took these times; those without one ran out of memory."""
-    jitter = [1.0, 1.001, 0.999, 1.002, 0.998] * 2
-    usual = {"kind": "time", "device": "cpu", "dtype": "float32", "mask": "none", "batch": 1}
-    case = Case(
-        experiment="lab4_attention",
-        params={**usual, "heads": 8, "backward": False, "length": length, **params},
-    )
+def a_timing(kind: str, ms: dict[str, float], **params) -> Record:
+    """A case whose variants took these times in each of three processes."""
     runs = {
-        form: {"samples_s": [one * x / 1e3 for x in jitter], "contention": 0.0}
-        for form, one in ms.items()
+        name: [a_measurement([one / 1e3 * x for x in (1.0, 1.001, 0.999)]) for _ in range(3)]
+        for name, one in ms.items()
     }
-    missing = {form: attention.OUT_OF_MEMORY for form in FORMS if form not in ms}
-    sizes = {"flops": 1e9, "moved_bytes": dict.fromkeys(FORMS, 1e8)}
-    values = {"measurements": runs, "missing": missing, **sizes}
-    return dataclasses.replace(a_record(), case=case, values=values)
+    for several in runs.values():
+        for process, one in enumerate(several):  # so that they are not all alike
+            one["samples_s"] = [x * (1 + 0.001 * process) for x in one["samples_s"]]
+    shape = {"batch": 1, "heads": 8, "head_dim": 64, "device": "cpu"}
+    case = Case(experiment="lab4_attention", params={"kind": kind, **shape, **params})
+    return dataclasses.replace(a_record(), case=case, values={"measurements": runs, "missing": {}})
+
+
+def lengths(dtype: str, ms: dict[str, float]) -> Record:
+    return a_timing("time", ms, dtype=dtype, lengths="512 1024 4096")
 
 
 GROWING = Records(
     [
-        a_timing(4096, {"flash": 50.0}),
-        a_timing(1024, {"naive": 20.0, "flash": 10.0}),
-        a_timing(512, {"naive": 2.0, "flash": 4.0}),
-        a_timing(128, {"naive": 4.0, "flash": 8.0}, dtype="bfloat16", batch=32),
+        lengths(
+            "float32",
+            {
+                **{"naive 512": 2.0, "flash 512": 4.0, "naive 1024": 20.0, "flash 1024": 10.0},
+                "flash 4096": 50.0,
+            },
+        ),
+        a_timing("dtypes", {"naive bfloat16": 4.0, "fused bfloat16": 8.0}, length=128),
     ]
 )
 
@@ -163,21 +185,19 @@ def test_the_claim_of_speed_is_of_the_longest_sequence_that_naive_reaches():
     assert "2 × as fast" in found.supported
 
 
-def test_the_notebook_shape_is_told_from_a_sequence_of_its_length():
+def test_the_notebook_shape_is_a_case_of_its_own():
     found = lab4_attention.bf16_faster(GROWING)
     assert not found.agrees
     assert "2 × the time" in found.refuted
     with pytest.raises(Pending):
-        lab4_attention.bf16_faster(Records(GROWING[:3]))
+        lab4_attention.bf16_faster(Records(GROWING[:1]))
 
 
-def test_a_form_that_ran_out_of_memory_ends_its_line_and_says_so_in_the_table():
+def test_a_form_that_ran_out_of_memory_ends_its_line():
     rows = lab4_attention.time(GROWING).rows
     assert [row["positions"] for row in rows] == [512, 1024, 4096]
     assert rows[-1]["naive"] is None
-    assert lab4_attention.cells(GROWING)[-1]["naive"] == attention.OUT_OF_MEMORY
 
 
 def test_a_device_that_did_not_run_has_no_rows():
-    assert {row["device"] for row in lab4_attention.time(GROWING).rows} == {"CPU"}
-    assert lab4_attention.time(GROWING).facet is None
+    assert {row["panel"] for row in lab4_attention.time(GROWING).rows} == {"CPU, FP32"}

@@ -2,14 +2,15 @@
 
 Shapes: B batch, H heads, T positions, D features of a head; q, k, v are (B, H, T, D).
 Units: `flops` counts a multiplication and an addition as two, of the matrix products alone; the
-softmax is left out, as is usual. `bytes` is what must move to and from main memory if nothing stays
-in a cache between two operators.
+softmax is left out, as is usual.
 Invariants: where no mask leaves a row empty, all forms compute the same function.
 """
 
 import contextlib
+import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from madl.machine import timing
+from madl.machine import fresh, timing
 from madl.machine.memory import limited, peak_bytes, ran_out
 
 NAIVE = "naive"
@@ -70,21 +71,6 @@ class Problem:
     def tensor_bytes(self) -> int:
         """One of q, k, v and the output."""
         return self.batch * self.heads * self.length * self.head_dim * self.item_bytes
-
-    def moved_bytes(self, *, fused: bool) -> float:
-        """To and from memory: fused forms read q, k, v and write the output, once each.
-
-        The written-out form writes scores, reads and writes them scaled, reads and writes their
-        softmax, and reads that: six times the matrix; a mask reads and writes it once more.
-        Backward, q, k, v, the output and its gradient are read and three gradients written; written
-        out, the gradient of the scores goes back the same way, six times, beside two readings of
-        the softmax.
-        """
-        tensors = 12 if self.backward else 4
-        if fused:
-            return float(tensors * self.tensor_bytes)
-        scores = 6 + (0 if self.mask == "none" else 2) + (8 if self.backward else 0)
-        return float(tensors * self.tensor_bytes + scores * self.score_bytes)
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -160,16 +146,6 @@ def only(form: str) -> Generator[None]:
         yield
 
 
-def pinned(form: str, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """The work with only this backend allowed, as one call."""
-
-    def run() -> Tensor:
-        with only(form):
-            return work()
-
-    return run
-
-
 def chosen_backend(problem: Problem, device: str) -> str:
     """What `scaled_dot_product_attention` picks when it is free to choose."""
     q, k, v = inputs(problem, device)
@@ -214,73 +190,160 @@ def scale_errors(length: int, head_dim: int) -> dict[str, dict[str, float]]:
 
 # ---- cases --------------------------------------------------------------------------------------
 
+Json = Mapping[str, Any]
+SHAPE = ("batch", "heads", "length", "head_dim")
+DOUBLINGS = 4  # of the sequence, up to the longest whose memory is taken
+ROUNDS = 5  # at least, in one process; verdicts come from between processes
 
-def errors(argument: Any) -> dict[str, Any]:
+
+def study(params: Json) -> dict[str, Any]:
+    """One case by its `kind`, in fresh processes: several where it measures time."""
+    kind, argument = params["kind"], dict(params)
+    if kind == "memory":
+        argument["lengths"] = [params["longest"] >> k for k in range(DOUBLINGS, -1, -1)]
+    elif "lengths" in params:
+        argument["lengths"] = [int(length) for length in params["lengths"].split()]
+    functions = {
+        **{"correct": errors, "memory": peaks},
+        **{"time": time_lengths, "dtypes": time_dtypes, "variants": time_variants},
+    }
+    function = f"{__name__}:{functions[kind].__name__}"
+    if kind in ("correct", "memory"):
+        return fresh.call(function, argument)
+    return timing.over_processes(function, argument, processes=params["processes"])
+
+
+def errors(argument: Json) -> dict[str, Any]:
     """Every form, dtype, mask and pass against float64, before anything is timed."""
     device, length, head_dim = argument["device"], argument["length"], argument["head_dim"]
     shape: dict[str, Any] = {"batch": 2, "heads": 2, "length": length, "head_dim": head_dim}
     rows: list[dict[str, Any]] = []
+    chosen: list[dict[str, Any]] = []
     for dtype, mask, backward in itertools.product(TOLERANCE, MASKS, (False, True)):
         problem = Problem(**shape, dtype=dtype, mask=mask, backward=backward)
+        at: dict[str, Any] = {"dtype": dtype, "mask": mask, "backward": backward}
+        chosen += [
+            {**at, "length": size, "form": chosen_backend(replace(problem, length=size), device)}
+            for size in (length, *argument["lengths"])
+        ]
         expected = outcome(NAIVE, problem, device, double=True)
         for form in FORMS:
-            row: dict[str, Any] = {"form": form, "dtype": dtype, "mask": mask, "backward": backward}
+            row = {"form": form, **at}
             try:
                 row["error"] = error(outcome(form, problem, device), expected)
             except RuntimeError as missing:
                 row["missing"] = first_line(missing)
             rows.append(row)
-    free = {dtype: chosen_backend(Problem(**shape, dtype=dtype), device) for dtype in TOLERANCE}
     return {
         "errors": rows,
         "tolerance": TOLERANCE,
-        "chosen": free,
+        "chosen": chosen,
         "scales": scale_errors(length, head_dim),
     }
 
 
-def contrast(argument: Any) -> dict[str, Any]:
-    """Two pairs in turn: the naive form in two dtypes, the fused one with and without a mask."""
-    device = argument["device"]
-    shape = {name: argument[name] for name in ("batch", "heads", "length", "head_dim")}
-    half = "float16"
-    fused = chosen_backend(Problem(**shape, dtype=half), device)
-    problems = {
-        "naive float32": (NAIVE, Problem(**shape, dtype="float32")),
-        "naive float16": (NAIVE, Problem(**shape, dtype=half)),
-        "fused all": (fused, Problem(**shape, dtype=argument["fused_dtype"])),
-        "fused causal": (fused, Problem(**shape, dtype=argument["fused_dtype"], mask="causal")),
-    }
-    return {**_compared(problems, device, argument["budget_s"]), "missing": {}}
+def time_lengths(argument: Json) -> dict[str, Any]:
+    """Every form at each length of one dtype, in turn; one that cannot run says why."""
+    found: dict[str, Any] = {"measurements": {}, "missing": {}}
+    for length in argument["lengths"]:
+        problem = _problem(argument, length=length)
+        here, missing = _ready({form: (form, problem) for form in FORMS}, argument)
+        for form, run in _timed(here, argument).items():
+            found["measurements"][f"{form} {length}"] = run
+        for form, why in missing.items():
+            found["missing"][f"{form} {length}"] = why
+    return found
 
 
-def timed(problem: Problem, device: str, *, budget_s: float, limit_bytes: int) -> dict[str, Any]:
-    """Every form in turn; one that does not exist here or runs out of memory says so."""
+def time_dtypes(argument: Json) -> dict[str, Any]:
+    """The written-out form and the one that torch chooses, in each dtype, all in turn."""
+    problems: dict[str, tuple[str, Problem]] = {}
+    for dtype in TOLERANCE:
+        problem = _problem(argument, dtype=dtype)
+        fused = chosen_backend(problem, argument["device"])
+        problems |= {f"naive {dtype}": (NAIVE, problem), f"fused {dtype}": (fused, problem)}
+    here, missing = _ready(problems, argument)
+    return {"measurements": _timed(here, argument), "missing": missing}
+
+
+def time_variants(argument: Json) -> dict[str, Any]:
+    """Masks and the backward pass, written out and fused, all in turn."""
+    problems: dict[str, tuple[str, Problem]] = {}
+    for name, changes in VARIANTS.items():
+        problem = _problem(argument, **changes)
+        fused = chosen_backend(problem, argument["device"])
+        problems |= {f"naive {name}": (NAIVE, problem), f"fused {name}": (fused, problem)}
+    here, missing = _ready(problems, argument)
+    return {"measurements": _timed(here, argument), "missing": missing}
+
+
+VARIANTS: Mapping[str, dict[str, Any]] = {
+    "no mask": {},
+    "causal": {"mask": "causal"},
+    "padding": {"mask": "padding"},
+    "and backward": {"backward": True},
+}
+
+
+def peaks(argument: Json) -> dict[str, Any]:
+    """Peak memory of each dtype and form as the sequence doubles, until it runs out."""
+    device, limit_bytes = argument["device"], int(argument["limit_gb"] * 2**30)
+    rows: list[dict[str, Any]] = []
+    for dtype, form in itertools.product(TOLERANCE, FORMS):
+        for length in argument["lengths"]:
+            problem = _problem(argument, length=length, dtype=dtype)
+            work = call(form, problem, device)
+            row: dict[str, Any] = {"form": form, "dtype": dtype, "length": length}
+            with only(form):
+                reason = _fails(work, argument, limit_bytes)
+                row |= {"missing": reason} if reason else {"peak_bytes": peak_bytes(work, device)}
+            rows.append({**row, "score_bytes": problem.score_bytes})
+            if reason:
+                break
+    return {"peaks": rows}
+
+
+def _problem(argument: Json, **changes: Any) -> Problem:
+    shape = {name: argument[name] for name in SHAPE if name in argument}
+    return Problem(**{"dtype": argument.get("dtype", ""), **shape, **changes})
+
+
+Named = Mapping[str, tuple[str, Problem]]
+
+
+def _ready(problems: Named, argument: Json) -> tuple[Named, dict[str, str]]:
+    """Those that run here, under the limits of memory and time; the others with the reason."""
     missing: dict[str, str] = {}
-    for form in FORMS:
-        reason = _fails(pinned(form, call(form, problem, device)), device, limit_bytes)
-        if reason is not None:
-            missing[form] = reason
-    problems = {form: (form, problem) for form in FORMS if form not in missing}
-    return {**_compared(problems, device, budget_s), "missing": missing}
+    for name, (form, problem) in problems.items():
+        with only(form):
+            why = _fails(
+                call(form, problem, argument["device"]),
+                argument,
+                int(argument["limit_gb"] * 2**30),
+            )
+        if why is not None:
+            missing[name] = why
+    return {name: one for name, one in problems.items() if name not in missing}, missing
 
 
-def _compared(
-    problems: Mapping[str, tuple[str, Problem]], device: str, budget_s: float
-) -> dict[str, Any]:
-    """Measurements of these forms and problems, on tensors in several places of the memory."""
-    places: list[Tensor] = []
-
-    def work() -> dict[str, Callable[[], Tensor]]:
-        places.append(torch.empty(4096 * len(places) + 64))  # moves what is allocated after it
-        return {name: pinned(form, call(form, p, device)) for name, (form, p) in problems.items()}
-
-    calls = work()
-    subjects = {name: observed(calls[name], problem) for name, (_, problem) in problems.items()}
+def _timed(problems: Named, argument: Json) -> dict[str, Any]:
+    """Measurements of these forms and problems in turn."""
+    device = argument["device"]
+    calls = {name: call(form, problem, device) for name, (form, problem) in problems.items()}
+    inside = {name: functools.partial(only, form) for name, (form, _) in problems.items()}
+    subjects: dict[str, timing.Subject] = {}
+    for name, (form, problem) in problems.items():
+        with only(form):
+            subjects[name] = observed(calls[name], problem)
     measured = timing.compare(
-        calls, device=device, budget_s=budget_s, subjects=subjects, renew=work
+        calls,
+        device=device,
+        budget_s=argument["budget_s"],
+        min_samples=ROUNDS,
+        subjects=subjects,
+        inside=inside,
     )
-    return {"measurements": {name: m.to_json() for name, m in measured.items()}}
+    return {name: m.to_json() for name, m in measured.items()}
 
 
 def observed(work: Callable[[], Tensor], problem: Problem) -> timing.Subject:
@@ -290,39 +353,24 @@ def observed(work: Callable[[], Tensor], problem: Problem) -> timing.Subject:
     return replace(subject, is_training_step=problem.backward)
 
 
-def peaks(argument: Any) -> dict[str, Any]:
-    """Peak memory of each form as the sequence doubles, until it runs out under the limit."""
-    device, limit_bytes = argument["device"], int(argument["limit_gb"] * 2**30)
-    rows: list[dict[str, Any]] = []
-    for form in FORMS:
-        for length in argument["lengths"]:
-            problem = Problem(
-                batch=argument["batch"],
-                heads=argument["heads"],
-                length=length,
-                head_dim=argument["head_dim"],
-                dtype=argument["dtype"],
-            )
-            work = pinned(form, call(form, problem, device))
-            row: dict[str, Any] = {"form": form, "length": length}
-            reason = _fails(work, device, limit_bytes)
-            row |= {"missing": reason} if reason else {"peak_bytes": peak_bytes(work, device)}
-            rows.append(row)
-            if reason:
-                break
-    return {"peaks": rows}
+def _fails(work: Callable[[], Tensor], argument: Json, limit_bytes: int) -> str | None:
+    """Why one call under the limits does not work; None if it does.
 
-
-def _fails(work: Callable[[], Tensor], device: str, limit_bytes: int) -> str | None:
-    """Why one call under the memory limit does not work; None if it does."""
-    try:
-        with limited(limit_bytes, device):
-            work()
-            if device == "cuda":
-                torch.cuda.synchronize()
-    except RuntimeError as problem:
-        return OUT_OF_MEMORY if ran_out(problem) else first_line(problem)
-    return None
+    A first call that takes too long has a second chance: it may have waited for the library.
+    """
+    limit_s = argument.get("limit_s")
+    for _ in range(2):
+        start = time.perf_counter()
+        try:
+            with limited(limit_bytes, argument["device"]):
+                work()
+                if argument["device"] == "cuda":
+                    torch.cuda.synchronize()
+        except RuntimeError as problem:
+            return OUT_OF_MEMORY if ran_out(problem) else first_line(problem)
+        if limit_s is None or time.perf_counter() - start <= limit_s:
+            return None
+    return f"over {limit_s:g} s"
 
 
 def first_line(error: BaseException) -> str:

@@ -183,6 +183,18 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
 
 
+def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
+    """Whether A is faster than B, in the words of their labels; `where` says of what problem."""
+    times = f"{a} a call against {b}"
+    start = a.label[:1].upper() + a.label[1:]
+    return compare(a, b).judge(
+        supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
+        refuted=f"{start} is slower than {b.label} {where} and takes {a / b} the time: {times}",
+        undecided=f"Nothing shows that {a.label} is faster or slower than {b.label} {where}: "
+        f"{b / a:i} as fast",
+    )
+
+
 def above(a: Arm, level: float) -> Contrast:
     """An arm's test accuracy against a known level, guessing for one."""
     return Contrast(comparison=stats.exceeding(a.outcomes, level), cases=a.cases, a=a, level=level)

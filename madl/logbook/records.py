@@ -84,6 +84,11 @@ class Record:
         if self.status not in ("ok", "failed", "skipped"):
             raise ValueError(f"status is ok, failed or skipped, got {self.status!r}")
 
+    @property
+    def place(self) -> str:
+        """The device that its parameters ask for: "CPU", or a GPU by its name."""
+        return "CPU" if self.case.params.get("device", "cpu") == "cpu" else self.run.device
+
 
 class Pending(Exception):
     """A record that a claim or figure needs is not there yet."""

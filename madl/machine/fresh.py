@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
+from madl.machine import lifeline
 
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 QUIET = {"KINETO_LOG_LEVEL": "99", "TOKENIZERS_PARALLELISM": "false"}
@@ -34,7 +35,7 @@ def call(function: str, argument: Mapping[str, Any], *, timeout_s: float = 900) 
         answer = Path(folder) / "answer.json"
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "madl.machine.fresh", function, str(answer)],
+                [sys.executable, "-m", "madl.machine.fresh", function, str(answer), str(os.getpid())],
                 input=json.dumps(dict(argument)),
                 env={**os.environ, **caches, **QUIET},
                 cwd=ROOT,
@@ -52,6 +53,7 @@ def call(function: str, argument: Mapping[str, Any], *, timeout_s: float = 900) 
 
 def main() -> None:
     """Read the argument from stdin, write the result to the file that is named."""
+    lifeline.end_with(int(sys.argv[3]))
     module, _, function = sys.argv[1].partition(":")
     result = getattr(importlib.import_module(module), function)(json.loads(sys.stdin.read()))
     Path(sys.argv[2]).write_text(json.dumps(result, allow_nan=False), "utf-8")

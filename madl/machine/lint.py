@@ -7,8 +7,10 @@ Source of the list: what goes wrong in published timings of torch.compile and of
 all the compilation averaged in, launches timed instead of work, and gradients recorded for nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,19 @@ def lint(record: Json, *, against: Json | None = None) -> list[Finding]:
 def mistakes(record: Json, *, against: Json | None = None) -> list[str]:
     """The names of the checks that failed."""
     return [finding.check for finding in lint(record, against=against) if not finding.passed]
+
+
+def failing(pairs: Iterable[tuple[Sequence[Json], Sequence[Json]]]) -> tuple[str, int]:
+    """How often each check failed, in words, and of how many timings.
+
+    A pair is the runs of a variant and those of the one that it is held against, by process.
+    """
+    found = [
+        mistakes(one, against=other) for runs, rival in pairs for one, other in zip(runs, rival)
+    ]
+    failed = Counter(chain.from_iterable(found))
+    said = ", ".join(f"{check} ({count})" for check, count in failed.most_common())
+    return said or "none", len(found)
 
 
 def spread(record: Json) -> float:

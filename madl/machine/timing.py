@@ -18,6 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Call = Callable[[], object]
+Inside = Callable[[], AbstractContextManager[object]]
 PROCESSES = 5  # whose medians give a verdict its interval
 BATCHES = 5  # in which work is set up anew; as many as the verdict's interval takes apart
 WARMUP_CALLS = 2  # after the first call, none of them a sample
@@ -89,6 +91,7 @@ def compare(
     memory: bool = False,
     subjects: Mapping[str, Subject] | None = None,
     renew: Callable[[], Mapping[str, Call]] | None = None,
+    inside: Mapping[str, Inside] | None = None,
 ) -> dict[str, Measurement]:
     """Time variants interleaved: at least `min_samples` rounds, more while the budget lasts.
 
@@ -97,24 +100,27 @@ def compare(
     `memory` takes the peak of one call, which
     on a CPU runs under the profiler and so costs some time, outside the samples. `renew` gives the
     same functions on tensors that lie elsewhere: where memory happens to lie makes a few per cent,
-    so an interval that is to hold for the next run as well needs several such places.
+    so an interval that is to hold for the next run as well needs several such places. `inside`
+    makes the context that a variant is called in; entering and leaving it is not timed.
     """
     stopwatch = stopwatch_of(device)
     first: dict[str, float] = {}
     warmup: dict[str, list[float]] = {}
     calls: dict[str, int] = {}
     lies_on: dict[str, str | None] = {}
+    peaks: dict[str, int | None] = {}
+    contexts = {name: (inside or {}).get(name, nullcontext) for name in fns}
     for name, fn in fns.items():
-        first[name] = stopwatch.first(fn)
-        lies_on[name] = _device_of(fn())
-        warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
-        once_s = max(warmup[name][-1], 1e-9)
-        calls[name] = max(1, round(min_sample_s / once_s))
-    on_cuda = device == "cuda"
-    peaks = {n: peak_bytes(f, device) if memory or on_cuda else None for n, f in fns.items()}
+        with contexts[name]():
+            first[name] = stopwatch.first(fn)
+            lies_on[name] = _device_of(fn())
+            warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
+            once_s = max(warmup[name][-1], 1e-9)
+            calls[name] = max(1, round(min_sample_s / once_s))
+            peaks[name] = peak_bytes(fn, device) if memory or device == "cuda" else None
     meter = contention_meter(device)
     mhz, compiled = clock_mhz(device), _compilations()
-    taken = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew)
+    taken = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew, contexts)
     compiled = _compilations() - compiled
     clocks = [reading for reading in (mhz, clock_mhz(device)) if reading is not None]
     crowded = meter.share()
@@ -157,6 +163,7 @@ def _rounds(
     min_samples: int,
     budget_s: float,
     renew: Callable[[], Mapping[str, Call]] | None,
+    contexts: Mapping[str, Inside],
 ) -> list[_Taken]:
     """Rounds in batches of equal time; each starts with the same work set up anew, if it can be."""
     taken: list[_Taken] = []
@@ -165,13 +172,15 @@ def _rounds(
     for batch in range(batches):
         if renew and batch:
             fns = renew()
-            for fn in fns.values():
-                stopwatch.sample(fn, 1)
+            for name, fn in fns.items():
+                with contexts[name]():
+                    stopwatch.sample(fn, 1)
         target = math.ceil(min_samples * (batch + 1) / batches) * len(fns)
         end = time.perf_counter() + budget_s * len(fns) / batches
         while len(taken) < target or time.perf_counter() < end:
             for name in order.sample(list(fns), len(fns)):
-                seconds = stopwatch.sample(fns[name], calls[name])
+                with contexts[name]():
+                    seconds = stopwatch.sample(fns[name], calls[name])
                 taken.append(_Taken(name, seconds, stopwatch.finished()))
     return taken
 
@@ -193,15 +202,13 @@ def over_processes(
     """`fresh.call` several times over: what one process finds, the next one must find again.
 
     The function is given which process it is, returns `measurements` by variant, and what else it
-    likes. Here every variant has a list of measurements, a process each; what else differs from
-    process to process is a list too.
+    likes. Here every variant that ran in all processes has a list of measurements, one of each;
+    what else differs from process to process is a list too.
     """
     found = [fresh.call(function, {**argument, "process": i}) for i in range(processes)]
-    variants = dict.fromkeys(name for one in found for name in one["measurements"])
-    runs = {
-        name: [one["measurements"][name] for one in found if name in one["measurements"]]
-        for name in variants
-    }
+    in_all = set.intersection(*(set(one["measurements"]) for one in found))
+    variants = [name for name in found[0]["measurements"] if name in in_all]
+    runs = {name: [one["measurements"][name] for one in found] for name in variants}
     rest = {
         name: value if all(one.get(name) == value for one in found) else [o[name] for o in found]
         for name, value in found[0].items()

@@ -1,0 +1,166 @@
+"""What a run starts ends with it, whatever its end is; and so do its temporary files.
+
+A child of ours asks the kernel to be killed with its parent. What that child starts, or a library,
+cannot be asked: so a **guard**, a small process in a session of its own, waits for the end of the
+process that it guards, and then kills whoever carries that one's mark in the environment, which
+all descendants inherit, and removes its temporary files.
+
+Not handled: descendants that drop the environment. Without `/proc` (macOS) there is no guard's
+list, and only children that ask for it (`end_with`) end.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+MARK = "MADL_RUN"
+PATIENCE_S = 10.0
+PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent, by process id, has ended.
+
+    Linux kills it when the *thread* that started it ends, which in both our uses waits for it.
+    """
+    import threading
+
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was faster than we
+            os._exit(1)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def guarded(folder: Path) -> Iterator[Path]:
+    """A guard for this process, and temporary files of it and its children in one folder.
+
+    The folder lies below `folder` and is removed afterwards, by the guard if need be; what a power
+    cut left there is removed before. The guard stays for as long as this process lives.
+    """
+    import tempfile
+    import uuid
+
+    from filelock import FileLock
+
+    name = uuid.uuid4().hex[:12]
+    mine = folder / name
+    lock = FileLock(folder / f"{name}.lock")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        _sweep(folder)
+        lock.acquire()
+        mine.mkdir()
+    before = os.environ.get("TMPDIR")
+    _tell(_guard(), mine)
+    os.environ["TMPDIR"], tempfile.tempdir = str(mine.resolve()), None
+    try:
+        yield mine
+    finally:
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
+        tempfile.tempdir = None
+        shutil.rmtree(mine, ignore_errors=True)
+        lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the temporary files of runs that are no longer there."""
+    from filelock import FileLock, Timeout
+
+    for left in folder.glob("[!.]*"):
+        if left.suffix == ".lock":
+            continue
+        with contextlib.suppress(Timeout, OSError), FileLock(f"{left}.lock", timeout=0):
+            shutil.rmtree(left, ignore_errors=True)
+            Path(f"{left}.lock").unlink(missing_ok=True)
+
+
+def _tell(guard: int | None, folder: Path) -> None:
+    if guard is not None:
+        with contextlib.suppress(OSError):  # it was killed; the next run sweeps
+            os.write(guard, os.fsencode(folder.resolve()) + b"\0")
+
+
+@functools.cache
+def _guard() -> int | None:
+    """Start this process's guard, once; where to write the folders that it is to remove."""
+    import uuid
+
+    name = uuid.uuid4().hex
+    environment = {key: value for key, value in os.environ.items() if key != MARK}
+    os.environ[MARK] = f"{os.environ.get(MARK, '')} {name}".strip()
+    reading, writing = os.pipe()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    files = [(os.POSIX_SPAWN_DUP2, reading, 0)]
+    files += [(os.POSIX_SPAWN_DUP2, nowhere, stream) for stream in (1, 2)]
+    command = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, str(os.getpid())]
+    try:
+        os.posix_spawn(sys.executable, command, environment, file_actions=files, setsid=True)
+    except (OSError, NotImplementedError):  # no memory for one more process, say: then without
+        os.close(writing)
+        return None
+    finally:
+        os.close(reading)
+        os.close(nowhere)
+    return writing
+
+
+# ---- the guard itself: nothing of ours is imported ----------------------------------------------
+
+
+def _watch(name: str, parent: int) -> None:
+    """Until the guarded process has ended; then end what it started."""
+    import select
+
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    told = b""
+    while os.getppid() == parent:  # a forked child may hold the pipe open
+        if select.select([0], [], [], 0.5)[0]:
+            if not (more := os.read(0, 65536)):
+                break
+            told += more
+    end = time.monotonic() + PATIENCE_S
+    while (left := _marked(name)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    for folder in filter(None, told.split(b"\0")):
+        shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
+
+
+def _marked(name: str) -> list[int]:
+    """Living processes that carry this mark."""
+    found: list[int] = []
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+                marks = [v for v in variables if v.startswith(f"{MARK}=".encode())]
+                if any(name.encode() in mark for mark in marks):
+                    found.append(int(entry))
+    return found
+
+
+if __name__ == "__main__":
+    _watch(sys.argv[1], int(sys.argv[2]))
