@@ -582,25 +582,16 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def break_even(
-    extra_s: Sequence[float], baseline_s: Sequence[float], candidate_s: Sequence[float]
-) -> tuple[float, Interval] | None:
-    """Calls after which a candidate that costs `extra_s` once has paid for itself.
+def break_even(extra_s: float, gains_s: Sequence[float]) -> tuple[float, Interval] | None:
+    """Calls after which what costs `extra_s` once has paid for itself, at these gains a call.
 
-    The interval resamples the calls in pairs, and the extra cost where it was taken several times;
-    taken once, its own scatter is not in the interval. None: the gain's interval reaches zero, so
-    no number of calls is known to be enough.
+    The interval is the gain's, from between processes; the extra cost was taken once, and its own
+    scatter is not in it. None: the gain's interval reaches zero, so no number of calls is known to
+    be enough.
     """
-    a, b = np.asarray(baseline_s), np.asarray(candidate_s)
-    if len(a) != len(b) or not len(extra_s):
-        raise ValueError(f"need pairs and an extra cost, got {len(a)}, {len(b)}, {len(extra_s)}")
-    generator, resamples = np.random.default_rng(0), 4000
-    picks = generator.integers(0, len(a), (resamples, len(a)))
-    gains = np.median(a[picks], axis=1) - np.median(b[picks], axis=1)
-    extras = np.asarray(extra_s)[generator.integers(0, len(extra_s), (resamples, len(extra_s)))]
-    if float(np.quantile(gains, ALPHA / 2)) <= 0:
+    gain = mean(gains_s, unit=Unit.TIMES, drawn="processes")
+    if gain.interval.low <= 0:
         return None
-    calls = extras.mean(axis=1) / np.maximum(gains, 1e-12)
-    low, high = np.quantile(calls, [ALPHA / 2, 1 - ALPHA / 2])
-    gain = float(np.median(a) - np.median(b))
-    return float(np.mean(extra_s)) / gain, Interval(float(low), float(high))
+    return extra_s / gain.effect, Interval(
+        extra_s / gain.interval.high, extra_s / gain.interval.low
+    )

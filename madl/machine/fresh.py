@@ -24,20 +24,35 @@ QUIET = {"KINETO_LOG_LEVEL": "99", "TOKENIZERS_PARALLELISM": "false"}
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def call(function: str, argument: Mapping[str, Any], *, timeout_s: float = 900) -> dict[str, Any]:
+def call(
+    function: str,
+    argument: Mapping[str, Any],
+    *,
+    timeout_s: float = 900,
+    caches: Path | None = None,
+) -> dict[str, Any]:
     """The function's result, from a fresh process without any compiler's cache.
+
+    `caches` is a folder for what compilers keep, where a later call is to find it.
 
     Raises:
         MadlError: it failed, with the last line of what it wrote, or took longer than the timeout.
     """
     with tempfile.TemporaryDirectory(prefix="madl-fresh-", ignore_cleanup_errors=True) as folder:
-        caches = {name: str(Path(folder) / name.lower()) for name in CACHES}
+        kept = {name: str((caches or Path(folder)) / name.lower()) for name in CACHES}
         answer = Path(folder) / "answer.json"
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "madl.machine.fresh", function, str(answer), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-m",
+                    "madl.machine.fresh",
+                    function,
+                    str(answer),
+                    str(os.getpid()),
+                ],
                 input=json.dumps(dict(argument)),
-                env={**os.environ, **caches, **QUIET},
+                env={**os.environ, **kept, **QUIET},
                 cwd=ROOT,
                 capture_output=True,
                 text=True,

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 MARK = "MADL_RUN"
 PATIENCE_S = 10.0
@@ -27,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 def end_with(parent: int) -> None:
     """End this process when its parent, by process id, has ended.
 
-    Linux kills it when the *thread* that started it ends, which in both our uses waits for it.
+    Linux kills it when the *thread* that started it ends, which in both our uses outlives it.
     """
     import threading
 
@@ -52,7 +53,8 @@ def guarded(folder: Path) -> Iterator[Path]:
     """A guard for this process, and temporary files of it and its children in one folder.
 
     The folder lies below `folder` and is removed afterwards, by the guard if need be; what a power
-    cut left there is removed before. The guard stays for as long as this process lives.
+    cut left there is removed before. The guard stays for as long as this process lives. Ctrl-C
+    ends what this process has started at once, or it would wait for it.
     """
     import tempfile
     import uuid
@@ -68,11 +70,14 @@ def guarded(folder: Path) -> Iterator[Path]:
         lock.acquire()
         mine.mkdir()
     before = os.environ.get("TMPDIR")
-    _tell(_guard(), mine)
+    _tell(os.fsencode(mine.resolve()))
+    heard = _on_ctrl_c()
     os.environ["TMPDIR"], tempfile.tempdir = str(mine.resolve()), None
     try:
         yield mine
     finally:
+        if heard is not None:
+            signal.signal(signal.SIGINT, heard)
         os.environ.pop("TMPDIR")
         if before is not None:
             os.environ["TMPDIR"] = before
@@ -94,10 +99,27 @@ def _sweep(folder: Path) -> None:
             Path(f"{left}.lock").unlink(missing_ok=True)
 
 
-def _tell(guard: int | None, folder: Path) -> None:
-    if guard is not None:
+def _on_ctrl_c() -> Any:
+    """Have it end what this process has started; the handler that was there, if it was Python's."""
+    import threading
+
+    def stop(number: int, frame: Any) -> None:
+        _tell(END_ALL)
+        signal.default_int_handler(number, frame)
+
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if threading.current_thread() is threading.main_thread() and is_usual:
+        return signal.signal(signal.SIGINT, stop)
+    return None
+
+
+END_ALL = b""  # to the guard: kill now; anything else is a folder to remove at the end
+
+
+def _tell(message: bytes) -> None:
+    if (guard := _guard()) is not None:
         with contextlib.suppress(OSError):  # it was killed; the next run sweeps
-            os.write(guard, os.fsencode(folder.resolve()) + b"\0")
+            os.write(guard, message + b"\0")
 
 
 @functools.cache
@@ -133,33 +155,50 @@ def _watch(name: str, parent: int) -> None:
 
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    told = b""
+    folders: list[bytes] = []
+    rest = b""
     while os.getppid() == parent:  # a forked child may hold the pipe open
         if select.select([0], [], [], 0.5)[0]:
             if not (more := os.read(0, 65536)):
                 break
-            told += more
+            *messages, rest = (rest + more).split(b"\0")
+            folders += filter(None, messages)
+            if END_ALL in messages:
+                _kill(_marked(name))
     end = time.monotonic() + PATIENCE_S
     while (left := _marked(name)) and time.monotonic() < end:
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        _kill(left)
         time.sleep(0.02)
-    for folder in filter(None, told.split(b"\0")):
+    for folder in folders:
         shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
 
 
+def _kill(processes: list[int]) -> None:
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _marked(name: str) -> list[int]:
-    """Living processes that carry this mark."""
+    """Living processes that carry this mark.
+
+    Python's resource trackers are left to clean up: each ends when all whom it serves have ended.
+    """
     found: list[int] = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        if entry.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-                marks = [v for v in variables if v.startswith(f"{MARK}=".encode())]
-                if any(name.encode() in mark for mark in marks):
-                    found.append(int(entry))
+        with contextlib.suppress(OSError):
+            if not entry.isdigit() or b"resource_tracker" in _read(f"/proc/{entry}/cmdline"):
+                continue
+            variables = _read(f"/proc/{entry}/environ").split(b"\0")
+            marks = [value for value in variables if value.startswith(f"{MARK}=".encode())]
+            if any(name.encode() in mark for mark in marks):
+                found.append(int(entry))
     return found
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 if __name__ == "__main__":

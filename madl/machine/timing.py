@@ -16,11 +16,13 @@ import math
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -197,23 +199,30 @@ def _unfinished(taken: Iterable[_Taken]) -> int | None:
 
 
 def over_processes(
-    function: str, argument: Mapping[str, Any], *, processes: int = PROCESSES
+    function: str,
+    argument: Mapping[str, Any],
+    *,
+    processes: int = PROCESSES,
+    keep_caches: bool = False,
 ) -> dict[str, Any]:
     """`fresh.call` several times over: what one process finds, the next one must find again.
 
-    The function is given which process it is, returns `measurements` by variant, and what else it
-    likes. Here every variant that ran in all processes has a list of measurements, one of each;
-    what else differs from process to process is a list too.
+    The function is given which process it is, and returns `measurements` by variant, and what else
+    it likes. Here every variant that ran in all processes has a list of measurements, one of each;
+    what else there is, is the first one's. A process without measurements is the result.
+    `keep_caches` lets later processes load what the first one compiled.
     """
-    found = [fresh.call(function, {**argument, "process": i}) for i in range(processes)]
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="madl-caches-") as folder:
+        caches = Path(folder) if keep_caches else None
+        for i in range(processes):
+            found.append(fresh.call(function, {**argument, "process": i}, caches=caches))
+            if "measurements" not in found[-1]:
+                return found[-1]
     in_all = set.intersection(*(set(one["measurements"]) for one in found))
     variants = [name for name in found[0]["measurements"] if name in in_all]
     runs = {name: [one["measurements"][name] for one in found] for name in variants}
-    rest = {
-        name: value if all(one.get(name) == value for one in found) else [o[name] for o in found]
-        for name, value in found[0].items()
-    }
-    return {**rest, "measurements": runs}
+    return {**found[0], "measurements": runs}
 
 
 def naive(fn: Call, *, device: str, calls: int, subject: Subject | None = None) -> Measurement:
