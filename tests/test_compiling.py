@@ -15,11 +15,11 @@ from experiments import lab4_attention, lab4_compile
 from madl.execution import compiling
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Pending, Record, Records, Store
-from madl.machine import fresh
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.training.resnet import NUM_PARAMETERS, ResNet18
 from tests.conftest import a_record
+from tests.synthetic import a_measurement
 
 
 def test_resnet_has_the_published_number_of_parameters():
@@ -99,28 +99,36 @@ def test_a_value_in_python_breaks_the_graph():
     torch._dynamo.reset()
 
 
-CELL = {"device": "cpu", "network": "resnet18", "batch": 2, "size": 64, "threads": 1}
+CELL = {
+    **{"kind": "cell", "device": "cpu", "network": "resnet18", "batches": "2 3", "size": 64},
+    **{"threads": 1, "mode": "default", "budget_s": 0.0, "processes": 2},
+}
 
 
-def test_a_cell_in_a_fresh_process_has_all_that_its_page_needs():
-    found = fresh.call(
-        "madl.execution.compiling:measure",
-        {**CELL, "backend": "aot_eager", "mode": "default", "budget_s": 0.0},
-    )
+def test_a_cell_in_fresh_processes_has_all_that_its_page_needs():
+    found = compiling.study({**CELL, "backend": "aot_eager"})
     assert found["graphs"] == 1
     assert found["error"] <= compiling.TOLERANCE
-    compiled = found["measurements"]["compiled"]
-    assert compiled["first_call_s"] > compiled["samples_s"][0]
-    assert compiled["subject"]["shape"] == "2×3×64×64"
-    assert not compiled["subject"]["training"]
-    assert compiled["peak_bytes"] > 0
+    for batch in (2, 3):
+        runs = found["measurements"][f"compiled {batch}"]
+        assert len(runs) == 2
+        for compiled in runs:
+            assert compiled["first_call_s"] > compiled["samples_s"][0]
+            assert compiled["subject"]["shape"] == f"{batch}×3×64×64"
+            assert not compiled["subject"]["training"]
+            assert compiled["compilations"] == 0
+
+
+def test_the_way_into_compiled_code_is_timed_alone():
+    found = compiling.study({"kind": "guards", "threads": 1, "budget_s": 0.0, "processes": 2})
+    assert {name: len(runs) for name, runs in found["measurements"].items()} == {
+        "eager": 2,
+        "compiled": 2,
+    }
 
 
 def test_a_backend_that_fails_is_a_cell_that_says_so():
-    found = fresh.call(
-        "madl.execution.compiling:measure",
-        {**CELL, "backend": "no_such_backend", "mode": "default", "budget_s": 0.0},
-    )
+    found = compiling.study({**CELL, "backend": "no_such_backend"})
     assert "no_such_backend" in found["failed"]
 
 
@@ -148,42 +156,49 @@ def test_every_profile_asks_for_both_devices(tmp_path, profile):
 
 
 def a_cell(eager_ms: float, compiled_ms: float, *, contention: float = 0.0, **params) -> Record:
-    """A compiled ResNet-18 with these medians, whose first compiled call takes ten seconds."""
-    jitter = [1.0, 1.001, 0.999, 1.002, 0.998] * 4
+    """A compiled ResNet-18 with these medians in each of three processes.
 
-    def timed(median_ms: float, first_s: float) -> dict:
-        samples = [median_ms / 1e3 * one for one in jitter]
-        return {"samples_s": samples, "first_call_s": first_s, "contention": contention}
+    The first compiled call of the first process takes ten seconds.
+    """
 
-    values = {"eager": timed(eager_ms, 0.0), "compiled": timed(compiled_ms, 10.0)}
-    usual = {"kind": "cell", "network": "resnet18", "device": "cpu", "batch": 1}
+    def timed(median_ms: float, first_s: float) -> list[dict]:
+        return [
+            a_measurement(
+                [median_ms / 1e3 * one * (1 + 1e-4 * process) for one in (1.0, 1.001, 0.999)],
+                first_call_s=first_s,
+                contention=contention,
+            )
+            for process in range(3)
+        ]
+
+    values = {"eager 1": timed(eager_ms, 0.0), "compiled 1": timed(compiled_ms, 10.0)}
+    usual = {"kind": "cell", "network": "resnet18", "device": "cpu", "batches": "1"}
     case = Case(experiment="lab4_compile", params={**usual, **lab4_compile.DEFAULT, **params})
     return dataclasses.replace(a_record(), case=case, values={"measurements": values})
 
 
 def test_the_first_call_is_paid_for_by_what_later_calls_save():
-    calls, (low, high) = lab4_compile.both(a_cell(20.0, 10.0)).calls_to_pay
+    calls, (low, high) = lab4_compile.pair(a_cell(20.0, 10.0)).calls_to_pay
     assert calls == pytest.approx(1000, rel=0.01)  # ten seconds at ten milliseconds a call
     assert low <= calls <= high
 
 
 @pytest.mark.parametrize("cell", [a_cell(10.0, 10.0), a_cell(10.0, 20.0)])
 def test_no_number_of_calls_pays_where_no_speed_up_is_shown(cell):
-    assert lab4_compile.both(cell).calls_to_pay is None
+    assert lab4_compile.pair(cell).calls_to_pay is None
 
 
 def test_times_taken_on_a_crowded_machine_say_nothing():
     crowded = a_cell(20.0, 10.0, contention=0.5)
-    assert lab4_compile.both(crowded).calls_to_pay is None
+    assert lab4_compile.pair(crowded).calls_to_pay is None
     assert lab4_compile.resnet_faster(Records([crowded])).p == 1.0
 
 
 @pytest.mark.parametrize(("compiled", "agrees"), [(10.0, True), (40.0, False)])
-def test_a_claim_of_speed_reads_the_smallest_batch(compiled, agrees):
-    records = Records([a_cell(20.0, 20.0, batch=8), a_cell(20.0, compiled)])
-    found = lab4_compile.resnet_faster(records)
+def test_a_claim_of_speed_reads_both_outcomes(compiled, agrees):
+    found = lab4_compile.resnet_faster(Records([a_cell(20.0, compiled)]))
     assert (found.agrees, found.p < 0.01) == (agrees, True)
-    assert "(batch 1)" in found.supported
+    assert "(batch 1, CPU)" in found.supported
     assert "2 ×" in (found.supported if agrees else found.refuted)
 
 
@@ -191,20 +206,17 @@ def test_a_cell_whose_backend_failed_is_pending_and_a_row_that_says_why():
     failed = dataclasses.replace(a_cell(1.0, 1.0), values={"failed": "no such backend"})
     with pytest.raises(Pending):
         lab4_compile.resnet_faster(Records([failed]))
-    rows = lab4_compile._cell_row(failed)
+    rows = lab4_compile._cell_row(failed, 1)
     assert rows["first call"] == "no such backend"
     assert rows["speed-up"] == "–"
 
 
 def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
     naive = a_cell(20.0, 10.0, kind="naive")
-    for run, first in zip(naive.values["measurements"].values(), (0.1, 10.0)):
-        run |= {"first_call_s": None, "samples_s": [first, *run["samples_s"][:4]]}
-    rows = lab4_compile.timings(Records([naive, a_cell(20.0, 10.0)]))
-    assert [row["timing"] for row in rows] == ["naive", "naive", "this page", "this page"]
-    compiled = rows[1]
-    assert compiled["first call (ms)"] == 1e4
-    assert compiled["median of later calls (ms)"] == pytest.approx(10.0, rel=0.01)
-    assert compiled["reported (ms)"] == pytest.approx(2008, rel=0.01)  # (10 s + 4 × 10 ms) / 5
-    text = lab4_compile.naive_compiles(Records([naive])).text
-    assert re.search(r"takes 2,010 ms compiled", text)
+    runs = naive.values["measurements"]
+    for name, first in (("eager", 0.1), ("compiled", 10.0)):
+        one = runs.pop(f"{name} 1")[0]
+        runs[name] = {**one, "samples_s": [first, *[one["samples_s"][0]] * 4]}
+    text = lab4_compile.naive_compiles(Records([naive, a_cell(20.0, 10.0)])).text
+    assert re.search(r"takes 2,010 ms compiled", text)  # (10 s + 4 × 10 ms) / 5
+    assert "after it, a call takes 10.0 ms" in text

@@ -1,7 +1,7 @@
 """torch.compile under the clock: one cell of the study, its kernels, its graphs, its breaks.
 
-Every function here is meant for `machine.fresh.call`: it runs in a process of its own, with empty
-compiler caches, so a first call is a first call. Arguments and results are JSON.
+Every function here runs in a process of its own (`study`), the first one with empty compiler
+caches, so a first call is a first call. Arguments and results are JSON.
 
 Not handled: other compilers than torch's own; a backend that fails is a result and says why.
 """
@@ -20,56 +20,108 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from madl.machine import timing
+from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
 from madl.training.resnet import ResNet18
 
 Json = Mapping[str, Any]
 TOLERANCE = 1e-3  # of the largest output: fused arithmetic rounds in another order
 RESNET = "resnet18"
+ROUNDS = 5  # at least, in one process; verdicts come from between processes
+
+
+def study(params: Json) -> dict[str, Any]:
+    """One case by its `kind`, in fresh processes: several where a verdict rests on it."""
+    kind, argument = params["kind"], dict(params)
+    if kind == "naive":
+        return fresh.call(f"{__name__}:measure_naively", argument)
+    if kind == "shapes":
+        sizes = [int(size) for size in params["lengths"].split()]
+        return fresh.call(f"{__name__}:study_shapes", {**argument, "sizes": sizes})
+    if kind == "cell":
+        argument["batches"] = [int(batch) for batch in params["batches"].split()]
+    function = "measure" if kind == "cell" else "measure_guards"
+    return timing.over_processes(
+        f"{__name__}:{function}", argument, processes=params["processes"], keep_caches=True
+    )
 
 
 def measure(argument: Json) -> dict[str, Any]:
-    """Eager and compiled in turn: first calls, steady state, memory, kernels, graphs."""
+    """Eager and compiled in turn, at each batch size: first calls, steady state, kernels, graphs.
+
+    Every batch size has a compiled model of its own, as if the others had never been. Kernels and
+    graphs are those of the first; a process that finds the compiler's caches full has none to tell.
+    """
     from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 
     _set_up(argument)
-    model, inputs = _model(argument)
-    device = str(argument["device"])
+    found: dict[str, Any] = {"measurements": {}, "error": 0.0}
     try:
-        compiled = _compile(model, argument)
-        with torch.no_grad():
-            return _measured(model, compiled, inputs, device, float(argument["budget_s"]))
+        for batch in argument["batches"]:
+            torch._dynamo.reset()
+            model, inputs = _model({**argument, "batch": batch})
+            compiled = _compile(model, argument)
+            with torch.no_grad():
+                _measured(found, batch, model, compiled, inputs, argument)
     except (BackendCompilerFailed, TorchDynamoException, ImportError, RuntimeError) as error:
         return {"failed": f"{type(error).__name__}: {_first_line(error)}"}
+    if found["error"] > TOLERANCE:
+        return {"failed": f"the compiled output is off by {found['error']:.1e} of the largest"}
+    return found
 
 
 def _measured(
-    model: nn.Module, compiled: Any, inputs: list[Tensor], device: str, budget_s: float
-) -> dict[str, Any]:
-    places: list[Tensor] = []
-
-    def work() -> dict[str, Callable[[], Tensor]]:
-        places.append(torch.empty(4096 * len(places) + 64))  # moves what is allocated after it
-        moved = [tensor.clone() for tensor in inputs]
-        return {"eager": lambda: model(*moved), "compiled": lambda: compiled(*moved)}
-
-    calls = work()
-    measured = timing.compare(calls, device=device, budget_s=budget_s, memory=True, renew=work)
-    error = _error(compiled(*inputs), model(*inputs))  # after: a check before eats the first call
-    if error > TOLERANCE:
-        return {"failed": f"the compiled model's output is off by {error:.1e} of the largest"}
-    subjects = {n: timing.observe(fn, inputs, module=model) for n, fn in calls.items()}
-    for name, measurement in measured.items():
-        measured[name] = timing.with_subject(measurement, subjects[name])
-    return {
-        "measurements": {name: m.to_json() for name, m in measured.items()},
-        "error": error,
-        "kernels": {name: kernels(fn, device) for name, fn in calls.items()},
-        "generated": generated_kernels(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])),
-        "graphs": _counted("stats", "unique_graphs"),
-        "breaks": sum(_counters()["graph_break"].values()),
+    found: dict[str, Any],
+    batch: int,
+    model: nn.Module,
+    compiled: Any,
+    inputs: list[Tensor],
+    argument: Json,
+) -> None:
+    device = str(argument["device"])
+    calls: dict[str, Callable[[], Tensor]] = {
+        "eager": lambda: model(*inputs),
+        "compiled": lambda: compiled(*inputs),
     }
+    measured = timing.compare(
+        calls, device=device, budget_s=float(argument["budget_s"]), min_samples=ROUNDS
+    )
+    error = _error(compiled(*inputs), model(*inputs))  # after: a check before eats the first call
+    found["error"] = max(found["error"], error)
+    for name, measurement in measured.items():
+        subject = timing.observe(calls[name], inputs, module=model)
+        run = timing.with_subject(measurement, subject)
+        found["measurements"][f"{name} {batch}"] = run.to_json()
+    if "kernels" not in found:
+        found |= {
+            "kernels": {name: kernels(fn, device) for name, fn in calls.items()},
+            "generated": generated_kernels(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])),
+            "graphs": _counted("stats", "unique_graphs"),
+            "breaks": sum(_counters()["graph_break"].values()),
+        }
+
+
+def measure_guards(argument: Json) -> dict[str, Any]:
+    """A function of one small addition, eager and compiled to the very same: what is left is the
+    way into compiled code, its guards first of all.
+    """
+    _set_up(argument)
+    x = torch.ones(1)
+
+    def add(x: Tensor) -> Tensor:
+        return x + 1
+
+    compiled: Any = torch.compile(add, backend="eager")
+    with torch.no_grad():
+        calls: dict[str, Callable[[], Tensor]] = {
+            "eager": lambda: add(x),
+            "compiled": lambda: compiled(x),
+        }
+        subjects = {name: timing.observe(fn, [x]) for name, fn in calls.items()}
+        measured = timing.compare(
+            calls, budget_s=float(argument["budget_s"]), min_samples=ROUNDS, subjects=subjects
+        )
+    return {"measurements": {name: m.to_json() for name, m in measured.items()}}
 
 
 def measure_naively(argument: Json) -> dict[str, Any]:

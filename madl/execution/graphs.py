@@ -1,4 +1,4 @@
-"""FX graphs of a model: capture, describe, count, transform, compare.
+"""FX graphs of a model: capture, count, transform, describe.
 
 `torch.export` runs the model once on example inputs and records every tensor operation, so the
 graph holds operators, not modules; sizes stay symbols, so it takes any batch. Passes are plain
@@ -15,9 +15,8 @@ import operator
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 import torch
@@ -29,6 +28,7 @@ KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method
 _ATTENTION: Any = torch.ops.aten.scaled_dot_product_attention.default
 _DROPOUT_ARGUMENT = 4  # position of `dropout_p` in scaled_dot_product_attention
 Batch = Mapping[str, Tensor]
+Drops = Literal["node", "inside", ""]
 
 
 def export(model: nn.Module, batch: Batch, *, training: bool) -> ExportedProgram:
@@ -89,12 +89,12 @@ def operator_name(node: fx.Node) -> str:
 
 def dropout_nodes(graph: fx.Graph) -> list[fx.Node]:
     """Every node whose operator is a dropout."""
-    return [n for n in graph.nodes if n.op == "call_function" and "dropout" in operator_name(n)]
+    return [node for node in graph.nodes if drops(node) == "node"]
 
 
 def attention_dropouts(graph: fx.Graph) -> list[fx.Node]:
     """Fused attention nodes that drop probabilities inside: an argument, no node of its own."""
-    return [n for n in graph.nodes if n.target is _ATTENTION and _attention_dropout(n) > 0]
+    return [node for node in graph.nodes if drops(node) == "inside"]
 
 
 def _attention_dropout(node: fx.Node) -> float:
@@ -102,6 +102,13 @@ def _attention_dropout(node: fx.Node) -> float:
     value = given[0]
     assert isinstance(value, float | int), value
     return float(value)
+
+
+def drops(node: fx.Node) -> Drops:
+    """Whether a node drops values: as a dropout node, or inside attention."""
+    if node.op == "call_function" and "dropout" in operator_name(node):
+        return "node"
+    return "inside" if node.target is _ATTENTION and _attention_dropout(node) > 0 else ""
 
 
 def users(node: fx.Node) -> list[str]:
@@ -175,6 +182,7 @@ class NodeInfo:
     module: str  # path of the innermost module whose forward made it; "" outside of all
     group: str  # path of the module it is drawn in
     shape: str
+    drops: Drops
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -194,6 +202,7 @@ def describe(graph: fx.Graph) -> list[NodeInfo]:
             module=(path := _module_path(node)),
             group=_group(path),
             shape=_shape(node, letters),
+            drops=drops(node),
         )
         for node in graph.nodes
     ]
@@ -227,64 +236,6 @@ def _shape(node: fx.Node, letters: Mapping[str, str]) -> str:
     if not isinstance(value, Tensor):
         return ""
     return " × ".join(letters.get(str(size), str(size)) for size in value.shape) or "scalar"
-
-
-# ---- comparison ---------------------------------------------------------------------------------
-
-Mark = Literal["same", "added", "removed", "rewired"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A node of either graph, and what became of it.
-
-    `name` and `inputs` name nodes of both graphs without a clash: what was removed has a minus in
-    front. A rewired node has other inputs than before: `was` names those that it lost.
-    """
-
-    mark: Mark
-    name: str
-    node: NodeInfo
-    inputs: list[str]
-    was: list[str]
-
-
-def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
-    """Both graphs in one order, what is common once; nodes are matched by what they do and where.
-
-    Names do not count, because a capture numbers them anew.
-    """
-    old, new = ([_signature(node) for node in graph] for graph in (before, after))
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
-    kept = {
-        before[i + k].name: after[j + k].name
-        for i, j, size in matcher.get_matching_blocks()
-        for k in range(size)
-    }
-    names = {node.name: kept.get(node.name, f"-{node.name}") for node in before}
-    was = {kept[n.name]: [names[name] for name in n.inputs] for n in before if n.name in kept}
-    changes: list[Change] = []
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag != "equal":
-            changes += [_removed(node, names) for node in before[i1:i2]]
-        for node in after[j1:j2]:
-            mark: Mark = "added" if tag != "equal" else "same"
-            lost = [name for name in was.get(node.name, []) if name not in node.inputs]
-            if tag == "equal" and was[node.name] != node.inputs:
-                mark = "rewired"
-            changes.append(
-                Change(mark=mark, name=node.name, node=node, inputs=node.inputs, was=lost)
-            )
-    return changes
-
-
-def _removed(node: NodeInfo, names: Mapping[str, str]) -> Change:
-    inputs = [names[name] for name in node.inputs]
-    return Change(mark="removed", name=names[node.name], node=node, inputs=inputs, was=[])
-
-
-def _signature(node: NodeInfo) -> tuple[str, ...]:
-    return node.kind, node.operator, node.module
 
 
 # ---- symbolic tracing, the older way to a graph -------------------------------------------------
