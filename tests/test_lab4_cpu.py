@@ -5,12 +5,14 @@ import dataclasses
 import pytest
 
 from experiments import lab4_mxint8
+from madl.execution import arithmetic
 from madl.logbook.charts import plain
 from madl.logbook.claims import judge_family
 from madl.logbook.records import Case, Record, Records
 from tests.conftest import a_record
+from tests.synthetic import a_measurement
 
-LAYER = {"what": "linear", "layer": "coursework", "in": 64, "out": 96, "budget_s": 0.0}
+LAYER = {"what": "linear", "layer": "coursework", "in": 64, "out": 96, "rows": "1 8"}
 
 
 def record(params: dict, values) -> Record:
@@ -20,13 +22,20 @@ def record(params: dict, values) -> Record:
 
 
 def planted(times_as_fast: float, *, contention: float = 0.0) -> Records:
-    """One row of inputs; MXINT8 is as much faster than every other, give or take a little."""
-    noise = [1 + 0.01 * (i % 3) for i in range(40)]
-    samples = {v: [1e-3 * n for n in noise] for v in lab4_mxint8.VARIANTS}
-    samples["MXINT8"] = [1e-3 / times_as_fast * n for n in reversed(noise)]
-    made = record({**LAYER, "rows": 1}, {"samples_s": samples})
-    run = dataclasses.replace(made.run, contention=contention)
-    return Records([dataclasses.replace(made, run=run)])
+    """MXINT8 is as much faster than every other in three processes, give or take a little."""
+
+    def runs(median_s: float, sign: int) -> list[dict]:
+        return [
+            a_measurement([median_s * (1 + 0.001 * sign * i)] * 3, contention=contention)
+            for i in range(3)
+        ]
+
+    measured = {
+        f"{v} {rows}": runs(1e-3 / times_as_fast, -1) if v == "MXINT8" else runs(1e-3, 1)
+        for v in lab4_mxint8.VARIANTS
+        for rows in (1, 8)
+    }
+    return Records([record(LAYER, {"measurements": measured})])
 
 
 def verdict(name: str, records: Records) -> str:
@@ -34,19 +43,25 @@ def verdict(name: str, records: Records) -> str:
     return judge_family({name: claim}, {name: claim.test(records)}, {}, {})[name].verdict
 
 
-@pytest.fixture(scope="module")
-def layer() -> Records:
-    cases = [{**LAYER, "rows": rows} for rows in (1, 8)]
-    return Records([record(case, lab4_mxint8.run(case, None)) for case in cases])  # type: ignore[arg-type]
+def test_a_layer_is_checked_and_timed_in_every_arithmetic():
+    case = {**LAYER, "budget_s": 0.0, "processes": 2}
+    found = arithmetic.study(case)
+    assert set(found["measurements"]) == {f"{v} {n}" for v in lab4_mxint8.VARIANTS for n in (1, 8)}
+    assert {len(runs) for runs in found["measurements"].values()} == {2}
+    for rows in (1, 8):
+        errors = {v: found["error_db"][f"{v} {rows}"] for v in lab4_mxint8.VARIANTS}
+        assert 30 < errors["MXINT8"] < 45
+        assert min(errors["FP32"], errors["FP32, prepacked"]) > 100
+        assert errors["BF16"] == pytest.approx(errors["BF16, prepacked"], abs=0.5)
+    assert [row["rows"] for row in lab4_mxint8.speedup(Records([record(case, found)])).rows] == [
+        1,
+        8,
+    ]
 
 
-def test_a_layer_is_checked_and_timed_in_every_arithmetic(layer):
-    for one in layer:
-        assert set(one.values["samples_s"]) == set(one.values["error_db"])
-        assert 30 < one.values["error_db"]["MXINT8"] < 45
-        assert one.values["error_db"]["FP32"] > 100
-    assert [row["rows"] for row in lab4_mxint8.speedup(layer).rows] == [1, 8]
-    assert all(row["weight (MB)"] > 0 for row in lab4_mxint8.reading(layer))
+def test_the_page_and_the_study_name_the_same_arithmetics():
+    assert lab4_mxint8.VARIANTS == arithmetic.VARIANTS
+    assert (lab4_mxint8.FP32, *lab4_mxint8.ACCURATE) == arithmetic.IN_MODEL
 
 
 def test_a_speed_up_is_the_other_s_time_over_ours():
@@ -56,19 +71,19 @@ def test_a_speed_up_is_the_other_s_time_over_ours():
 
 
 @pytest.mark.parametrize(
-    ("times_as_fast", "faster", "more_than_its_bytes"),
-    [
-        (8.0, "supported", "supported"),
-        (2.0, "supported", "refuted"),
-        (0.5, "refuted", "refuted"),
-        (1.0, "undecided", "refuted"),
-    ],
+    ("times_as_fast", "found"), [(8.0, "supported"), (0.5, "refuted"), (1.0, "undecided")]
 )
-def test_what_is_planted_is_found(times_as_fast, faster, more_than_its_bytes):
+def test_what_is_planted_is_found(times_as_fast, found):
     records = planted(times_as_fast)
-    assert verdict("one_row_is_faster", records) == faster
-    assert verdict("torch_int8_is_beaten_at_one_row", records) == faster
-    assert verdict("bytes_are_not_all", records) == more_than_its_bytes
+    assert verdict("one_row_is_faster", records) == found
+    assert verdict("torch_int8_is_beaten_at_one_row", records) == found
+
+
+def test_the_rival_is_the_faster_of_two():
+    records = planted(2.0)
+    runs = records[0].values["measurements"]
+    runs["FP32, prepacked 1"] = runs["MXINT8 1"][::-1]
+    assert lab4_mxint8.one_row_is_faster(records).supported.count("FP32, prepacked") == 1
 
 
 def test_a_contended_speedup_decides_nothing():

@@ -1,0 +1,126 @@
+"""A Linear layer and a whole classifier in several arithmetics, checked and then timed in turn.
+
+FP32, BF16 and MXINT8 hold their weights as they multiply them; FP32 and BF16 once more with weights
+that oneDNN has rearranged beforehand, which MXINT8's are too; torch's dynamic INT8 as it comes.
+
+Shapes: a layer of `in` inputs and `out` outputs is given `rows` rows; a classifier gets `batch`
+sentences of `length` tokens. Units: errors in decibel, signal over error.
+Source: `mkldnn::_linear_pointwise`, which torch.compile calls for weights that it has frozen.
+"""
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madl.compression import pack
+from madl.machine import timing
+from madl.machine.memory import keep_freed_pages
+
+FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
+PREPACKED = ", prepacked"
+VARIANTS = (FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED, DYNAMIC, MXINT8)
+IN_MODEL = (FP32, BF16, DYNAMIC, MXINT8)
+LEAST_DB = 20.0  # of a layer's result: below, an arithmetic is wrong, not coarse
+ROUNDS = 5  # at least, in one process; verdicts come from between processes
+Json = Mapping[str, Any]
+
+
+class Prepacked(nn.Module):
+    """A Linear whose weight oneDNN has rearranged for this many rows; for inference on a CPU."""
+
+    def __init__(self, linear: nn.Linear, rows: int) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)  # pyright: ignore
+        self.bias = linear.bias
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(  # pyright: ignore
+            input, self.packed, self.bias, "none", [], ""
+        )
+
+
+def prepared(model: nn.Module, variant: str, *, rows: int = 1) -> nn.Module:
+    """A copy of the model in that arithmetic; `rows` is what prepacked weights are made for."""
+    model = copy.deepcopy(model).eval()
+    if variant.startswith(BF16):
+        model = model.bfloat16()
+    if variant.endswith(PREPACKED):
+        for name, child in list(model.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(model, name, Prepacked(child, rows))
+    if variant == MXINT8:
+        pack.pack_(model, [pack.MXINT8])
+    if variant == DYNAMIC:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is announced to move to another package
+            quantize: Any = torch.ao.quantization.quantize_dynamic  # pyright: ignore
+            model = quantize(model, {nn.Linear}, torch.qint8)
+    return model
+
+
+def error_db(y: Tensor, exact: Tensor) -> float:
+    """Signal to error: twenty decibel are a tenth of the signal."""
+    error = (y.double() - exact).square().sum() / exact.square().sum()
+    return float(-10 * error.log10())
+
+
+def study(params: Json) -> dict[str, Any]:
+    """One timed case by what it times, in fresh processes."""
+    argument = dict(params)
+    if params["what"] == "linear":
+        argument["rows"] = [int(rows) for rows in params["rows"].split()]
+    function = {"linear": "time_layer", "evaluation": "time_model"}[params["what"]]
+    return timing.over_processes(f"{__name__}:{function}", argument, processes=params["processes"])
+
+
+def time_layer(argument: Json) -> dict[str, Any]:
+    """One layer in every arithmetic, at each number of rows; results checked before their time."""
+    keep_freed_pages()
+    generator = torch.Generator().manual_seed(0)
+    num_in, num_out = argument["in"], argument["out"]
+    layer = nn.Linear(num_in, num_out)
+    nn.init.normal_(layer.weight, std=0.02, generator=generator)
+    found: dict[str, Any] = {"measurements": {}, "error_db": {}}
+    with torch.inference_mode():
+        for rows in argument["rows"]:
+            x = torch.randn(rows, num_in, generator=generator)
+            exact = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+            given = {v: x.bfloat16() if v.startswith(BF16) else x for v in VARIANTS}
+            layers = {v: prepared(nn.Sequential(layer), v, rows=rows) for v in VARIANTS}
+            errors = {v: error_db(layers[v](given[v]), exact) for v in VARIANTS}
+            assert min(errors.values()) > LEAST_DB, errors
+            work = {v: functools.partial(layers[v], given[v]) for v in VARIANTS}
+            for variant, run in _timed(work, x, argument).items():
+                found["measurements"][f"{variant} {rows}"] = run
+                found["error_db"][f"{variant} {rows}"] = errors[variant]
+    return found
+
+
+def time_model(argument: Json) -> dict[str, Any]:
+    """The whole classifier of a checkpoint on random tokens."""
+    from madl.training import models
+
+    keep_freed_pages()
+    model: Any = models.load_checkpoint(Path(argument["checkpoint"]))
+    size = (argument["batch"], argument["length"])
+    vocabulary = model.config.vocab_size
+    ids = torch.randint(1, vocabulary, size, generator=torch.Generator().manual_seed(0))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with torch.inference_mode():
+        work = {v: functools.partial(prepared(model, v), **batch) for v in IN_MODEL}
+        return {"measurements": _timed(work, ids, argument)}
+
+
+def _timed(work: Mapping[str, Callable[[], Any]], x: Tensor, argument: Json) -> dict[str, Any]:
+    subjects = {name: timing.observe(fn, [x]) for name, fn in work.items()}
+    measured = timing.compare(
+        work, budget_s=argument["budget_s"], min_samples=ROUNDS, subjects=subjects
+    )
+    return {name: m.to_json() for name, m in measured.items()}
