@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
-from madl.logbook.charts import Chart, bars, category, intervals, percent
+from madl.logbook.charts import Chart, bars, category, intervals, percent, waterfall
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Pending, Record, Records, Row, Values
@@ -354,15 +354,22 @@ def steps(r: Records) -> dict[str, float]:
 
 
 @page.chart(
-    caption="From the formula to what is seen on DeBERTa-xlarge, top to bottom: each bar counts "
-    "one reason more than the bar above it. The last bar is one public report, measured on a GPU."
+    caption="From the formula to what is seen on DeBERTa-xlarge, top to bottom: each bar begins "
+    "where the one above it ends, and is what one reason more takes away. The last bar is one "
+    "public report, measured on a GPU."
 )
 def savings(r: Records) -> Chart:
+    found = steps(r)
+    before = [0.0, *list(found.values())[:-2], 0.0]
+    rows = [
+        {"counted": what, "begins": start, "saved": share}
+        for (what, share), start in zip(found.items(), before, strict=True)
+    ]
     return Chart(
-        [{"counted": what, "saved": share} for what, share in steps(r).items()],
+        rows,
         x=percent("memory saved", column="saved"),
         y=category("counted", "counted, one more each"),
-        marks=bars("saved"),
+        marks=[waterfall("saved", "begins")],
     )
 
 

@@ -183,6 +183,9 @@ def bars(pen: Pen, marks: Sequence[Mark]) -> None:
             if at is None or length is None:
                 continue
             start = tops.get(at, 0.0) if stacked else 0.0
+            if mark.since is not None:
+                start = pen.place(row.get(mark.since), pen.value_axis) or 0.0
+                length -= start
             tops[at] = start + length
             cell = row[mark.column or ""]
             title = pen.title(mark.label, [said(row[axis.column], axis)], cell, pen.value_axis)
@@ -191,7 +194,8 @@ def bars(pen: Pen, marks: Sequence[Mark]) -> None:
             if not stacked and _has_room(pen, count, axis):
                 ends = ends_of(cell, pen.value_axis)
                 text = bare(cell, pen.value_axis)
-                _at_end(pen, at + shift, max(length, ends[1]) if ends else length, text)
+                top = max(start, start + length, ends[1] if ends else 0.0)
+                _at_end(pen, at + shift, start + length if start + length < 0 else top, text)
     if stacked:
         for at, top in tops.items():
             _at_end(pen, at, top, number(int(top) if top.is_integer() else top))
