@@ -15,7 +15,8 @@ the vector takes about 4 cycles, it cannot: predicted 1.1, 1.3-1.5 and 2-2.5. A 
 quantizes three tensors per Linear, 1-2 % of the traffic of the step: predicted 1.02 for any format.
 
 Targets: fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4, 12, 12); QAT step
-1.03; PTQ evaluation 1.03; with bf16 products 0.70 and 0.65.
+1.03; PTQ evaluation 1.03; with bf16 products on AMX 0.75 and 0.45, with AVX512_BF16 alone 0.90 and
+0.65 (gradients take float32 products there).
 
 A copy of a large tensor into fresh memory is mostly page faults, which would make every ratio 1:
 freed pages are kept (`madl.machine.memory`), and no tensor is above the 32 MB that glibc keeps.
@@ -57,6 +58,7 @@ FORMATS = (
     "mxint8",
     "mxfp8-e4m3",
 )
+PRODUCTS = "bfloat16 products"
 BATCH, LENGTH = 32, 27
 
 
@@ -173,7 +175,7 @@ def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
     for name in ("fixed(8,4)", "minifloat(8,4,nan)", "block-float(7,8,block=16)", "mxint8"):
         found[name] = (presets()[name], {})
     for name in ("fixed(8,4)", "minifloat(8,4,nan)", "mxint8"):
-        found[f"{name}, bfloat16 products"] = (presets()[name], {"products": "bfloat16"})
+        found[f"{name}, {PRODUCTS}"] = (presets()[name], {"products": "bfloat16"})
     return found
 
 
@@ -181,7 +183,8 @@ def print_ratios(title: str, measured: Mapping[str, Measurement]) -> list[dict[s
     base_s = measured["float32"].median_s
     print(f"\n{title}: float32 takes {base_s * 1e3:.0f} ms")
     for name, measurement in measured.items():
-        print(f"  {name:52s} {measurement.median_s / base_s:8.3f} × float32")
+        route = f" ({linear_bf16.route().path})" if name.endswith(PRODUCTS) else ""
+        print(f"  {name + route:52s} {measurement.median_s / base_s:8.3f} × float32")
     return [
         {"work": title, "variant": name, "time": f"{m.median_s / base_s:.3f} × float32"}
         for name, m in measured.items()

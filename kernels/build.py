@@ -45,7 +45,9 @@ _ISA_FLAGS = {
 _EXTENSIONS = {  # beyond "avx512", for sources that ask for it
     "avx512_bf16": ("-mavx512bf16",),
     "avx512_vnni": ("-mavx512vnni",),
+    "amx_bf16": ("-mamx-tile", "-mamx-bf16"),
 }
+_PATHS = {"amx_bf16": "amx"}  # extensions that are a path of their own, which nothing forces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +77,14 @@ def has_extension(extension: str) -> bool:
     checks = {
         "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
         "avx512_vnni": torch.cpu._is_vnni_supported,
+        "amx_bf16": _has_amx,
     }
     return cpu_isa() == "avx512" and checks[extension]()
+
+
+def _has_amx() -> bool:
+    """Whether this CPU has AMX and the system lets this process use it, from now on."""
+    return torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
 
 
 @functools.cache
@@ -107,6 +115,8 @@ def _load(source: str, extension: str, without: str) -> Route:
     if extension and isa == "avx512" and without != "torch" and not has_extension(extension):
         isa, why = without, f"{why}; {source} would need {extension} for more"
     wanted = (extension,) if extension and isa == "avx512" else ()
+    if extension in _PATHS and forced != "auto":
+        return Route(path="torch", reason=why, library=None)
     if extension and without == "torch" and not (wanted and has_extension(extension)):
         reason = f"{source} needs {extension}, which the path {isa} here does not have"
         return Route(path="torch", reason=reason, library=None)
@@ -117,7 +127,8 @@ def _load(source: str, extension: str, without: str) -> Route:
     except (OSError, RuntimeError) as error:
         log.warning("no fast path for %s, torch computes instead: %s", source, error)
         return Route(path="torch", reason=str(error), library=None)
-    return Route(path=isa, reason=f"{why}, built by {compiler}", library=library)
+    path = _PATHS.get(extension, isa)
+    return Route(path=path, reason=f"{why}, built by {compiler}", library=library)
 
 
 def _hand_over(operator: str, route: Route) -> Route:

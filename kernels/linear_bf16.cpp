@@ -5,7 +5,8 @@
 // one does not. Operands come as float32 and are cut to their upper 16 bits, which is exact for
 // what the caller promises; anything else is truncated.
 //
-// Shapes: x (M, K), w (N, K), bias (N) or null, y (M, N), all dense row by row.
+// Shapes: x (M, K), w (N, K), bias (N) or null, y (M, N), all dense row by row. With a `rounding`, x
+// is rounded first, a row at a time.
 // Not handled: subnormals, which vdpbf16ps takes as zero.
 
 #include <immintrin.h>
@@ -13,6 +14,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+
+#include "round_to_grid.h"
 
 namespace {
 
@@ -67,7 +70,8 @@ constexpr Tile kTiles[kRows + 1] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>,
 }  // namespace
 
 extern "C" void madl_linear_bf16(const float* x, const float* w, const float* bias, float* y,
-                                 int64_t M, int64_t N, int64_t K, int32_t threads) {
+                                 int64_t M, int64_t N, int64_t K, const madl::Rounding* rounding,
+                                 int32_t threads) {
   const int64_t pairs = (K + 1) / 2, panels = (N + kPanel - 1) / kPanel;
   const int64_t blocks = (M + kRowBlock - 1) / kRowBlock;
   const std::unique_ptr<uint32_t[]> xs(new uint32_t[M * pairs]);
@@ -77,12 +81,15 @@ extern "C" void madl_linear_bf16(const float* x, const float* w, const float* bi
 #pragma omp parallel num_threads(threads) if (threads > 1)
 #endif
   {
+    const std::unique_ptr<float[]> rounded(new float[rounding ? K : 0]);
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic) nowait
 #endif
     for (int64_t b = 0; b < blocks; ++b)
-      for (int64_t m = b * kRowBlock; m < std::min(M, (b + 1) * kRowBlock); ++m)
-        pack_row(x + m * K, xs.get() + m * pairs, K, 1);
+      for (int64_t m = b * kRowBlock; m < std::min(M, (b + 1) * kRowBlock); ++m) {
+        if (rounding) rounding->round(x + m * K, rounded.get(), 1, K, &rounding->grid, 1);
+        pack_row(rounding ? rounded.get() : x + m * K, xs.get() + m * pairs, K, 1);
+      }
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic)
 #endif

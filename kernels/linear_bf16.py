@@ -1,22 +1,40 @@
-"""The torch operator `madl::linear_bf16`: a Linear with bfloat16 products and a float32 result.
+"""Products of float32 matrices whose values bfloat16 holds: the operators `madl::linear_bf16` and
+`madl::product_bf16`.
 
-For operands that bfloat16 holds exactly it differs from a float32 Linear in the order of the
-summation only; torch's bfloat16 Linear would round its result to bfloat16 too.
+The product of two bfloat16 is exact in float32, and the sums are float32 here, so these differ from
+a float32 product in the order of the summation only; torch's bfloat16 Linear would round its result
+to bfloat16 too. `product_bf16` asks that of its second operand alone: any float32 is the sum of
+three bfloat16 (24 significant bits are three times 8), so three exact products stand for one. That
+is for gradients, and pays on AMX only.
 
-Shapes: x (..., in_features), weight (out_features, in_features), bias (out_features).
-Not handled: gradients; operands that bfloat16 does not hold, which are truncated.
+Where the CPU has AMX, `linear_bf16_amx.cpp` computes both; with AVX512_BF16, `linear_bf16.cpp`
+computes the Linear. oneDNN would use AMX for float32 tensors too, but by a setting of the whole
+process (`torch.backends.mkldnn.matmul.fp32_precision`), which other threads' models would see.
+
+With the fields of a grid, `linear_bf16` rounds x to it first, to the bits of `madl::round_to_grid`,
+and saves the way of the rounded x through memory.
+
+Shapes: x (..., in_features), weight (out_features, in_features), bias (out_features); a (M, K),
+b (K, N).
+Not handled: gradients; operands that bfloat16 does not hold, which are truncated; subnormals, which
+are taken as zero.
 """
 
 import torch
 from torch import Tensor
 
-from kernels import build, operators
+from kernels import build, operators, round_to_grid
 
 SOURCE = "linear_bf16.cpp"
+AMX_SOURCE = "linear_bf16_amx.cpp"
 
 
 def route() -> build.Route:
-    """Which path multiplies on this CPU, and why."""
+    """Which path multiplies on this CPU, and why: `amx`, `avx512` or `torch`."""
+    round_to_grid.route()  # it rounds for this one, where it is there
+    amx = build.load(AMX_SOURCE, extension="amx_bf16", operator="linear_bf16")
+    if amx.library is not None:
+        return amx
     return build.load(SOURCE, extension="avx512_bf16", operator="linear_bf16")
 
 
@@ -26,7 +44,7 @@ def is_fast() -> bool:
     return route().library is not None
 
 
-def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def _check(x: Tensor, weight: Tensor, bias: Tensor | None, *fields: float) -> None:
     if any(t.dtype != torch.float32 for t in (x, weight)) or x.shape[-1:] != weight.shape[1:]:
         raise ValueError(
             f"madl::linear_bf16: x {tuple(x.shape)} {x.dtype} and weight {tuple(weight.shape)} "
@@ -40,13 +58,42 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         )
 
 
-def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, *fields: float) -> Tensor:
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
+_FIELDS = [f"{f}={False if f.startswith('bool') else -1}" for f in round_to_grid.FIELDS]
+
 linear_bf16 = operators.define(
-    "linear_bf16(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    f"linear_bf16(Tensor x, Tensor weight, Tensor? bias, {', '.join(_FIELDS)}) -> Tensor",
     route=route,
     check=_check,
     fake=_fake,
+)
+
+
+def product_route() -> build.Route:
+    """Which path computes `product_bf16` on this CPU, and why: `amx` or `torch` in float32."""
+    return build.load(AMX_SOURCE, extension="amx_bf16", operator="product_bf16")
+
+
+def _check_product(a: Tensor, b: Tensor) -> None:
+    fit = a.dim() == b.dim() == 2 and a.shape[1:] == b.shape[:1]
+    if not fit or any(t.dtype != torch.float32 for t in (a, b)):
+        raise ValueError(
+            f"madl::product_bf16: a {tuple(a.shape)} {a.dtype} and b {tuple(b.shape)} {b.dtype} "
+            "must be float32 matrices that fit together"
+        )
+
+
+def _fake_product(a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+product_bf16 = operators.define(
+    "product_bf16(Tensor a, Tensor b) -> Tensor",
+    route=product_route,
+    check=_check_product,
+    fake=_fake_product,
+    in_torch=torch.mm,
 )

@@ -25,10 +25,12 @@ using torch::stable::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 using Shape = std::vector<int64_t>;
 
-int (*round_to_grid_kernel)(const float* x, float* y, int64_t rows, int64_t columns,
-                            const madl::Grid* grid, int32_t threads);
+decltype(madl::Rounding::round) round_to_grid_kernel;
 void (*linear_bf16_kernel)(const float* x, const float* w, const float* bias, float* y, int64_t M,
-                           int64_t N, int64_t K, int32_t threads);
+                           int64_t N, int64_t K, const madl::Rounding* rounding, int32_t threads);
+void (*product_bf16_kernel)(const float* a, int64_t a_row, int64_t a_depth, const float* b,
+                            int64_t b_row, int64_t b_depth, float* y, int64_t M, int64_t N,
+                            int64_t K, int32_t threads);
 void (*linear_mxint8_kernel)(const float* x, const uint8_t* w, const uint8_t* scales,
                              const float* bias, float* y, int64_t M, int64_t N, int64_t K,
                              int64_t group, int32_t threads);
@@ -64,15 +66,22 @@ int64_t rows_of(const Tensor& x) {
 
 int32_t threads() { return int32_t(torch::stable::get_num_threads()); }
 
+madl::Grid grid_of(int64_t spacing, int64_t mantissa_bits, int64_t min_exponent, double low,
+                   double high, bool keep_inf, bool is_wide, int64_t block, int64_t top,
+                   int64_t scale_low, int64_t scale_high, bool nearest_power) {
+  return {int32_t(spacing), int32_t(mantissa_bits), int32_t(min_exponent),
+          keep_inf,         is_wide,                int32_t(block),
+          int32_t(top),     int32_t(scale_low),     int32_t(scale_high),
+          nearest_power,    float(low),             float(high)};
+}
+
 Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, int64_t min_exponent,
                      double low, double high, bool keep_inf, bool is_wide, int64_t block,
                      int64_t top, int64_t scale_low, int64_t scale_high, bool nearest_power) {
   STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float,
                   "madl::round_to_grid takes float32; cast first");
-  const madl::Grid grid{int32_t(spacing), int32_t(mantissa_bits), int32_t(min_exponent),
-                        keep_inf,         is_wide,                int32_t(block),
-                        int32_t(top),     int32_t(scale_low),     int32_t(scale_high),
-                        nearest_power,    float(low),             float(high)};
+  const madl::Grid grid = grid_of(spacing, mantissa_bits, min_exponent, low, high, keep_inf,
+                                  is_wide, block, top, scale_low, scale_high, nearest_power);
   const Tensor from = dense(x);
   Tensor y = torch::stable::empty_like(from);
   const int64_t count = x.numel(), columns = x.dim() ? x.size(-1) : 1;
@@ -83,7 +92,11 @@ Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, in
   return y;
 }
 
-Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bias) {
+// A negative spacing leaves x as it is.
+Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, int64_t spacing,
+                   int64_t mantissa_bits, int64_t min_exponent, double low, double high,
+                   bool keep_inf, bool is_wide, int64_t block, int64_t top, int64_t scale_low,
+                   int64_t scale_high, bool nearest_power) {
   STD_TORCH_CHECK(x.dim() > 0 && weight.dim() == 2 && x.scalar_type() == ScalarType::Float &&
                       is(weight, ScalarType::Float, {weight.size(0), x.size(-1)}),
                   "madl::linear_bf16: x and weight must be float32 and agree in the last dimension");
@@ -91,11 +104,33 @@ Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bia
   STD_TORCH_CHECK(!bias || is(*bias, ScalarType::Float, {num_out}),
                   "madl::linear_bf16: bias must be float32, one for each of the ", num_out,
                   " outputs");
+  STD_TORCH_CHECK(spacing < 0 || round_to_grid_kernel,
+                  "madl::linear_bf16 rounds by madl::round_to_grid, which has no C++");
+  const madl::Rounding rounding{
+      round_to_grid_kernel, grid_of(spacing, mantissa_bits, min_exponent, low, high, keep_inf,
+                                    is_wide, block, top, scale_low, scale_high, nearest_power)};
   const Tensor rows = dense(x), w = dense(weight);
   const MaybeTensor b = dense(bias);
   Tensor y = with_columns(rows, num_out);
   linear_bf16_kernel(floats(rows), floats(w), floats(b), static_cast<float*>(y.data_ptr()),
-                     rows_of(x), num_out, x.size(-1), threads());
+                     rows_of(x), num_out, x.size(-1), spacing < 0 ? nullptr : &rounding, threads());
+  return y;
+}
+
+// One of its two strides is 1: a transposed matrix stays what it is.
+Tensor dense_either_way(const Tensor& x) {
+  return x.stride(0) == 1 || x.stride(1) == 1 ? x : torch::stable::contiguous(x);
+}
+
+Tensor product_bf16(const Tensor& a, const Tensor& b) {
+  STD_TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.scalar_type() == ScalarType::Float &&
+                      is(b, ScalarType::Float, {a.size(1), b.size(1)}),
+                  "madl::product_bf16: a and b must be float32 matrices that fit together");
+  const Tensor left = dense_either_way(a), right = dense_either_way(b);
+  Tensor y = torch::stable::new_empty(a, Shape{a.size(0), b.size(1)});
+  product_bf16_kernel(floats(left), left.stride(0), left.stride(1), floats(right), right.stride(1),
+                      right.stride(0), static_cast<float*>(y.data_ptr()), a.size(0), b.size(1),
+                      a.size(1), threads());
   return y;
 }
 
@@ -133,6 +168,7 @@ struct Operator {
 Operator operators[] = {
     {"round_to_grid", TORCH_BOX(&round_to_grid), &round_to_grid_kernel, nullptr},
     {"linear_bf16", TORCH_BOX(&linear_bf16), &linear_bf16_kernel, nullptr},
+    {"product_bf16", TORCH_BOX(&product_bf16), &product_bf16_kernel, nullptr},
     {"linear_mxint8", TORCH_BOX(&linear_mxint8), &linear_mxint8_kernel, nullptr},
 };
 

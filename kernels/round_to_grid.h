@@ -14,4 +14,11 @@ struct Grid {
   float low, high;
 };
 
+// What another kernel does to its input first: round_to_grid.cpp, with these arguments.
+struct Rounding {
+  int (*round)(const float* x, float* y, int64_t rows, int64_t columns, const Grid* grid,
+               int32_t threads);
+  Grid grid;
+};
+
 }  // namespace madl

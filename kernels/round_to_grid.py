@@ -35,10 +35,14 @@ def _fake(x: Tensor, *fields: float) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+FIELDS = (
+    *("int spacing", "int mantissa_bits", "int min_exponent", "float low", "float high"),
+    *("bool keep_inf", "bool is_wide", "int block", "int top", "int scale_low", "int scale_high"),
+    "bool nearest_power",
+)
+
 round_to_grid = operators.define(
-    "round_to_grid(Tensor x, int spacing, int mantissa_bits, int min_exponent, float low,"
-    " float high, bool keep_inf, bool is_wide, int block, int top, int scale_low, int scale_high,"
-    " bool nearest_power) -> Tensor",
+    f"round_to_grid(Tensor x, {', '.join(FIELDS)}) -> Tensor",
     route=route,
     check=_check,
     fake=_fake,

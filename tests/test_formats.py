@@ -138,6 +138,25 @@ def test_half_precision_is_quantized_in_float32_and_cast_back(number_format, dty
 
 
 @per_preset
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_is_finite_in_half_precision_stays_finite(number_format, dtype):
+    codes = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
+    has_inf = number_format.grid is not None and number_format.grid.keep_inf
+    finite, with_inf = codes[codes.isfinite()], codes[~codes.isnan()]
+    for x in (finite, finite.sort().values, with_inf, codes):
+        for columns in (1, 32, 64, 512):
+            rows = x[: len(x) // columns * columns].view(-1, columns)
+            q = number_format.quantize(rows)
+            wanted = number_format.quantize(rows.float())
+            limit = torch.finfo(dtype).max
+            saturated = torch.where(wanted.isinf(), wanted, wanted.clamp(-limit, limit))
+            assert same(q, saturated.to(dtype))
+            assert not (q.isinf() & ~(rows.isinf() & has_inf)).any()
+            if not rows.isnan().any():
+                assert not q.isnan().any()
+
+
+@per_preset
 def test_nan_stays_nan(number_format):
     x = fixed_noise()
     x[3, 7] = math.nan

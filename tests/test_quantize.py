@@ -1,5 +1,7 @@
 """The straight-through estimator by its definition, the quantized layer, and bfloat16 products."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,6 +73,45 @@ def test_a_kept_weight_follows_its_master():
     assert not torch.equal(before, after)
 
 
+class InOnePlace(nn.Module):
+    """A parametrization whose results all lie at one address, as an allocator's may."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.memory, self.factor = weight.detach().numpy().copy(), 1.0
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        self.memory[:] = weight.detach().numpy() * self.factor
+        return torch.from_numpy(self.memory)
+
+
+def test_a_weight_that_is_computed_anew_is_quantized_anew():
+    model, x = quantized(Rule(weight=FIXED8)).eval(), torch.randn(2, 48)
+    layer = model[0]
+    computed = InOnePlace(layer.weight)
+    torch.nn.utils.parametrize.register_parametrization(layer, "weight", computed)
+    with torch.no_grad():
+        before = model(x)
+        computed.factor = 3.0
+        after = model(x)
+        assert torch.equal(after, F.linear(x, FIXED8.quantize(layer.weight), layer.bias))
+    assert not torch.equal(before, after)
+    assert "weight" not in layer._frozen
+
+
+def test_a_weight_whose_memory_is_replaced_is_quantized_anew():
+    model, x = quantized(Rule(weight=FIXED8)).eval(), torch.randn(2, 48)
+    layer = model[0]
+    with torch.no_grad():
+        model(x)
+        for _ in range(5):  # memory that was freed is likely to be had again
+            layer.weight.data = layer.weight.detach().roll(1, 0)
+            assert torch.equal(model(x), F.linear(x, FIXED8.quantize(layer.weight), layer.bias))
+        copied = copy.deepcopy(model)
+        assert not copied[0]._frozen
+        assert torch.equal(copied(x), model(x))
+
+
 def test_the_first_rule_that_matches_wins_and_an_unused_one_is_refused():
     model = nn.Sequential(linear(), nn.ReLU(), linear(columns=20))
     first, rest = Rule(pattern="0", weight=MXInt()), Rule(weight=FIXED8)
@@ -127,24 +168,56 @@ def test_bf16_products_of_fixed_point_equal_integer_arithmetic():
 
 
 @BF16
-def test_bf16_gradients_are_near_those_of_float32(number_format):
-    grads = {}
-    for products in ("float32", "bfloat16"):
-        layer = quantized(Rule.uniform(number_format, products=products))
-        x = leaf(5, 9, 48)
-        layer(x).mul(
-            torch.randn(5, 9, 20, generator=torch.Generator().manual_seed(1))
-        ).sum().backward()
-        grads[products] = [x.grad, layer[0].weight.grad, layer[0].bias.grad]
-    for wanted, got in zip(grads["float32"], grads["bfloat16"]):
-        error = (wanted - got).norm()
-        assert error <= wanted.norm() / 128
+@pytest.mark.parametrize("shape", [(48,), (5, 9, 48), (0, 48)])
+def test_gradients_of_bf16_products_change_only_the_order_of_the_sum(number_format, shape):
+    layer, x = quantized(Rule.uniform(number_format, products="bfloat16")), leaf(*shape)
+    out = layer(x)
+    grad = leaf(*out.shape, seed=1).detach()
+    out.backward(grad)
+    rows = grad.double().reshape(-1, 20)
+    weight = number_format.quantize(layer[0].weight).double()
+    inputs = number_format.quantize(x).double().reshape(-1, 48)
+    for got, left, right in (
+        (x.grad.reshape(-1, 48), rows, weight),
+        (layer[0].weight.grad, rows.t(), inputs),
+        (layer[0].bias.grad[None], torch.ones(1, len(rows), dtype=torch.float64), rows),
+    ):
+        assert got.dtype == torch.float32
+        assert ((got - left @ right).abs() <= sum_bound(left, right)).all()
 
 
-@pytest.mark.parametrize(("rows", "columns", "num_in"), [(1, 1, 1), (13, 65, 7), (200, 130, 385)])
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.skipif(not linear_bf16.is_fast(), reason=linear_bf16.route().reason)
-def test_the_bf16_kernel_is_exact_on_integers_of_any_shape(rows, columns, num_in, threads):
+def sum_bound(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """What float32 sums of exact products may be wrong by, in any order, with three a product."""
+    return 3 * (left.shape[-1] + 1) * 2**-24 * (left.abs() @ right.abs() * (1 + 2**-7))
+
+
+KERNELS = ["auto", "avx512"]  # auto is AMX where there is some
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request, monkeypatch):
+    monkeypatch.setenv("MADL_KERNELS", request.param)
+    if not build.has_extension("avx512_bf16"):
+        pytest.skip("no bfloat16 products on this CPU")
+    build.load.cache_clear()
+    assert linear_bf16.is_fast(), linear_bf16.route().reason
+    yield request.param
+    build.load.cache_clear()
+
+
+def test_the_route_is_named_after_the_instructions(kernel):
+    best = "amx" if build.has_extension("amx_bf16") else "avx512"
+    assert linear_bf16.route().path == {"auto": best, "avx512": "avx512"}[kernel]
+    exact_gradients = "amx" if (kernel, best) == ("auto", "amx") else "torch"
+    assert linear_bf16.product_route().path == exact_gradients
+
+
+SHAPES = [(1, 1, 1), (13, 65, 7), (200, 130, 385), (40, 1000, 40), (33, 32, 64)]
+
+
+@pytest.mark.parametrize(("rows", "columns", "num_in"), SHAPES)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_bf16_kernel_is_exact_on_integers_of_any_shape(kernel, rows, columns, num_in, threads):
     generator = torch.Generator().manual_seed(rows)
     x = torch.randint(-128, 129, (rows, num_in), generator=generator).float()
     w = torch.randint(-128, 129, (columns, num_in), generator=generator).float()
@@ -161,20 +234,99 @@ def test_the_bf16_kernel_is_exact_on_integers_of_any_shape(rows, columns, num_in
         torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(not linear_bf16.is_fast(), reason=linear_bf16.route().reason)
-def test_the_bf16_operator_checks_its_arguments_and_passes_torchs_own_check():
+@pytest.mark.parametrize(
+    "number_format", [f for f in EXACT if f.grid is not None], ids=lambda f: f.name
+)
+@pytest.mark.parametrize("shape", [(48,), (0, 48), (7, 3, 48), (200, 48)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rounding_on_the_way_to_a_product_gives_the_bits_of_rounding_first(
+    kernel, number_format, shape, threads
+):
+    fields = number_format.fields_of_cpp(torch.ones(1))
+    x, w, bias = leaf(*shape, scale=3.0).detach(), linear().weight.detach(), torch.randn(20)
+    w = number_format.quantize(w)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        first = linear_bf16.linear_bf16(number_format.quantize(x), w, bias)
+        assert torch.equal(linear_bf16.linear_bf16(x, w, bias, *fields), first)
+    finally:
+        torch.set_num_threads(before)
+
+
+def either_way(x: torch.Tensor) -> list[torch.Tensor]:
+    """The same matrix row by row, column by column, and with gaps."""
+    spread = torch.zeros(2 * len(x), 2 * x.shape[1])
+    spread[::2, ::2] = x
+    return [x, x.t().contiguous().t(), spread[::2, ::2]]
+
+
+@pytest.mark.parametrize(("rows", "columns", "num_in"), SHAPES)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_product_with_an_exact_operand_is_as_right_as_float32(rows, columns, num_in, threads):
+    generator = torch.Generator().manual_seed(rows)
+    a = torch.randn(rows, num_in, generator=generator) * torch.logspace(-30, 30, num_in)
+    b = torch.randn(num_in, columns, generator=generator).bfloat16().float()
+    exact = a.double() @ b.double()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        for left in either_way(a):
+            for right in either_way(b):
+                got = linear_bf16.product_bf16(left, right)
+                assert ((got - exact).abs() <= sum_bound(a.double(), b.double())).all()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_all_bits_of_a_gradient_reach_its_product():
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31, (64, 64), generator=generator, dtype=torch.int64)
+    a = bits.to(torch.int32).view(torch.float32)
+    a = torch.where((a.abs() > 2.0**-100) & (a.abs() < 2.0**120), a, 1.0 + 2.0**-23)
+    assert torch.equal(linear_bf16.product_bf16(a, torch.eye(64)), a)
+
+
+def test_nan_and_infinity_reach_the_rows_they_are_in():
+    a = torch.ones(5, 40)
+    a[1, 3], a[2, 7], a[3, 39] = float("nan"), float("inf"), -float("inf")
+    a.view(torch.int32)[4, 1] = 0x7F800001  # NaN by its last bit alone
+    got = linear_bf16.product_bf16(a, torch.ones(40, 20))
+    for row, expected in enumerate((40.0, float("nan"), float("inf"), -float("inf"), float("nan"))):
+        assert same(got[row], torch.full((20,), expected))
+
+
+def test_float32_models_do_not_notice_bf16_products():
+    model, x = linear(), torch.randn(70, 48)
+    before = model(x)
+    exact = quantized(Rule.uniform(FIXED8, products="bfloat16"))(x)
+    assert torch.equal(model(x), before)
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
+    exact.sum().backward()
+    assert torch.equal(model(x), before)
+
+
+def test_the_bf16_operators_check_their_arguments_and_pass_torchs_own_check(kernel):
     x, w = torch.ones(3, 4), torch.ones(5, 4)
-    torch.library.opcheck(
-        torch.ops.madl.linear_bf16.default,
-        (x, w, None),
-        test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
-    )
+    for operator, arguments in (
+        (torch.ops.madl.linear_bf16.default, (x, w, None)),
+        (torch.ops.madl.linear_bf16.default, (x, w, None, *FIXED8.fields_of_cpp(x))),
+        (torch.ops.madl.product_bf16.default, (x, w.t())),
+    ):
+        torch.library.opcheck(
+            operator,
+            arguments,
+            test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
+        )
     with pytest.raises(ValueError, match="agree in the last dimension"):
         linear_bf16.linear_bf16(x, torch.ones(5, 3), None)
     with pytest.raises(ValueError, match=r"bias must be float32 \(5,\)"):
         linear_bf16.linear_bf16(x, w, torch.ones(4))
     with pytest.raises(RuntimeError, match="agree in the last dimension"):
         torch.ops.madl.linear_bf16(x, torch.ones(5, 3), None)
+    for a, b in ((x, w), (x, w.t().double()), (x[0], w.t())):
+        with pytest.raises(ValueError, match="must be float32 matrices that fit together"):
+            linear_bf16.product_bf16(a, b)
 
 
 def test_without_the_kernel_bf16_products_give_the_float32_result(monkeypatch):
@@ -185,7 +337,8 @@ def test_without_the_kernel_bf16_products_give_the_float32_result(monkeypatch):
         with torch.no_grad():
             slow = quantized(Rule.uniform(FIXED8, products="bfloat16"))(x)
             assert torch.equal(slow, quantized(Rule.uniform(FIXED8))(x))
-        assert "MADL_KERNELS=torch" in linear_bf16.route().reason
+        for route in (linear_bf16.route(), linear_bf16.product_route()):
+            assert "MADL_KERNELS=torch" in route.reason
     finally:
         build.load.cache_clear()
 

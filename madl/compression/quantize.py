@@ -41,6 +41,8 @@ class _StraightThrough(torch.autograd.Function):
 
 def fake_quantize(x: Tensor, number_format: NumberFormat) -> Tensor:
     """Values of the format, in the shape and dtype of `x`, with a straight-through gradient."""
+    if not torch.is_grad_enabled():
+        return number_format.quantize(x)
     return _StraightThrough.apply(x, number_format)  # pyright: ignore
 
 
@@ -50,28 +52,38 @@ def _inside_range(x: Tensor, number_format: NumberFormat) -> Tensor:
     return (x >= low) & (x <= high)
 
 
+def _exact_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, number_format: NumberFormat | None = None
+) -> Tensor:
+    """bfloat16 products where they are fast; `x` is quantized first, on the way if possible."""
+    is_fast = x.is_cpu and linear_bf16.is_fast()
+    fields = number_format.fields_of_cpp(x) if number_format is not None and is_fast else None
+    if fields is not None:
+        return linear_bf16.linear_bf16(x, weight, bias, *fields)
+    q = _apply(x, number_format)
+    return (linear_bf16.linear_bf16 if is_fast else F.linear)(q, weight, bias)
+
+
 class _Bf16Products(torch.autograd.Function):
-    """A Linear of exact bfloat16 operands: float32 result, gradients with bfloat16 products."""
+    """A Linear of exact bfloat16 operands; what comes out, and the gradients, are float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(x.bfloat16(), weight.bfloat16())
-        if x.device.type == "cpu" and linear_bf16.is_fast():
-            return linear_bf16.linear_bf16(x, weight, bias)
-        return F.linear(x, weight, bias)
+        need_x, need_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if need_weight else None, weight if need_x else None)
+        return _exact_linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = (saved for saved in ctx.saved_tensors)
-        grad = grads[0].flatten(0, -2)  # (rows, out_features)
-        rounded = grad.bfloat16()
-        need_x, need_weight, need_bias = ctx.needs_input_grad
-        return (
-            (rounded @ weight).float().view(x.shape) if need_x else None,
-            (rounded.t() @ x.flatten(0, -2)).float() if need_weight else None,
-            grad.sum(0) if need_bias else None,
-        )
+        (grad,) = grads
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.shape[-1])  # (rows, out_features)
+        d_x = d_weight = None
+        if weight is not None:
+            d_x = linear_bf16.product_bf16(rows, weight).view(*grad.shape[:-1], weight.shape[1])
+        if x is not None:
+            d_weight = linear_bf16.product_bf16(rows.t(), x.reshape(len(rows), x.shape[-1]))
+        return d_x, d_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
 
 
 Products = Literal["float32", "bfloat16"]
@@ -83,9 +95,8 @@ class Rule:
 
     `products` says how weight and input are multiplied. `bfloat16` is for formats whose values
     bfloat16 holds exactly: every product is then exact, and sums and results stay float32, so that
-    the forward pass differs from `float32` in the order of summation only. The gradient products
-    round the incoming gradient and their result to bfloat16, as mixed precision does. It is faster
-    on CPUs with AVX512_BF16; elsewhere the forward pass runs in float32.
+    results and gradients differ from `float32` in the order of summation only. It is faster on CPUs
+    with AMX; with AVX512_BF16 alone, gradients take float32 products, and elsewhere all does.
 
     Raises:
         ValueError: bfloat16 products of a part whose values bfloat16 does not hold.
@@ -123,12 +134,28 @@ class Rule:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Quantized:
+    """What a parameter was quantized to, as long as it is what it was.
+
+    Holding the master's memory is what makes its address a name: no other tensor can have it.
+    """
+
+    master: Tensor
+    version: int
+    values: Tensor
+
+    def is_of(self, master: Tensor) -> bool:
+        return master.data_ptr() == self.master.data_ptr() and master._version == self.version
+
+
 class QuantizedLinear(nn.Linear):
     """A Linear whose input, weight and bias pass through number formats.
 
     Invariants: the parameters stay full-precision masters. Evaluation without gradients keeps the
     quantized weight and bias until a forward that could train, or an in-place update that PyTorch
-    counts (`load_state_dict`). A fused optimizer's step is one that it does not count.
+    counts (`load_state_dict`). A fused optimizer's step is one that it does not count. Copies keep
+    nothing. A weight that is computed at every access (a pruned one) is quantized as often.
 
     Not handled: writing through `weight.data` between two evaluations.
     """
@@ -139,17 +166,18 @@ class QuantizedLinear(nn.Linear):
         self.weight, self.bias = linear.weight, linear.bias
         self.rule = rule
         self.train(linear.training)
-        self._frozen: dict[str, tuple[tuple[int, int], Tensor]] = {}
+        self._frozen: dict[str, _Quantized] = {}
 
     def forward(self, input: Tensor) -> Tensor:
-        x = _apply(input, self.rule.input)
         weight = self._quantized("weight", self.weight, self.rule.weight)
         bias = None
         if self.bias is not None:  # pyright: ignore[reportUnnecessaryComparison] - may be None
             bias = self._quantized("bias", self.bias, self.rule.bias)
-        if self.rule.products == "bfloat16":
-            return _Bf16Products.apply(x, weight, bias)  # pyright: ignore
-        return F.linear(x, weight, bias)
+        is_exact = self.rule.products == "bfloat16"
+        if is_exact and not torch.is_grad_enabled():
+            return _exact_linear(input, weight, bias, self.rule.input)
+        x = _apply(input, self.rule.input)
+        return _Bf16Products.apply(x, weight, bias) if is_exact else F.linear(x, weight, bias)  # pyright: ignore
 
     def _quantized(self, part: str, master: Tensor, number_format: NumberFormat | None) -> Tensor:
         if number_format is None:
@@ -157,10 +185,16 @@ class QuantizedLinear(nn.Linear):
         if self.training or torch.is_grad_enabled():
             self._frozen.pop(part, None)
             return fake_quantize(master, number_format)
-        version = (master._version, master.data_ptr())
-        if part not in self._frozen or self._frozen[part][0] != version:
-            self._frozen[part] = (version, number_format.quantize(master))
-        return self._frozen[part][1]
+        kept = self._frozen.get(part)
+        if kept is not None and kept.is_of(master):
+            return kept.values
+        values = number_format.quantize(master)
+        if self._parameters.get(part) is master:  # not what a parametrization computes anew
+            self._frozen[part] = _Quantized(master.detach(), master._version, values)
+        return values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_frozen": {}}
 
     def extra_repr(self) -> str:
         formats = {part: getattr(self.rule, part) for part in ("input", "weight", "bias")}

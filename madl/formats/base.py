@@ -3,7 +3,8 @@
 Invariants: `quantize` returns the nearest representable value, ties to the even code; beyond the
 range it saturates to the largest finite value; ±0 becomes +0; NaN stays NaN; ±inf saturates unless
 the format has infinities. A representable value is returned as it is, unless the format says that
-its scale is computed from the data and rounded.
+its scale is computed from the data and rounded. A float16 or bfloat16 tensor is quantized in
+float32, and the result saturates to its dtype again: log(8) has 65536, but float16 ends at 65504.
 Not handled: float64, which float32 arithmetic would round twice.
 """
 
@@ -18,6 +19,7 @@ from kernels import operators
 from kernels import round_to_grid as cpp
 from madl.formats.grid import Grid, SharedScale, grid_fields, round_to_grid, shared_fields
 
+Fields = tuple[int | float | bool, ...]
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -90,14 +92,18 @@ class NumberFormat(ABC):
             return self.quantize(x.view(1)).view(()) if x.dim() == 0 else x.clone()
         if x.dtype is torch.float32:
             return self._round(x.contiguous())
-        return self._round(x.float().contiguous()).to(x.dtype)
+        limit = torch.finfo(x.dtype).max
+        wide = self._round(x.float().contiguous())
+        return torch.where(wide.isinf(), wide, wide.clamp(-limit, limit)).to(x.dtype)
 
     def _round(self, x: Tensor) -> Tensor:
-        if x.is_cpu and cpp.is_fast():
-            fields = _operator_fields(self)
-            if fields is not None:
-                return cpp.round_to_grid(x, *fields)
-        return self.quantize_reference(x)
+        fields = self.fields_of_cpp(x)
+        return self.quantize_reference(x) if fields is None else cpp.round_to_grid(x, *fields)
+
+    def fields_of_cpp(self, x: Tensor) -> Fields | None:
+        """What `madl::round_to_grid` takes beside `x`, None where it does not quantize `x`."""
+        is_fast = x.is_cpu and x.dtype is torch.float32 and cpp.is_fast()
+        return _operator_fields(self) if is_fast else None
 
     def quantize_reference(self, x: Tensor) -> Tensor:
         """The definition in plain torch: contiguous float32 of one dimension or more, not empty."""
@@ -106,12 +112,12 @@ class NumberFormat(ABC):
 
 
 @functools.lru_cache(maxsize=256)
-def _computed_fields(number_format: NumberFormat) -> tuple[int | float | bool, ...] | None:
+def _computed_fields(number_format: NumberFormat) -> Fields | None:
     grid = number_format.grid
     return None if grid is None else (*grid_fields(grid), *shared_fields(number_format.shared))
 
 
 @operators.constant_in_traces
-def _operator_fields(number_format: NumberFormat) -> tuple[int | float | bool, ...] | None:
+def _operator_fields(number_format: NumberFormat) -> Fields | None:
     """The operator's arguments, None where the values are no grid."""
     return _computed_fields(number_format)

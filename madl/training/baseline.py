@@ -149,15 +149,17 @@ def fp32(r: Records) -> Arm:
     return arm(r, "FP32", method="fp32")
 
 
-def judge(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
+def judge(model: "nn.Module", params: Params, device: str, *, bf16: bool = False) -> dict[str, Any]:
     """Test accuracy with per-example correctness, and validation accuracy, to choose by."""
     return {
-        **judge_on_test(model, params, device),
-        **judge_on_validation(model, params, device),
+        **judge_on_test(model, params, device, bf16=bf16),
+        **judge_on_validation(model, params, device, bf16=bf16),
     }
 
 
-def judge_on_validation(model: "nn.Module", params: Params, device: str) -> dict[str, Any]:
+def judge_on_validation(
+    model: "nn.Module", params: Params, device: str, *, bf16: bool = False
+) -> dict[str, Any]:
     """What there is to choose by.
 
     `choosing_examples`, where it is among the parameters, says how many of the split choose.
@@ -165,21 +167,29 @@ def judge_on_validation(model: "nn.Module", params: Params, device: str) -> dict
     from madl.training.train import evaluate
 
     choosing = load_splits(params).validation.first(_optional(params.get("choosing_examples")))
-    validation = evaluate(model, choosing, device=device)
+    validation = evaluate(model, choosing, device=device, bf16=bf16)
     return {"validation_accuracy": validation.accuracy, "validation_loss": validation.loss}
 
 
 def judge_on_test(
-    model: "nn.Module", params: Params, device: str, *, keep_losses: bool = False
+    model: "nn.Module",
+    params: Params,
+    device: str,
+    *,
+    keep_losses: bool = False,
+    bf16: bool = False,
 ) -> dict[str, Any]:
-    """Test accuracy where nothing is chosen; `keep_losses` adds the loss of every example."""
+    """Test accuracy where nothing is chosen; `keep_losses` adds the loss of every example.
+
+    `bf16` multiplies in bfloat16, as a model that was trained so may be judged too.
+    """
     import numpy as np
 
     from madl.logbook.stats import Outcomes
     from madl.training.train import evaluate
 
     splits = load_splits(params)
-    test = evaluate(model, splits.test, device=device)
+    test = evaluate(model, splits.test, device=device, bf16=bf16)
     values: dict[str, Any] = {
         "accuracy": test.accuracy,
         "loss": test.loss,

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def build(params: Params, ctx: Context, *, exact_products: bool = False) -> "nn.Module":
+def build(params: Params, ctx: Context, *, exact_products: bool = True) -> "nn.Module":
     """The fine-tuned model, quantized to `width`, `frac_width` and trained on `tune_examples`.
 
     Either is left out where the parameters have no such entry. `operands` says what is quantized:
     weights, inputs, both, or both with the head (pooler and classifier) spared. `exact_products`
     multiplies in bfloat16 where it holds every operand, which changes nothing but the order of a
-    sum; it is for evaluation, as its gradients are rounded.
+    sum, in evaluation and in training.
     """
     from madl.training import models
 
@@ -34,7 +34,7 @@ def build(params: Params, ctx: Context, *, exact_products: bool = False) -> "nn.
     return _quantized(model, params, exact_products=exact_products)
 
 
-def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = False) -> "nn.Module":
+def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = True) -> "nn.Module":
     from madl.compression.quantize import Rule, quantize_
     from madl.formats.fixed import FixedPoint
 

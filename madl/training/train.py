@@ -44,6 +44,10 @@ class Recipe:
         if self.epochs < 1 or self.batch_size < 1 or self.learning_rate <= 0:
             raise ValueError(f"epochs, batch size and learning rate are positive, got {self}")
 
+    def num_steps(self, num_examples: int) -> int:
+        """Of a whole training on so many examples."""
+        return self.epochs * math.ceil(num_examples / self.batch_size)
+
 
 def train(
     model: nn.Module,
@@ -60,29 +64,46 @@ def train(
     """
     torch.manual_seed(recipe.seed)
     model.to(device).train()
-    optimizer = torch.optim.AdamW(
-        _decay_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True
-    )
-    total = recipe.epochs * math.ceil(len(data) / recipe.batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _warm_up_then_decay(i, total))
+    optimizer = optimizer_of(model, recipe)
+    total = recipe.num_steps(len(data))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: rate_at(i, total))
     progress = _Progress("training", total)
     losses: list[float] = []
     for epoch in range(recipe.epochs):
         for indices in shuffled_batches(data, recipe.batch_size, seed=recipe.seed * 1000 + epoch):
             model.train()
-            with _autocast(device, enabled=recipe.bf16):
-                loss: Tensor = model(**_to(data.batch(indices), device)).loss
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            batch = _to(data.batch(indices), device)
+            loss = take_step(model, batch, optimizer, bf16=recipe.bf16)
             schedule.step()
-            optimizer.zero_grad(set_to_none=True)
             losses.append(loss.item())
             progress.step(f"loss {loss.item():.3f}")
             after_step(len(losses))
         model.eval()
         after_epoch(epoch)
     return losses
+
+
+def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """AdamW over what learns."""
+    groups = _decay_groups(model, recipe.weight_decay)
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
+
+
+def take_step(
+    model: nn.Module,
+    batch: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    *,
+    bf16: bool = False,
+) -> Tensor:
+    """Forward, backward, gradients clipped to a norm of one, update; returns the loss."""
+    with _autocast(batch["labels"].device.type, enabled=bf16):
+        loss: Tensor = model(**batch).loss
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss
 
 
 def _decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -94,7 +115,8 @@ def _decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]
     ]
 
 
-def _warm_up_then_decay(step: int, total: int) -> float:
+def rate_at(step: int, total: int) -> float:
+    """Share of the learning rate that step 0 … total - 1 takes: warm-up, then linear decay."""
     warm_up = max(total // 10, 1)
     return min((step + 1) / warm_up, (total - step) / max(total - warm_up, 1))
 
