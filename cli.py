@@ -1,23 +1,31 @@
 """The command line: `python cli.py all && mkdocs build` makes the logbook.
 
-Results go to stdout, the log to stderr; exit status 1 means that a case failed or a question is
-open, 2 that the command was wrong, 130 that it was stopped. Every command is a thin call into the
-library, and torch is imported only where a case runs.
+Results go to stdout, the log to stderr; exit status 1 means that a case failed, a question is open,
+or something could not be read or written, 2 that the command was wrong, 130 that it was stopped.
+Every command is a thin call into the library, and torch is imported only where a case runs.
 """
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 (before anything that needs it is imported)
+    sys.exit(f"Error: Python 3.11 or newer is needed, and {sys.executable} is older; use another")
+
 import errno
+import io
 import json
 import logging
 import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
+try:
+    import click
 
-from madl.errors import MadlError
+    from madl.errors import MadlError, WrongCommand
+except ImportError as missing:
+    sys.exit(f"Error: {missing}; use `make logbook`, or `pip install -r requirements.txt`")
 
 if TYPE_CHECKING:
     from madl.logbook.records import Store
@@ -30,24 +38,47 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 log = logging.getLogger("madl")
 
 
+class _Wrong(click.ClickException):
+    exit_code = 2
+
+
 class _Group(click.Group):
     """Errors that the user can fix become one line at this edge, and nowhere else."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except MadlError as error:
-            raise click.ClickException(str(error)) from error
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise click.ClickException(
-                    f"the disk is full ({error.filename or '.madl'}); free some space and run the "
-                    "same command again, finished cases are kept"
-                ) from error
+        except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
+        except Exception as error:
+            log.debug("what went wrong, and where:", exc_info=error)
+            told = _Wrong if isinstance(error, WrongCommand) else click.ClickException
+            raise told(" ".join(_what_to_do(error).split())) from error
         except KeyboardInterrupt:
             click.echo("\nstopped; run the same command again to go on", err=True)
             sys.exit(130)
+
+
+def _what_to_do(error: Exception) -> str:
+    """An error in one line."""
+    if isinstance(error, MadlError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"the disk is full ({error.filename or 'where temporary files lie'}); free some space "
+            "and run the same command again, finished cases are kept"
+        )
+    if isinstance(error, OSError) and error.filename:
+        return (
+            f"cannot use {error.filename} ({(error.strerror or str(error)).lower()}); see that it "
+            "is there and may be written, then run the same command again"
+        )
+    if isinstance(error, MemoryError):
+        return "not enough memory; end other programs, or use fewer --jobs, and run it again"
+    return (
+        f"{type(error).__name__}: {error}; this is a fault of the program: run it as "
+        "`cli.py -v …` to see where"
+    )
 
 
 def _options(*chosen: str) -> Callable[[Command], Command]:
@@ -109,6 +140,9 @@ RUN = ("stems", *PLAN, "device", "jobs", "executor", "scheduler", "shard", "forc
 @click.option("-v", "--verbose", is_flag=True, help="Log more, tracebacks of failed cases too.")
 def main(verbose: bool) -> None:
     """Answer the labs' questions from results measured on this machine."""
+    for stream in (sys.stdout, sys.stderr):  # in the C locale, a dash is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO, stream=sys.stderr, format="%(message)s"
     )
@@ -121,8 +155,8 @@ def main(verbose: bool) -> None:
 def all_(**given: Any) -> None:
     """Run what is left, then render every page."""
     failed = _run(**given)
-    _report(**{name: given[name] for name in PLAN})
-    sys.exit(1 if failed else 0)
+    problems = _report(**{name: given[name] for name in PLAN})
+    sys.exit(1 if failed or problems else 0)
 
 
 @main.command()
@@ -136,7 +170,7 @@ def run(**given: Any) -> None:
 @_options(*PLAN)
 def report(**given: Any) -> None:
     """Render pages, figures and the ledger from the records that are there."""
-    _report(**given)
+    sys.exit(1 if _report(**given) else 0)
 
 
 @main.command()
@@ -145,17 +179,19 @@ def report(**given: Any) -> None:
 def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     """List every question: answered, partly, or open."""
     from madl.site import report as reports
-    from madl.site.views import pages
+    from madl.site.views import Problems, pages
 
     plan, _ = _plan(**given)
-    state = reports.ledger(plan.project, pages(plan))
+    problems = Problems()
+    state = reports.ledger(plan.project, pages(plan, problems))
     if as_json:
         click.echo(json.dumps({"questions": state.rows}, indent=1))
     else:
         for row in state.rows:
             click.echo(f"{row['id']:<5} {row['status']:<9} {row['title']}")
         click.echo(_summary(state))
-    sys.exit(1 if strict and not state.is_complete else 0)
+    _say(problems.said)
+    sys.exit(1 if problems.said or (strict and not state.is_complete) else 0)
 
 
 @main.command()
@@ -255,16 +291,22 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
         click.echo("\n".join(scripts) or "no benchmarks")
         return
     if name not in scripts:
-        raise MadlError(f"unknown benchmark {name!r}; known: {', '.join(scripts) or 'none'}")
-    environment = {**os.environ, "PYTHONPATH": str(project.root)}
-    sys.exit(subprocess.call([sys.executable, str(scripts[name]), *arguments], env=environment))
+        raise WrongCommand(f"unknown benchmark {name!r}; known: {', '.join(scripts) or 'none'}")
+    from madl.machine import lifeline
+
+    with lifeline.guarded(project.state / "tmp"):
+        environment = {**os.environ, "PYTHONPATH": str(project.root)}
+        sys.exit(subprocess.call([sys.executable, str(scripts[name]), *arguments], env=environment))
 
 
 def _project() -> "Project":
     from madl.running.project import Project
 
     root = os.environ.get("MADL_ROOT")
-    return Project(Path(root).resolve()) if root else Project()
+    project = Project(Path(root).resolve()) if root else Project()
+    if not project.experiments.is_dir():
+        raise WrongCommand(f"{project.root} has no experiments; MADL_ROOT names another folder")
+    return project
 
 
 def _plan(
@@ -276,7 +318,7 @@ def _plan(
 
     project = _project()
     chosen = workloads.resolve(workload, model=model, dataset=dataset)
-    store = Store(project.state)
+    store = Store(project.state, check=project.check)
     return StoredPlan(project, store, profile_named(profile), chosen.params()), store
 
 
@@ -301,7 +343,7 @@ def _run(
         plan.project.load(stem)
     machine.wait_briefly()
     if (executor == "dask") != (scheduler is not None):
-        raise MadlError("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
+        raise WrongCommand("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
     if scheduler is not None:  # each worker has its own devices
         options = plans.Options(device=device, force=force, shard=share, scheduler=scheduler)
     else:
@@ -338,12 +380,20 @@ def _line(event: "Progress") -> str:
     return f"{place}  {gave}  {record.seconds:.0f} s, {event.left_s:.0f} s left"
 
 
-def _report(**given: Any) -> None:
+def _report(**given: Any) -> int:
+    """Render and show; returns how many things could not be read or made."""
     from madl.site import report as reports
 
     plan, store = _plan(**given)
     state = reports.write(plan, store)
     click.echo(_summary(state))
+    _say(state.problems)
+    return len(state.problems)
+
+
+def _say(problems: Sequence[str]) -> None:
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
 
 
 def _summary(state: "Ledger") -> str:

@@ -1,7 +1,10 @@
-"""Every number format: its bits, its values, and what it loses of real weights and activations.
+"""Every number format: its constants and values, and what it loses of real weights and inputs.
 
-One case takes all presets at once, because the tensors are what takes time to get. The digest of
-the formats' sources is a parameter, so a new or changed format is measured again.
+One case takes all presets at once, because the tensors are what takes time to get. A format whose
+values lie where a fraction width or a bias puts them is measured *moved* too: for weights and for
+inputs at the position that keeps other data of the same kind best. So is what is called the best of
+its bits chosen on other data than it is shown on. The digest of the formats' sources is a
+parameter, so a new or changed format is measured again.
 """
 
 import hashlib
@@ -9,19 +12,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madl.logbook import benchmarks
-from madl.logbook.charts import Chart, category, line, linear, points
+from madl.logbook import benchmarks, searches
+from madl.logbook.charts import Chart, line, linear, points
 from madl.logbook.claims import Fact
+from madl.logbook.drawing import Panel
 from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.number_line import number_lines
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number
 from madl.training import baseline
+from madl.training.families import short
 
 page = Experiment(title="Number formats", needs=("baseline",))
 
 ROOT = Path(__file__).parents[1]
-PROBE_SENTENCES = 16
-LINE_BITS = 6.0  # formats up to this width fit on a number line
+DRAWN_BITS = 8
+LOW, HIGH = -12, 8  # exponents of the drawn values
+PARTS = ("weights", "inputs")
+SOURCES = {
+    "Binary": "arXiv:1602.02830",
+    "ResidualSign": "arXiv:1711.01243; one level, arXiv:1603.05279",
+    "Ternary": "arXiv:1605.04711",
+    "FixedPoint": "two's complement",
+    "ScaledInteger": "`torch.fake_quantize_per_tensor_affine`",
+    "Logarithmic": "arXiv:1603.01025",
+    "Minifloat": "IEEE 754; OCP FP8 1.0",
+    "DenormalMinifloat": "Minifloat without an implicit one",
+    "BlockFloat": "MSFP, NeurIPS 2020",
+    "BlockMinifloat": "Fox et al., ICLR 2021",
+    "BlockLog": "Logarithmic under a shared bias",
+    "MXInt": "OCP MX 1.0",
+    "MXFloat": "OCP MX 1.0",
+}
 
 
 @page.cases
@@ -34,74 +56,19 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.compression.quantize import linear_layers
-    from madl.formats import presets
+    from madl.training import format_errors
 
     model = baseline.fine_tuned(params, ctx)
-    validation = baseline.load_splits(params).validation
-    batch = validation.batch(range(min(PROBE_SENTENCES, len(validation))))
-    tensors = {
-        "weights": [layer.weight.detach() for layer in linear_layers(model)],
-        "inputs": linear_inputs(model, batch),
-    }
-    counts = {f"num_{part}": sum(x.numel() for x in found) for part, found in tensors.items()}
-    described = {
-        name: describe(preset)
-        | {f"{part}_db": sqnr_db(preset, found) for part, found in tensors.items()}
-        for name, preset in presets().items()
-    }
-    return {"formats": described, **counts}
-
-
-def linear_inputs(model: Any, batch: Mapping[str, Any]) -> list[Any]:
-    """What every Linear layer is given for this batch, without gradients."""
-    import torch
-
-    from madl.compression.quantize import linear_layers
-
-    found: list[Any] = []
-    hooks = [
-        layer.register_forward_pre_hook(lambda _, arguments: found.append(arguments[0].detach()))
-        for layer in linear_layers(model)
-    ]
-    with torch.no_grad():
-        model.eval()(**batch)
-    for hook in hooks:
-        hook.remove()
-    return found
-
-
-def sqnr_db(number_format: Any, tensors: Iterable[Any]) -> float:
-    """Signal to quantization noise over all values of these tensors, in decibels."""
-    import math
-
-    import torch
-
-    signal = noise = 0.0
-    for x in tensors:
-        error = number_format.quantize(x).sub_(x)
-        signal += float(torch.linalg.vector_norm(x, dtype=torch.float64)) ** 2
-        noise += float(torch.linalg.vector_norm(error, dtype=torch.float64)) ** 2
-    return 10 * math.log10(signal / noise) if noise else math.inf
-
-
-def describe(number_format: Any) -> dict[str, Any]:
-    """Facts of the format itself, from its values where they are finite and few."""
-    values = number_format.values()
-    positive = values[values > 0] if values is not None else None
-    listed = values is not None and number_format.bits <= LINE_BITS
+    data = format_errors.tensors(model, baseline.load_splits(params))
+    counts = {f"num_{part}": sum(x.numel() for x in data[part]) for part in PARTS}
     return {
-        "family": type(number_format).__module__.rpartition(".")[2],
-        "bits": number_format.bits,
-        "range": number_format.range,
-        "num_values": None if values is None else len(values),
-        "smallest": float(positive.min()) if positive is not None and len(positive) else None,
-        "exact_in_bf16": number_format.exact_in_bf16,
-        "values": values.tolist() if listed else None,
+        "formats": format_errors.measured(data),
+        "magnitudes": format_errors.magnitudes(data),
+        **counts,
     }
 
 
-# ---- facts --------------------------------------------------------------------------------------
+# ---- reading the record -------------------------------------------------------------------------
 
 
 def _values(r: Records) -> Values:
@@ -109,32 +76,39 @@ def _values(r: Records) -> Values:
 
 
 def _formats(r: Records) -> list[dict[str, Any]]:
-    """Every format with its name, by ascending bits."""
-    found = _values(r)["formats"]
-    return sorted(({"name": name, **f} for name, f in found.items()), key=lambda f: f["bits"])
+    """Every format with its name, by ascending bits, those that keep the weights best first."""
+    found = [{"name": short(name), **f} for name, f in _values(r)["formats"].items()]
+    return sorted(found, key=lambda f: (f["bits"], -f["weights_db"]))
 
 
-def _is_scaled(f: Mapping[str, Any]) -> bool:
-    """It takes a scale from the data, so it has no values of its own."""
-    return f["num_values"] is None
+def _best(
+    formats: Iterable[Mapping[str, Any]], part: str, *, scaled: bool
+) -> Mapping[str, Any] | None:
+    """Which of those with a scale from the data, or without, keeps the choosing data best."""
+    found = [f for f in formats if f["is_scaled"] is scaled]
+    return max(found, key=lambda f: f[f"choosing {part}_db"], default=None)
 
 
-def _best(formats: Iterable[Mapping[str, Any]], *, scaled: bool) -> Mapping[str, Any] | None:
-    """Which of those with a scale from the data, or without one, keeps the weights best."""
-    found = [f for f in formats if _is_scaled(f) is scaled]
-    return max(found, key=lambda f: f["weights_db"], default=None)
+def _near(r: Records, bits: int) -> list[dict[str, Any]]:
+    """Formats of so many bits, or a scale's share more."""
+    return [f for f in _formats(r) if bits <= f["bits"] < bits + 1]
 
 
 def _best_at(r: Records, bits: int) -> Fact:
-    near = [f for f in _formats(r) if bits <= f["bits"] < bits + 1]
-    best, fixed = _best(near, scaled=True), _best(near, scaled=False)
-    assert best is not None
-    assert fixed is not None
+    said: list[str] = []
+    for part in PARTS:
+        scaled, free = (_best(_near(r, bits), part, scaled=scaled) for scaled in (True, False))
+        assert scaled is not None
+        assert free is not None
+        said.append(
+            f"{part} lie {number(scaled[f'{part}_db'])} dB above their error with a scale from "
+            f"the data (`{scaled['name']}`, {number(scaled['bits'])} bits), "
+            f"{number(free[f'{part}_db'])} dB without one (`{free['name']}`)"
+        )
     return Fact(
-        text=f"Of {len(near)} formats with {bits} bits, or a scale's share more, `{best['name']}` "
-        f"keeps the weights best, {best['weights_db']:.1f} dB above its error; of those that take "
-        f"no scale from the data, `{fixed['name']}` does, {fixed['weights_db']:.1f} dB",
-        of=f"{_values(r)['num_weights']:,} weights",
+        text=f"At {bits} bits, with the formats that other data prefer, {'; '.join(said)}",
+        of=f"{len(_near(r, bits))} formats, {_values(r)['num_weights']:,} weights, "
+        f"{_values(r)['num_inputs']:,} inputs",
     )
 
 
@@ -148,24 +122,7 @@ def four_bits(r: Records) -> Fact:
     return _best_at(r, 4)
 
 
-@page.fact
-def inputs_and_weights(r: Records) -> Fact:
-    formats = _formats(r)
-    scaled = [f for f in formats if _is_scaled(f)]
-    fixed = [f for f in formats if not _is_scaled(f)]
-    worse, fixed_worse = (
-        sum(f["inputs_db"] < f["weights_db"] for f in group) for group in (scaled, fixed)
-    )
-    return Fact(
-        text=f"{worse} of {len(scaled)} formats that take a scale from the data lose more of the "
-        f"inputs than of the weights; of those whose values are fixed beforehand, {fixed_worse} of "
-        f"{len(fixed)} do",
-        of=f"{len(formats)} formats, {_values(r)['num_weights']:,} weights, "
-        f"{_values(r)['num_inputs']:,} inputs",
-    )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
+# ---- figures and tables -------------------------------------------------------------------------
 
 FAMILIES = {
     "fixed": "fixed point, scaled integer",
@@ -174,84 +131,93 @@ FAMILIES = {
     "log": "logarithmic",
     "binary": "binary, ternary",
 }
-MAX_DRAWN_BITS = 9.0
-
-
-def front(formats: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Those that keep more of the weights than any format of no more bits, by ascending bits."""
-    found: list[str] = []
-    highest = float("-inf")
-    for f in sorted(formats, key=lambda f: (f["bits"], -f["weights_db"])):
-        if f["weights_db"] > highest:
-            found.append(f["name"])
-            highest = f["weights_db"]
-    return found
 
 
 @page.chart(
-    caption="How far the model's weights lie above the error that a format makes in them, in "
-    "decibels of squared value over squared error. The line joins the formats that no other one of "
-    "so few bits reaches."
+    caption="How far the model's weights, and the inputs of its layers, lie above the error that a "
+    "format makes in them, in decibels of squared value over squared error. The line joins the "
+    "formats that lie above all of as few bits on other data of the same kind."
 )
 def error(r: Records) -> Chart:
-    drawn = [f for f in _formats(r) if f["bits"] <= MAX_DRAWN_BITS]
-    best = front(drawn)
-    rivals = (_best((f for f in drawn if int(f["bits"]) == b), scaled=False) for b in (4, 6, 8))
-    named = {*best, *(f["name"] for f in rivals if f)}
-    rows = [
-        {
-            "format": f["name"],
-            "family": FAMILIES[f["family"]],
-            "bits": f["bits"],
-            "weights (dB)": f["weights_db"],
-            "inputs (dB)": f["inputs_db"],
-            "front": f["weights_db"] if f["name"] in best else None,
-            "label": f["name"] if f["name"] in named else None,
-        }
-        for f in drawn
-    ]
+    drawn = [f for f in _formats(r) if f["bits"] < DRAWN_BITS + 1]
+    rows: list[Row] = []
+    for part in PARTS:
+        chosen = [f[f"choosing {part}_db"] for f in drawn]
+        on_front = searches.front([f["bits"] for f in drawn], chosen)
+        rows += [
+            {
+                "data": part,
+                "format": f["name"],
+                "family": FAMILIES[f["family"]],
+                "bits": f["bits"],
+                "signal to error": f[f"{part}_db"],
+                "front": f[f"{part}_db"] if i in on_front else None,
+            }
+            for i, f in enumerate(drawn)
+        ]
     return Chart(
         rows,
         x=linear("bits", "bits a value, with a block's scale"),
-        y=linear(label="signal to error", unit="dB"),
+        y=linear(label="signal to error", unit="dB", limits=(0, None)),
         marks=[
             line("front", "best for its bits", markers=False, like="FP32"),
-            points("weights (dB)", by="family", text="label"),
+            points("signal to error", by="family"),
         ],
+        facet="data",
     )
 
 
-@page.chart(
-    caption="Every value of the small formats whose values are fixed beforehand, over its largest."
-)
-def lines(r: Records) -> Chart:
-    rows = [
-        {"format": f["name"], "value": value, "of the largest": value / max(f["values"])}
-        for f in _formats(r)
-        if f["values"]
-        for value in f["values"]
+BANDS = "where most of the model's values lie"
+
+
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    sets: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        sets.setdefault(str(row["group"]), {}).setdefault(str(row["set"]), []).append(row["value"])
+    bands = {name: (min(values), max(values)) for name, values in sets.pop(BANDS).items()}
+    return [
+        Panel(
+            title=group,
+            svg=number_lines(of, bands, low=LOW, high=HIGH, label=f"Number lines, {group}"),
+            folded=i > 0,
+        )
+        for i, (group, of) in enumerate(sets.items())
     ]
-    return Chart(
-        rows,
-        x=linear("of the largest", "value over the largest value"),
-        y=category("format"),
-        marks=[points("format", "a value")],
-    )
+
+
+@page.drawing(
+    caption="A tick is a positive value of a format whose values are fixed beforehand, on a scale "
+    "of powers of two; the shaded ranges hold nine tenths of the weights' and inputs' magnitudes.",
+    panels=_panels,
+    alt=lambda rows: f"Number lines of {len({row['set'] for row in rows}) - len(PARTS)} formats",
+)
+def lines(r: Records) -> Sequence[Row]:
+    bands = _values(r)["magnitudes"]
+    rows: list[Row] = [
+        {"group": BANDS, "set": part, "value": value}
+        for part in PARTS
+        for value in (bands[part][0], bands[part][-1])
+    ]
+    for f in _formats(r):
+        group = "four bits and fewer" if f["bits"] <= 4 else f"{f['bits']:g} bits"
+        sets = f.get("moved", {}) if f["bits"] <= 4 else {}
+        for name, values in {f["name"]: f["values"] or (), **sets}.items():
+            rows += [{"group": group, "set": name, "value": value} for value in values]
+    return rows
 
 
 @page.table
 def by_width(r: Records) -> Sequence[Row]:
     """The best of each whole number of bits, with a scale from the data and without."""
-    formats = _formats(r)
     rows: list[Row] = []
-    for bits in sorted({int(f["bits"]) for f in formats}):
-        near = [f for f in formats if int(f["bits"]) == bits]
-        row: dict[str, Any] = {"bits": bits, "formats": len(near)}
-        for scaled, said in ((False, "values fixed"), (True, "scale from the data")):
-            best = _best(near, scaled=scaled)
-            row[f"best, {said}"] = f"`{best['name']}`" if best else "there is none"
-            row[f"{said} (dB)"] = number(best["weights_db"]) if best else "–"
-        rows.append(row)
+    for bits in sorted({int(f["bits"]) for f in _formats(r)}):
+        for part in PARTS:
+            row: dict[str, Any] = {"bits": bits, "of": part}
+            for scaled, said in ((True, "with a scale"), (False, "without")):
+                best = _best(_near(r, bits), part, scaled=scaled)
+                row[f"best {said}"] = f"`{best['name']}`" if best else "there is none"
+                row[f"{said} (dB)"] = number(best[f"{part}_db"]) if best else "–"
+            rows.append(row)
     return rows
 
 
@@ -261,14 +227,20 @@ def formats(r: Records) -> Sequence[Row]:
         {
             "format": f"`{f['name']}`",
             "bits": f["bits"],
-            "values": "scaled" if _is_scaled(f) else f"{f['num_values']:,}",
-            "smallest > 0": "scaled" if f["smallest"] is None else f"{f['smallest']:.3g}",
-            "largest": "scaled" if f["range"] is None else f"{f['range'][1]:.4g}",
+            "constants": f["constants"],
+            "magnitudes": _magnitudes(f),
             "weights (dB)": f["weights_db"],
             "inputs (dB)": f["inputs_db"],
+            "source": SOURCES[f["kind"]],
         }
         for f in _formats(r)
     ]
+
+
+def _magnitudes(f: Mapping[str, Any]) -> str:
+    if f["is_scaled"]:
+        return "scaled by the data"
+    return "moved" if f["range"] is None else f"{f['smallest']:.3g} to {f['range'][1]:.4g}"
 
 
 # ---- the last published run of benchmarks/formats.py --------------------------------------------

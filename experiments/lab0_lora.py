@@ -1,470 +1,274 @@
-"""Question 0.2: what the graph's inputs change in it; low-rank adapters against full fine-tuning.
+"""Question 0.2: low-rank adapters and frozen embeddings against full fine-tuning.
 
 Every way of training starts from the same pretrained encoder with the same untrained head and sees
-the same sentences in the same order for as many steps. Where a learning rate or a rank is to be
-chosen, validation data chooses it.
+the same sentences in the same order for as many steps. Each tries as many learning rates, around
+what is usual for it, and validation chooses. What the graph's inputs change is `lab0_inputs`.
 """
 
 from collections.abc import Iterable, Sequence
 
-from madl.logbook.arms import Arm, arm, best, timed
-from madl.logbook.charts import Chart, bars, category, level, linear, log, percent, points
-from madl.logbook.claims import Fact, Judged, compare
-from madl.logbook.drawing import Box, Panel, column
+from madl.logbook.arms import Arm
+from madl.logbook.charts import Chart, bars, category, intervals, line, linear, log, percent
+from madl.logbook.claims import Fact, Judged, compare, faster
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number, per_cent
-from madl.training import baseline
+from madl.training import ways
+from madl.training.baseline import fp32
+from madl.training.ways import RANK, costs, counted, frozen, full, lora, measured, step
 
 page = Experiment(
     title="Graph inputs, and LoRA adapters",
+    needs=("baseline", "lab0_inputs"),
     timed=lambda params: params["method"] == "costs",
 )
 
-ALPHA = 16.0  # for every rank: a larger rank gets a smaller scale, so one learning rate fits all
-MARGIN = 0.03  # what an answer may cost that trains a fraction of the parameters
-SAME = 0.01  # accuracies closer than this count as the same: fusing is arithmetic, not training
+MARGIN = 0.03  # three points: what an answer may cost that trains a fraction of the parameters
 TOLERANCE = 1e-4  # largest difference of a logit that counts as rounding
-PROBE_SENTENCES = 64
-EXAMPLE_ROWS = 4  # sentences that the model is captured on
+PROBE_SENTENCES = 128  # whose logits are compared before and after fusing
 REPORTED_PARAMETERS = 14_480_258  # of BERT-tiny, in public reports
+MB = 1e-6
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose = plan.profile.choose
-    ranks = choose(smoke=(2, 4), quick=(4, 32), full=(1, 2, 4, 8, 16, 32, 64))
-    rates = {
-        "full": choose(smoke=(1e-4,), quick=(1e-4,), full=(5e-5, 1e-4, 2e-4)),
-        "frozen": choose(smoke=(1e-4,), quick=(1e-4,), full=(5e-5, 1e-4, 2e-4)),
-        "lora": choose(smoke=(2e-3,), quick=(2e-3,), full=(1e-3, 2e-3, 4e-3)),
-    }
-    budget = choose(smoke=0.02, quick=0.2, full=5.0)
     for seed in range(plan.profile.seeds):
-        recipe = baseline.recipe_params(plan, seed)
-        base = {k: v for k, v in recipe.items() if k not in ("epochs", "learning_rate")}
-        base |= {
-            "validation_examples": choose(smoke=32, quick=200, full=None),
-            "test_examples": choose(smoke=64, quick=500, full=None),
-        }
-        tune = {
-            "tune_examples": choose(smoke=32, quick=512, full=2048),
-            "tune_epochs": 1,
-            "tune_batch_size": choose(smoke=16, quick=8, full=16),
-        }
-        if seed == 0:
-            yield {"method": "inputs", **base}
-            yield {"method": "costs", **base, "ranks": str(ranks), "budget_s": budget}
+        base = ways.judged(plan, seed)
+        for way in ways.trainings(plan):
+            yield {**base, **way}
         yield {"method": "before", **base}
-        for method in ("full", "frozen"):
-            for rate in rates[method]:
-                yield {"method": method, **base, **tune, "tune_learning_rate": rate}
-        for rank in ranks:
-            for rate in rates["lora"]:
-                fuse = {"rank": rank, "alpha": ALPHA, "judge_fused": rank == max(ranks)}
-                yield {"method": "lora", **base, **tune, "tune_learning_rate": rate, **fuse}
+        if seed == 0:
+            yield {"method": "costs", **base, **ways.timings(plan)}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import adapters
+    from madl.training import adapter_costs, adapters
 
-    if params["method"] == "inputs":
-        return graph_inputs(params)
     if params["method"] == "costs":
-        return adapters.costs(params, ctx.device, alpha=ALPHA)
-    return fine_tuned(params, ctx.device)
+        return adapter_costs.costs(params, ctx.device)
+    if params["method"] == "before":
+        return adapters.untrained(params, ctx.device)
+    return adapters.trained(params, ctx.device, probe=PROBE_SENTENCES, tolerance=TOLERANCE)
 
 
-def fine_tuned(params: Params, device: str) -> Values:
-    """A case that trains, or that judges what there is before any training."""
-    from madl.compression import lora
-    from madl.training import adapters
-    from madl.training.train import train
-
-    method = str(params["method"])
-    model = adapters.prepared(params, method, rank=int(params.get("rank") or 0), alpha=ALPHA)
-    values = {"num_trainable": lora.num_trainable(model)}
-    if method != "before":
-        examples = baseline.load_splits(params).train.first(int(params["tune_examples"]))
-        recipe = baseline.training_recipe(params, prefix="tune_")
-        values["tune_losses"] = train(model, examples, recipe, device=device)
-    values |= baseline.judge(model, params, device)
-    if method == "lora":
-        values["fused"] = adapters.fused(
-            model, params, device, sentences=PROBE_SENTENCES, tolerance=TOLERANCE
-        )
-    return values
-
-
-def graph_inputs(params: Params) -> Values:
-    from madl.execution import inputs
-    from madl.training import models
-
-    model = models.load_pretrained(str(params["model"]), seed=int(params["seed"]))
-    test = baseline.load_splits(params).test
-    probe = test.batch(range(min(PROBE_SENTENCES, len(test))))
-    return {
-        **inputs.compare_graphs(model, test.batch(range(EXAMPLE_ROWS))),
-        "padding": inputs.moved_without_mask(model, probe, tolerance=TOLERANCE),
-    }
-
-
-# ---- the arms -----------------------------------------------------------------------------------
-
-
-def ranks(r: Records) -> list[int]:
-    return r.all(method="lora").each("rank")
-
-
-def adapted(r: Records) -> tuple[Arm, int]:
-    """The adapters that validation prefers, and their rank."""
-    found = best(r, "LoRA", method="lora")
-    return found, found.param("rank")
-
-
-def ways(r: Records) -> dict[str, Arm]:
-    """Every way of training at the learning rate that validation prefers, by its key in `costs`."""
-    found = {f"lora {n}": best(r, f"LoRA, rank {n}", method="lora", rank=n) for n in ranks(r)}
-    frozen = best(r, "frozen embedding", method="frozen")
-    return {**found, "frozen": frozen, "full": best(r, "full fine-tuning", method="full")}
-
-
-def fused_pair(r: Records) -> tuple[Arm, Arm]:
-    """The adapters of the largest rank, in the weights and beside them."""
-    top = max(ranks(r))
-    beside = best(r, f"LoRA, rank {top}", method="lora", rank=top)
-    fused = Arm(label=f"fused, rank {top}", records=beside.records, within=("fused", "judged"))
-    return fused, beside
-
-
-def costs(r: Records) -> Values:
-    return r.one(method="costs").values
-
-
-def captured(r: Records) -> Values:
-    return r.one(method="inputs").values
-
-
-# ---- graph inputs -------------------------------------------------------------------------------
-
-
-@page.fact
-def default_mask(r: Records) -> Fact:
-    graph, attention = captured(r)["graphs"]["attention mask"], captured(r)["attention"]
-    return Fact(
-        text=f"Without the attention mask {graph['removed']} nodes go and {graph['added']} come, "
-        f"but {attention['masked']} attention nodes still take a mask: the graph builds one itself",
-        of=f"{attention['nodes']} attention nodes",
-    )
-
-
-@page.fact
-def loss_goes(r: Records) -> Fact:
-    graph = captured(r)["graphs"]["labels"]
-    gone = [c["operator"] for c in captured(r)["changes"]["labels"] if c["mark"] == "removed"]
-    return Fact(
-        text=f"Without labels {graph['removed']} nodes go "
-        f"({', '.join(f'`{name}`' for name in gone)}) and {graph['added']} come; the graph "
-        f"returns `{graph['returns']}` alone",
-        of=f"{captured(r)['graphs']['nothing']['nodes']} nodes",
-    )
-
-
-@page.fact
-def padding_shows(r: Records) -> Fact:
-    found = captured(r)["padding"]
-    return Fact(
-        text="Leaving the mask out moves the logits of "
-        f"{found['padded_moved']} of {found['padded']} sentences with padding, and of "
-        f"{found['whole_moved']} of {found['whole']} that fill their row",
-        of=f"{found['padded'] + found['whole']} test sentences in one batch",
-    )
-
-
-@page.table
-def graphs(r: Records) -> Sequence[Row]:
-    found = captured(r)["graphs"]
-    columns = ("nodes", "added", "removed", "rewired", "returns")
-    return [
-        {"left out": name, **{key: found[name][key] for key in columns}}
-        for name in ("nothing", "labels", "attention mask", "both")
-    ]
-
-
-SIGNS = {"added": "+ ", "removed": "− ", "rewired": "~ ", "same": ""}
-
-
-def change_panels(rows: Sequence[Row]) -> Sequence[Panel]:
-    panels: list[Panel] = []
-    for left_out in dict.fromkeys(str(row["left out"]) for row in rows):
-        mine = [row for row in rows if row["left out"] == left_out]
-        counts = [(m, sum(row["mark"] == m for row in mine)) for m in SIGNS if m != "same"]
-        title = f"Without the {left_out}: " + ", ".join(f"{n} {m}" for m, n in counts)
-        svg = column([_change_box(row) for row in mine], label=title)
-        panels.append(Panel(title=title, svg=svg, folded=False))
-    return panels
-
-
-def _change_box(row: Row) -> Box:
-    lost = ", ".join(name.lstrip("-") for name in str(row["inputs lost"]).split())
-    place = f"and {row['alike']} more alike" if row["alike"] else str(row["module"])
-    details = [str(row["name"]).lstrip("-"), f"was fed by {lost}" if lost else place]
-    return Box(
-        name=str(row["name"]),
-        title=SIGNS[str(row["mark"])] + str(row["operator"]).replace("scaled_dot_product_", "sdp_"),
-        detail=" · ".join(text for text in details if text),
-        note=str(row["shape"]),
-        look="op" if row["mark"] == "same" else str(row["mark"]),
-        inputs=tuple(str(row["inputs"]).split()),
-    )
-
-
-@page.drawing(
-    caption="What leaves the captured graph with an input. Orange with a minus goes, green with a "
-    "plus comes, dashed with a tilde stays and is fed by another node; grey boxes are neighbours "
-    "that stay as they are. B is the batch, T its longest sentence.",
-    panels=change_panels,
-    alt=lambda rows: "; ".join(panel.title for panel in change_panels(rows)),
-)
-def changes(r: Records) -> Sequence[Row]:
-    shown = ("mark", "name", "kind", "operator", "module", "shape", "alike")
-    return [
-        {
-            "left out": left_out,
-            **{key: change[key] for key in shown},
-            "inputs": " ".join(change["inputs"]),
-            "inputs lost": " ".join(change["was"]),
-        }
-        for left_out, found in captured(r)["changes"].items()
-        for change in found
-    ]
-
-
-# ---- what adapters reach ------------------------------------------------------------------------
+# ---- what they reach ----------------------------------------------------------------------------
 
 
 @page.claim(headline=True)
 def lora_is_enough(r: Records) -> Judged:
     """LoRA is at most three points less accurate than full fine-tuning on the same sentences."""
-    (lora, rank), full = adapted(r), best(r, "full fine-tuning", method="full")
-    said = f"LoRA of rank {rank} reaches {lora} on test sentences and full fine-tuning {full}"
-    return (
-        compare(lora, full)
-        .no_worse(MARGIN)
-        .judge(
-            supported=f"{said}: at most {100 * MARGIN:g} points lie between them",
-            refuted=f"{said}, more than {100 * MARGIN:g} points ahead",
-            undecided=f"Nothing shows whether LoRA of rank {rank} comes within {100 * MARGIN:g} "
-            f"points of full fine-tuning: {lora} against {full}, {lora - full:+i}",
-        )
-    )
-
-
-@page.claim
-def lora_learns(r: Records) -> Judged:
-    """Training the adapters and the head alone beats the untrained head."""
-    (lora, rank), before = adapted(r), arm(r, "untrained head", method="before")
-    return compare(lora, before).judge(
-        supported=f"The untrained head gives {before}; the adapters of rank {rank} and the head "
-        f"together bring it to {lora}",
-        refuted=f"Adapters of rank {rank} do worse than the untrained head: {lora} after {before}",
-        undecided=f"Nothing shows that adapters of rank {rank} learn anything: {lora} after "
-        f"{before} with the untrained head, {lora - before:+i}",
-    )
+    return _costs_little(f"LoRA of rank {RANK} reaches", lora(r), full(r))
 
 
 @page.claim
 def frozen_is_enough(r: Records) -> Judged:
     """Freezing the embeddings costs at most three points of accuracy."""
-    frozen = best(r, "frozen embedding", method="frozen")
-    full = best(r, "full fine-tuning", method="full")
-    said = f"With the embeddings frozen the model reaches {frozen}, trained in full {full}"
-    return (
-        compare(frozen, full)
-        .no_worse(MARGIN)
-        .judge(
-            supported=f"{said}: freezing costs at most {100 * MARGIN:g} points",
-            refuted=f"{said}: freezing costs more than {100 * MARGIN:g} points",
-            undecided=f"Nothing shows whether freezing the embeddings costs less than "
-            f"{100 * MARGIN:g} points: {frozen - full:+i}",
-        )
+    return _costs_little("With the embeddings frozen the model reaches", frozen(r), full(r))
+
+
+def _costs_little(who: str, a: Arm, b: Arm) -> Judged:
+    said, points = f"{who} {a} on test sentences", f"{100 * MARGIN:g} points"
+    tested = compare(a, b).no_worse(MARGIN)
+    return tested.judge(
+        supported=f"{said}, at most {points} less than full fine-tuning, which has {b}",
+        refuted=f"{said}, more than {points} less than full fine-tuning, which has {b}",
+        undecided=f"{said} and full fine-tuning {b}; whether that is more than {points} less is "
+        f"open: {a - b:+i}",
     )
 
 
 @page.claim
-def rank_matters(r: Records) -> Judged:
-    """The largest rank is more accurate than the smallest after the same training."""
-    low, high = (best(r, "LoRA", method="lora", rank=n) for n in (min(ranks(r)), max(ranks(r))))
-    few, many = low.param("rank"), high.param("rank")
-    return compare(high, low).judge(
-        supported=f"Rank {many} reaches {high} and rank {few} {low}: {high - low} more",
-        refuted=f"Rank {few} reaches {low} and rank {many} {high}: the smaller rank is better",
-        undecided=f"Nothing shows that rank {many} is better or worse than rank {few}: {high} "
-        f"against {low}, {high - low:+i}",
+def sentences_matter(r: Records) -> Judged:
+    """The starting point, fine-tuned in full on every sentence of the split, is more accurate."""
+    a, b = fp32(r), full(r)
+    few, many = f"{b.param('tune_examples'):,}", f"{a.value('num_train'):,}"
+    said = f"On {few} sentences full fine-tuning reaches {b}"
+    return compare(a, b).judge(
+        supported=f"{said}; the starting point, the same model fine-tuned in full on all {many} "
+        f"of the split, has {a}",
+        refuted=f"{said}, more than the starting point, the same model fine-tuned in full on all "
+        f"{many} of the split, with {a}",
+        undecided=f"{said} and the starting point, the same model fine-tuned in full on all {many} "
+        f"of the split, {a}: nothing tells them apart",
     )
 
 
 @page.fact
-def trains_few(r: Records) -> Fact:
-    rank = adapted(r)[1]
-    trains, (total, _) = costs(r)["trainable"], costs(r)["parameters"]["this model"]
-    few, frozen = trains[f"lora {rank}"], trains["frozen"]
+def loss_still_falls(r: Records) -> Fact:
+    seen = full(r).param("tune_examples")
+    early, late = ways.losses_on_new_sentences(r, seen)
     return Fact(
-        text=f"With LoRA of rank {rank}, {few:,} parameters train, the new head included: "
-        f"{per_cent(few / total)} of the model; with frozen embeddings {frozen:,}, "
-        f"{per_cent(frozen / total)}",
-        of=f"{total:,} parameters",
+        text=f"In the starting point's first pass, the loss on sentences that are new to it is "
+        f"{number(early)} nats after the first {seen:,} sentences, and {number(late)} at the end",
+        of=f"{fp32(r).value('num_train'):,} sentences; two means over {seen:,} of them",
     )
 
 
 @page.chart(
-    caption="Test accuracy after the same sentences, against the parameters that learn. The labels "
-    "are LoRA's ranks; the line is the model before any training."
+    caption="Test accuracy with its interval: before any training, after the ways of training on "
+    "the same few sentences, and of the starting point, which has seen the whole split."
 )
 def accuracy(r: Records) -> Chart:
-    rows = [
-        {
-            "parameters that train": way.value("num_trainable"),
-            "LoRA" if key.startswith("lora") else way.label: way,
-            "rank": f"rank {way.param('rank')}" if key.startswith("lora") else None,
-        }
-        for key, way in ways(r).items()
-    ]
-    return Chart(
-        rows,
-        x=log("parameters that train"),
-        y=percent("test accuracy"),
-        marks=[
-            level(arm(r, "untrained head", method="before")),
-            points("LoRA", text="rank"),
-            points("frozen embedding"),
-            points("full fine-tuning"),
-        ],
-    )
+    models = {**{a.label: a for a in ways.models(r)}, "the starting point": fp32(r)}
+    rows = [{"model": label, "test accuracy": a} for label, a in models.items()]
+    marks = [intervals("test accuracy")]
+    return Chart(rows, x=percent("test accuracy"), y=category("model"), marks=marks)
 
 
 @page.table
 def methods(r: Records) -> Sequence[Row]:
     total = costs(r)["parameters"]["this model"][0]
-    before, fused = arm(r, "untrained head", method="before"), fused_pair(r)[0]
-    learning = [record.values["num_trainable"] for record in fused.records]
-    trained = [(way, way.value("num_trainable")) for way in ways(r).values()]
     return [
         {
-            "method": way.label,
-            "trains": trains,
+            "model": a.label,
+            "trains": (trains := a.records[0].values["num_trainable"]),
             "of all": per_cent(trains / total),
-            "test accuracy": way,
-            "validation": per_cent(way.validation),
+            "learning rate": ", ".join(f"{x:g}".replace("e-0", "e-") for x in ways.chosen_rates(a)),
+            "validation": per_cent(a.validation),
+            "test accuracy": a,
         }
-        for way, trains in [(before, 0), *trained, (fused, learning[0])]
+        for a in ways.models(r)
     ]
 
 
-# ---- fused --------------------------------------------------------------------------------------
+@page.fact
+def rates_are_inside(r: Records) -> Fact:
+    inside = [ways.is_inside(a, rate) for a in ways.tuned(r) for rate in ways.chosen_rates(a)]
+    return Fact(
+        text=f"{sum(inside)} of {len(inside)} chosen learning rates lie inside those that were "
+        f"tried, and {len(inside) - sum(inside)} at an end",
+        of=f"{len(ways.tried(full(r)))} learning rates a way",
+    )
 
 
-@page.claim(headline=True)
-def fused_answers(r: Records) -> Judged:
-    """The model with its adapters fused is as accurate as with them beside the weights."""
-    fused, beside = fused_pair(r)
-    said = f"{fused} fused and {beside} with the adapters of rank {beside.param('rank')} beside"
-    return (
-        compare(fused, beside)
-        .within(SAME)
-        .judge(
-            supported=f"The fused model answers as the adapted one does: {said} the weights, the "
-            f"same to within {100 * SAME:g} point",
-            refuted=f"Fusing changes the model's accuracy by more than {100 * SAME:g} point: "
-            f"{said} the weights",
-            undecided=f"Nothing shows that fusing keeps the accuracy to within {100 * SAME:g} "
-            f"point: {fused - beside:+i}",
-        )
+@page.chart(
+    caption="Validation accuracy of each way of training at each learning rate that it tried. The "
+    "best of a curve is what was judged on test."
+)
+def rates(r: Records) -> Chart:
+    return Chart(
+        ways.by_rate(r),
+        x=log("learning rate"),
+        y=percent("validation accuracy"),
+        marks=[line(way.label) for way in ways.tuned(r)],
+    )
+
+
+# ---- what they change, and what they leave alone ------------------------------------------------
+
+
+@page.fact(headline=True)
+def trains_few(r: Records) -> Fact:
+    trains, total = costs(r)["trainable"], costs(r)["parameters"]["this model"][0]
+    few, still = trains["lora"], trains["frozen"]
+    return Fact(
+        text=f"With LoRA of rank {RANK}, {few:,} parameters train, the new head included: "
+        f"{per_cent(few / total)} of the model; with frozen embeddings {still:,}, "
+        f"{per_cent(still / total)}",
+        of=f"{total:,} parameters",
     )
 
 
 @page.fact
+def graph_inputs(r: Records) -> Fact:
+    found = r.one(method="inputs").values
+    mask, labels = (found["graphs"][name]["removed"] for name in ("attention mask", "labels"))
+    attention = found["attention"]
+    return Fact(
+        text=f"Left out, the attention mask takes {mask} nodes of the graph with it, and "
+        f"{attention['masked']} of {attention['nodes']} attention nodes still get a mask that the "
+        f"graph builds itself; the labels take {labels}, the loss among them",
+        of=f"{found['graphs']['nothing']['nodes']} nodes",
+    )
+
+
+@page.fact
+def unread_words_move(r: Records) -> Fact:
+    rows, sentences = full(r).value("rows"), full(r).param("tune_examples")
+    said = {k: f"{number(1e3 * v)} ‰" for k, v in rows.items() if isinstance(v, float)}
+    return Fact(
+        text=f"Full fine-tuning reads {rows['read']:,} rows of the word table and moves the median "
+        f"one of them by {said['read_median']} of its length; the other rows move too, by "
+        f"{said['others_least']} to {said['others_most']}, where weight decay alone makes "
+        f"{said['decay']}",
+        of=f"{rows['rows']:,} rows, {sentences:,} sentences",
+    )
+
+
+@page.fact(headline=True)
 def fused_is_close(r: Records) -> Fact:
     found = [record.values["fused"] for record in r.all(method="lora")]
-    largest = f"{max(f['largest'] for f in found):.1e}"
+    largest, scale = (max(f[name] for f in found) for name in ("largest", "logit_scale"))
+    answers, n = (sum(f[name] for f in found) for name in ("other_answers", "sentences"))
     return Fact(
-        text=f"Fusing moves a logit by at most {largest.replace('e-0', 'e-')}, where logits "
-        f"reach {number(max(f['logit_scale'] for f in found))}: "
-        f"{sum(f['beyond'] for f in found)} sentences move by more than {TOLERANCE:g}",
-        of=f"{sum(f['sentences'] for f in found)} sentences in {len(found)} adapted models",
+        text=f"Fusing moves no logit by more than {f'{largest:.1e}'.replace('e-0', 'e-')}, where "
+        f"logits reach {number(scale)}, and {answers} of {n} sentences get another answer",
+        of="test sentences in FP32, adapters of every rank",
     )
 
 
-@page.claim
-def fused_time(r: Records) -> Judged:
-    """A forward pass is faster with the adapters fused than with them beside the weights."""
-    top = max(ranks(r))
-    beside, fused = (
-        timed(r, variant, at=("inference",), method="costs") for variant in ("adapters", "fused")
-    )
-    return compare(fused, beside).judge(
-        supported=f"Fused, a forward pass is {beside / fused:i} as fast as with adapters of rank "
-        f"{top} beside the weights",
-        refuted=f"Fused, a forward pass is slower than with adapters of rank {top} beside the "
-        f"weights: {beside / fused:i} as fast",
-        undecided=f"Nothing shows that fusing adapters of rank {top} makes a forward pass faster: "
-        f"{beside / fused:i} as fast",
-    )
+# ---- what they cost -----------------------------------------------------------------------------
 
-
-# ---- what a step costs --------------------------------------------------------------------------
+STEPS = {"lora": f"with LoRA of rank {RANK}", "full": "in full"}
 
 
 @page.claim
 def step_time(r: Records) -> Judged:
     """A training step with LoRA takes less time than one of full fine-tuning."""
-    rank = adapted(r)[1]
-    full, lora = (timed(r, way, at=("steps",), method="costs") for way in ("full", f"lora {rank}"))
-    return compare(lora, full).judge(
-        supported=f"A training step with LoRA of rank {rank} is {full / lora:i} as fast as in full",
-        refuted=f"A training step with LoRA of rank {rank} is slower than one in full: "
-        f"{full / lora:i} as fast",
-        undecided=f"Nothing shows that a training step with LoRA of rank {rank} differs in time "
-        f"from one in full: {full / lora:i} as fast",
-    )
+    a, b = (step(r, method, f"a training step {how}") for method, how in STEPS.items())
+    return faster(a, b, f"on {costs(r)['tokens']:,} tokens")
+
+
+@page.claim
+def fused_time(r: Records) -> Judged:
+    """A forward pass is faster with the adapters fused than with them beside the weights."""
+    labels = {"fused": "a fused forward pass", "adapters": "one with adapters beside the weights"}
+    a, b = (step(r, k, v) for k, v in labels.items())
+    return faster(a, b, f"at rank {RANK} on {costs(r)['tokens']:,} tokens")
 
 
 @page.fact
 def step_memory(r: Records) -> Fact:
-    held, rank = costs(r)["held"], adapted(r)[1]
-    full, lora = sum(held["full"].values()), sum(held[f"lora {rank}"].values())
+    said = (
+        f"{number(measured(r, method) * MB)} MB {how} (counted: "
+        f"{number(sum(counted(r, method).values()) * MB)})"
+        for method, how in reversed(STEPS.items())
+    )
     return Fact(
-        text=f"A step holds {number(full / 1e6)} MB in full and {number(lora / 1e6)} MB with LoRA "
-        f"of rank {rank}, counted from its tensors",
+        text=f"At its peak a training step holds {' and '.join(said)}",
         of=f"one step on {costs(r)['tokens']:,} tokens",
     )
 
 
+PARTS = {
+    "weights": "weights",
+    "optimizer": "AdamW's two moments",
+    "gradients": "gradients",
+    "saved": "saved for backward",
+}
+
+
 @page.chart(
-    caption="What a training step has in memory at its fullest, counted from its tensors, by what "
-    "it is for."
+    caption="What a training step has in memory, counted from its tensors by what they are for, "
+    "and the peak that the allocator came to. Gradients come while what was saved goes."
 )
 def memory(r: Records) -> Chart:
-    parts = {
-        "weights": "weights",
-        "gradients": "gradients",
-        "optimizer": "AdamW's two moments",
-        "activations": "activations for backward",
-    }
+    arms = {"full": full(r), "frozen": frozen(r), "lora": lora(r)}
     rows = [
         {
-            "method": way.label,
-            **{title: costs(r)["held"][key][part] for part, title in parts.items()},
-            "step": timed(r, key, at=("steps",), method="costs"),
+            "way of training": arms[method].label,
+            **{title: counted(r, method)[part] for part, title in PARTS.items()},
+            "measured peak": measured(r, method),
+            "time of a step": step(r, method),
         }
-        for key, way in ways(r).items()
+        for method in arms
     ]
     return Chart(
         rows,
-        x=category("method", "way of training"),
-        y=linear(label="held by a step", unit="MB", factor=1e-6),
-        marks=bars(*parts.values(), stacked=True),
+        x=linear(label="held by a step", unit="MB", factor=MB),
+        y=category("way of training"),
+        marks=[bars(*PARTS.values(), stacked=True), intervals("measured peak")],
     )
 
 

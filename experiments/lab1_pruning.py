@@ -1,22 +1,32 @@
 """Question 1.2: accuracy against sparsity, random and L1, before and after training on.
 
-The model is the best one of the width study, by validation, found through its records.
-Weights, inputs and both are pruned apart. Masks are drawn once and hold, in training and in
-evaluation; the confounded variant of the course tool is one case, to show what it does. What zeros
-cost in time and bytes is measured on one layer, in a case that runs alone.
+The model is the best one of the width study, by validation, found through its records. Weights,
+inputs and both are pruned, each by both methods at nine sparsities; every point is judged before
+and after the same further training, and held against that training with nothing removed. A point
+has one random mask, and the claims are about these masks; how far draws lie apart is shown. What
+zeros cost in time and bytes is measured on one layer, in processes of its own.
 """
 
-from collections.abc import Iterable, Sequence
-from statistics import fmean
-from typing import Any
+from collections.abc import Iterable
 
-from madl.logbook.arms import Arm, TimedArm, arm, best_of, every_arm, timed
-from madl.logbook.charts import Chart, bars, category, level, line, linear, percent
-from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.charts import Chart, level, line, linear, percent
+from madl.logbook.claims import Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Scalar, Values
-from madl.logbook.stats import number, per_cent
-from madl.training import baseline
+from madl.logbook.records import Params, Records, Values
+from madl.logbook.stats import per_cent
+from madl.training import baseline, sparsities
+from madl.training.baseline import fp32
+from madl.training.sparsities import (
+    HALF,
+    METHODS,
+    PARTS,
+    control,
+    energy,
+    how,
+    left,
+    pruned,
+    removed,
+)
 
 page = Experiment(
     title="Sparsity: random and L1-norm pruning",
@@ -24,356 +34,261 @@ page = Experiment(
     timed=lambda params: params["part"] == "cost",
 )
 
-METHODS = {"l1": "L1-norm", "random": "Random"}
-HALF = 0.5  # the sparsity at which weights, inputs and both are held side by side
+MARGIN = 0.02  # two points: what a user who wants the zeros would give away, as for bits in 1.1
+ALIKE = 0.03  # three points: 2,000 sentences decide that of models that disagree on a fifth of them
+FEW = 0.2  # of the weights, at random: an L1 mask of a high sparsity keeps as much magnitude
+RATES = "1e-5, 3e-5, 1e-4"  # of training on, tried on validation
 SAME_TIME = 0.05  # times closer than this count as the same
-CHANCE = 0.5  # of two classes
-TOGETHER = "weights of all layers together"  # ranked globally; "weights" ranks each layer alone
-PARTS = ("weights", TOGETHER, "inputs", "both")
-POINT_FIELDS = (
-    *("width", "frac_width", "input_frac_width"),
-    *("tune_examples", "tune_learning_rate", "tune_batch_size"),
-)
-LAYER = 4  # the first feed-forward matrix, the largest kind: whose histogram and cost are shown
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    sparsities = choose(
-        smoke=(0.5,),
-        quick=(0.1, 0.5, 0.7, 0.9),
-        full=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    )
-    best = best_point(plan.records("lab1_quantization"))
+    point = sparsities.starting_point(plan.records("lab1_quantization"))
+    probe = {"probe_examples": choose(smoke=2, quick=32, full=256)}
     recovery = {
-        "recovery_examples": choose(smoke=32, quick=128, full=1024),
-        "recovery_learning_rate": 3e-5,
+        "recovery_examples": choose(smoke=32, quick=512, full=2048),
+        "recovery_learning_rate": 3e-5,  # as 1.1 trains; the cases of RATES try others
         "recovery_batch_size": 16,
     }
     for seed in range(plan.profile.seeds):
-        base = {
-            **baseline.recipe_params(plan, seed),
-            **best,
-            "test_examples": choose(smoke=64, quick=400, full=None),
-        }
-        if seed == 0:
-            budget_s = choose(smoke=0.01, quick=0.2, full=1.0)
-            cost = {"sparsities": " ".join(map(str, sparsities)), "budget_s": budget_s}
-            yield {**base, "part": "cost", **cost}
-        yield {**base, "part": "nothing", "sparsity": 0.0, **recovery}
-        for sparsity in sparsities:
-            for method in METHODS:
-                point = {"pruning": method, "sparsity": sparsity}
-                yield {**base, "part": "weights", **point, **recovery}
-        for part in PARTS[1:]:
-            for method in METHODS:
-                yield {**base, "part": part, "pruning": method, "sparsity": HALF}
-        yield {**base, "part": "inputs", "pruning": "fresh random", "sparsity": HALF}
-
-
-def best_point(records: Records) -> dict[str, Scalar]:
-    """The width study's best point on validation data, over its seeds."""
-    params = best_of(every_arm(records, operands="both")).records[0].case.params
-    return {field: params[field] for field in POINT_FIELDS if params.get(field) is not None}
+        base = {**baseline.recipe_params(plan, seed), **point, **probe}
+        for found in sparsities.trained_on(plan):
+            yield {**base, **found, **recovery}
+        for method in ("l1 features", "fresh random"):
+            yield {**base, "part": "inputs", "sparsity": HALF, "pruning": method}
+    base = {**baseline.recipe_params(plan, 0), **point}
+    draws = {"part": "draws", "pruning": "random", "draws": choose(smoke=2, quick=4, full=8)}
+    for sparsity in choose(smoke=(HALF,), quick=(0.1, 0.3, 0.5), full=(0.1, 0.2, 0.3, 0.4, 0.5)):
+        yield {**base, **draws, "sparsity": sparsity}
+    for method, sparsity in sparsities.TUNED.items():
+        found = {"part": "rates", "pruning": method, "sparsity": sparsity}
+        yield {**base, **found, **recovery, "rates": choose(smoke="3e-5", quick=RATES, full=RATES)}
+    cost = {"sparsities": "0.5, 0.7, 0.9", "processes": choose(smoke=2, quick=5, full=9)}
+    yield {**base, "part": "cost", **cost, "budget_s": choose(smoke=0.0, quick=0.1, full=0.5)}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.compression import prune
-    from madl.compression.quantize import linear_layers
-    from madl.training import compressed, pruned_layer
-    from madl.training.train import train
+    from madl.training import pruned, pruned_layer
 
-    model = compressed.build(params, ctx)
-    if params["part"] == "cost":
-        weight = linear_layers(model)[LAYER].weight
-        asked, budget_s = str(params["sparsities"]), float(params["budget_s"])
-        return pruned_layer.costs(weight, map(float, asked.split()), ctx.device, budget_s=budget_s)
-    weights = [layer.weight.detach().clone() for layer in linear_layers(model)]
-    sparsity, seed = float(params["sparsity"]), int(params["seed"])
-    method, part = params.get("pruning"), params["part"]
-    if part in ("weights", TOGETHER, "both"):
-        scope = "global" if part == TOGETHER else "local"
-        prune.prune_(model, sparsity=sparsity, method=method, scope=scope, seed=seed)
-    if method == "fresh random":
-        prune.fresh_random_inputs_(model, sparsity=sparsity)
-    elif part in ("inputs", "both"):
-        prune.prune_inputs_(model, sparsity=sparsity, method=method, seed=seed)
-    masks = [layer.weight.detach() != 0 for layer in linear_layers(model)]
-    values: dict[str, Any] = {
-        "before": baseline.judge_on_test(model, params, ctx.device),
-        "kept": prune.magnitude_share(weights, masks),
-        "sparsity": prune.weight_sparsity(model),
-        "num_weights": sum(weight.numel() for weight in weights),
-    }
-    if method == "fresh random":
-        values["again"] = baseline.judge_on_test(model, params, ctx.device)
-    if params.get("recovery_examples") is not None:
-        examples = baseline.load_splits(params).train.first(int(params["recovery_examples"]))
-        recipe = baseline.training_recipe(params, prefix="recovery_", epochs=1)
-        train(model, examples, recipe, device=ctx.device)
-        values |= {
-            "after": baseline.judge_on_test(model, params, ctx.device),
-            "sparsity_after": prune.weight_sparsity(model),
-        }
-    prune.fuse_masks_(model)
-    if part == "nothing":
-        values |= {"histogram": pruned_layer.histogram(linear_layers(model)[LAYER].weight)}
-    return {**values, "accuracy": values["before"]["accuracy"]}
+    of_part = {"cost": pruned_layer.costs, "draws": pruned.draws, "rates": pruned.rates}
+    return of_part.get(str(params["part"]), pruned.study)(params, ctx)
 
 
-# ---- the arms -----------------------------------------------------------------------------------
-
-
-def pruned(r: Records, method: str, when: str, part: str = "weights", at: float = HALF) -> Arm:
-    """The models of one point, judged before or after training on."""
-    return arm(r, METHODS[method], when, part=part, pruning=method, sparsity=at)
-
-
-def weight_points(r: Records) -> Records:
-    """The models with pruned weights; the width study has a `part` of another meaning."""
-    return r.of("lab1_pruning").all(part="weights")
-
-
-def products(r: Records) -> dict[float, dict[str, TimedArm]]:
-    """One layer's product, by sparsity: dense, dense with masked weights, CSR."""
-    found = r.one(part="cost").values
-    return {
-        float(sparsity): {
-            kind: timed(r, kind, at=(sparsity, "samples_s"), part="cost")
-            for kind in found[sparsity]["samples_s"]
-        }
-        for sparsity in sorted(found)
-    }
-
-
-def _shown(share: float) -> str:
-    return f"{100 * share:g} %"
-
-
-# ---- weights ------------------------------------------------------------------------------------
+# ---- which method, and which sparsity -----------------------------------------------------------
 
 
 @page.claim(headline=True)
 def l1_wins(r: Records) -> Judged:
-    """With half of the weights removed, L1-norm pruning leaves more accuracy than random."""
-    l1, rand = pruned(r, "l1", "before"), pruned(r, "random", "before")
-    where = "With half of the weights removed and no further training"
+    """With half of the weights removed and the same training on, L1 masks beat random ones."""
+    return at_half(r, "after", "With half of the weights removed and the same training on")
+
+
+@page.claim
+def l1_wins_untrained(r: Records) -> Judged:
+    """With half of the weights removed and no training, L1 masks beat random ones."""
+    return at_half(r, "before", "With half of the weights removed and no training")
+
+
+def at_half(r: Records, when: str, where: str) -> Judged:
+    l1, rand = (pruned(r, "weights", method, HALF, when) for method in METHODS)
     return compare(l1, rand).judge(
         supported=f"{where}, L1-norm pruning leaves {l1} and random pruning {rand}",
         refuted=f"{where}, random pruning leaves {rand} and L1-norm pruning only {l1}",
-        undecided=f"{where}, nothing shows that one method leaves more than the other: L1-norm "
-        f"{l1}, random {rand}, {l1 - rand:+i}",
+        undecided=f"{where}, nothing shows that these masks differ: L1-norm {l1}, random {rand}",
     )
 
 
 @page.claim(headline=True)
-def random_recovers_less(r: Records) -> Judged:
-    """At half sparsity L1-norm pruning is ahead of random pruning after training on as well."""
-    l1, rand = pruned(r, "l1", "after"), pruned(r, "random", "after")
-    where = "After the same further training with half of the weights removed"
-    return compare(l1, rand).judge(
-        supported=f"{where}, L1-norm pruning has {l1} and random pruning {rand}",
-        refuted=f"{where}, random pruning is ahead: {rand} against {l1} of L1-norm pruning",
-        undecided=f"{where}, nothing shows that the methods differ: L1-norm {l1}, random {rand}, "
-        f"{l1 - rand:+i}",
+def free_weights(r: Records) -> Judged:
+    """The highest L1 sparsity of the weights that validation calls free costs under two points."""
+    return free(r, "weights", "of the weights")
+
+
+@page.claim(headline=True)
+def free_inputs(r: Records) -> Judged:
+    """The highest L1 sparsity of the inputs that validation calls free costs under two points."""
+    return free(r, "inputs", "of the inputs")
+
+
+def free(r: Records, part: str, of: str) -> Judged:
+    a, b = sparsities.free(r, part), sparsities.whole(r)
+    what = f"{removed(a)} {of}, as many as validation calls free,"
+    said = f"{a} ({how(a)}), and {b} with nothing removed ({how(b)})"
+    tested = compare(a, b).no_worse(MARGIN)
+    return tested.judge(
+        supported=f"Removing {what} by L1-norm costs less than two points: {said}",
+        refuted=f"Removing {what} by L1-norm costs more than two points: {said}",
+        undecided=f"Whether removing {what} by L1-norm costs less than two points is not decided: "
+        f"{said}",
     )
 
 
 @page.claim
-def recovery_helps(r: Records) -> Judged:
-    """At half sparsity, training on makes the L1-pruned model more accurate."""
-    after, before = pruned(r, "l1", "after"), pruned(r, "l1", "before")
-    where = "at half sparsity"
+def training_on_helps(r: Records) -> Judged:
+    """At the L1 sparsity of the weights where validation gains most by it, training on helps."""
+    after, before = sparsities.gains_most(r)
+    what = f"with {removed(after)} of the weights removed by L1-norm"
+    same = f"; with nothing removed, it takes {sparsities.starting(r)} to {control(r)}"
     return compare(after, before).judge(
-        supported=f"Training on brings the L1-pruned model {where} from {before} to {after}",
-        refuted=f"Training on costs the L1-pruned model {where} accuracy: {after} after {before}",
-        undecided=f"Nothing shows that training on changes the L1-pruned model {where}: {after} "
-        f"after {before}, {after - before:+i}",
-    )
-
-
-@page.fact
-def l1_keeps_magnitude(r: Records) -> Fact:
-    l1, rand = (
-        fmean(one.values["kept"]["l2"] for one in pruned(r, method, "before").records)
-        for method in METHODS
-    )
-    weights = r.all(part="nothing")[0].values["num_weights"]
-    return Fact(
-        text=f"At half sparsity, L1-norm pruning keeps {per_cent(l1)} of the weights' "
-        f"squared magnitude, random pruning {per_cent(rand)}",
-        of=f"{weights:,} weights",
-    )
-
-
-@page.fact
-def masks_hold(r: Records) -> Fact:
-    found = weight_points(r)
-    off = max(abs(one.values["sparsity_after"] - one.case.params["sparsity"]) for one in found)
-    return Fact(
-        text="Counted after training on, the share of zeros among the stored weights is the one "
-        f"asked for, to {off:.0e}".replace("e-0", "e-"),
-        of=f"{len(found)} pruned models of {found[0].values['num_weights']:,} weights each",
+        supported=f"Training on takes {before} up to {after} {what}{same}",
+        refuted=f"Training on takes {before} down to {after} {what}{same}",
+        undecided=f"Training on is not shown to help {what}, {after - before:+i}{same}",
     )
 
 
 @page.chart(
-    caption="Accuracy against the share of weights removed, before any further training and after "
-    "the same short training for all. The level lines are the model with nothing removed, as it is "
-    "and after that training, and chance."
+    caption="Test accuracy against the share removed of the weights, of the inputs, or of both: as "
+    "pruned (untrained), and after training on. Both methods start from the model with nothing "
+    "removed; the level line is that model after the same training. Bands: intervals."
 )
 def accuracy(r: Records) -> Chart:
-    whole, control = (
-        arm(r, label, when, part="nothing")
-        for label, when in (("nothing pruned", "before"), ("same training", "after"))
-    )
-    rows: list[Row] = []
-    for sparsity in weight_points(r).each("sparsity"):
-        row: dict[str, Any] = {"sparsity": sparsity}
-        for method, title in METHODS.items():
-            row[title] = pruned(r, method, "before", at=sparsity)
-            row[f"{title}, trained on"] = pruned(r, method, "after", at=sparsity)
-        rows.append(row)
-    lines = [(line(title), line(f"{title}, trained on", like=title)) for title in METHODS.values()]
+    share = fp32(r).value("positive_share")
+    lines = [(line(name), line(f"{name}, untrained", like=name)) for name in METHODS.values()]
     return Chart(
-        rows,
-        x=percent("sparsity of the weights", column="sparsity"),
+        sparsities.accuracy_rows(r),
+        x=percent("removed", column="removed"),
         y=percent("test accuracy"),
-        marks=[level(CHANCE, "chance"), level(whole), level(control), *lines],
+        marks=[level(control(r)), level(max(share, 1 - share), "larger class"), *lines],
+        facet="pruned",
     )
 
 
-@page.chart(
-    caption="One layer's weights by magnitude, and what is left of them when half are removed: "
-    "computed from the magnitudes and each method's rule, not counted from a mask."
-)
-def histogram(r: Records) -> Chart:
-    found = arm(r, part="nothing").value("histogram")
-    width, total = found["top"] / len(found["counts"]), sum(found["counts"])
-    rows = [
-        {
-            "magnitude": (i + 0.5) * width,
-            "all weights": count / total,
-            "kept by L1-norm": count / total * min(max((i + 1) - found["median"] / width, 0), 1),
-            "kept by random": count / total * (1 - HALF),
-        }
-        for i, count in enumerate(found["counts"])
-    ]
-    return Chart(
-        rows,
-        x=linear("magnitude", "magnitude of the weight"),
-        y=percent("share of the weights in a bin"),
-        marks=[
-            line("all weights", markers=False),
-            line("kept by L1-norm", markers=False, like="L1-norm"),
-            line("kept by random", markers=False, like="Random"),
-        ],
-    )
-
-
-# ---- inputs -------------------------------------------------------------------------------------
+# ---- why ----------------------------------------------------------------------------------------
 
 
 @page.claim
-def l1_wins_on_inputs(r: Records) -> Judged:
-    """With half of each layer's inputs removed, L1-norm pruning leaves more than random pruning."""
-    l1, rand = (pruned(r, method, "before", part="inputs") for method in METHODS)
-    where = "With half of every layer's inputs removed"
-    return compare(l1, rand).judge(
-        supported=f"{where}, keeping the largest of each token leaves {l1} and keeping the same "
-        f"random features {rand}",
-        refuted=f"{where}, keeping the same random features leaves {rand} and keeping the largest "
-        f"of each token only {l1}",
-        undecided=f"{where}, nothing shows that one way leaves more than the other: L1-norm {l1}, "
-        f"random {rand}, {l1 - rand:+i}",
+def magnitude_explains(r: Records) -> Judged:
+    """Untrained, L1 and random masks that keep as much squared magnitude are alike to 3 points."""
+    a, b = sparsities.alike(r, FEW)
+    what = "Masks that keep as much squared magnitude"
+    said = (
+        f"L1-norm, {removed(a)} removed, keeps {per_cent(energy(a))} and leaves {a}; random, "
+        f"{removed(b)} removed, keeps {per_cent(energy(b))} and leaves {b}"
+    )
+    tested = compare(a, b).within(ALIKE)
+    return tested.judge(
+        supported=f"{what} leave accuracies alike to three points: {said}",
+        refuted=f"{what} leave accuracies more than three points apart: {said}",
+        undecided=f"{what} may or may not leave accuracies alike to three points: {said}",
     )
 
 
 @page.chart(
-    caption="Half of the weights, half of each layer's inputs, or half of both removed, without "
-    "further training."
+    caption="One layer's weights by magnitude, half of them removed: all of them, and those that "
+    "each method's mask kept, counted in this run."
 )
-def parts(r: Records) -> Chart:
-    rows = [
-        {
-            "pruned": part,
-            **{METHODS[method]: pruned(r, method, "before", part=part) for method in METHODS},
-        }
-        for part in PARTS
-    ]
+def histogram(r: Records) -> Chart:
+    kept = [line(f"kept by {name}", markers=False, like=name) for name in METHODS.values()]
     return Chart(
-        rows,
-        x=category("pruned", "what is pruned"),
+        sparsities.histogram_rows(r),
+        x=linear("magnitude", "magnitude of the weight"),
+        y=percent("share of the weights in a bin"),
+        marks=[line("all weights", markers=False), *kept],
+    )
+
+
+@page.chart(
+    caption="Untrained: test accuracy against the squared magnitude that the masks of the weights "
+    "keep, a point a sparsity. Where the curves lie on one another, that is all that matters."
+)
+def mechanism(r: Records) -> Chart:
+    return Chart(
+        sparsities.kept_rows(r),
+        x=percent("squared magnitude kept", column="kept"),
         y=percent("test accuracy"),
-        marks=[level(CHANCE, "chance"), *bars(*METHODS.values())],
+        marks=[level(sparsities.starting(r)), *map(line, METHODS.values())],
     )
 
 
-@page.fact
-def evaluation_repeats(r: Records) -> Fact:
-    first, again = (
-        arm(r, when, when, part="inputs", pruning="fresh random", sparsity=HALF)
-        for when in ("before", "again")
-    )
-    return Fact(
-        text="With a fresh random input mask at every forward, one model evaluated twice on the "
-        f"same sentences scores {first} and {again}",
-        of=f"2 evaluations on {first.accuracy.n:,} test sentences",
+@page.claim
+def inputs_by_magnitude(r: Records) -> Judged:
+    """With half of the inputs removed, untrained, a threshold beats the same random features."""
+    l1, rand = (pruned(r, "inputs", method, HALF, "before") for method in METHODS)
+    where = "With half of every layer's inputs removed and no training"
+    return compare(l1, rand).judge(
+        supported=f"{where}, a threshold leaves {l1}, the same random features {rand}",
+        refuted=f"{where}, the same random features leave {rand}, a threshold only {l1}",
+        undecided=f"{where}, nothing tells a threshold ({l1}) from random features ({rand})",
     )
 
 
-# ---- what zeros cost ----------------------------------------------------------------------------
+@page.claim
+def value_by_value(r: Records) -> Judged:
+    """With half of the inputs removed by L1, untrained, single values beat whole features."""
+    a, b = (pruned(r, "inputs", how, HALF, "before") for how in ("l1", "l1 features"))
+    where = "With half of every layer's inputs removed by L1-norm and no training"
+    return compare(a, b).judge(
+        supported=f"{where}, dropping single values leaves {a}, dropping whole features {b}",
+        refuted=f"{where}, dropping whole features leaves {b}, dropping single values only {a}",
+        undecided=f"{where}, nothing tells single values ({a}) from whole features ({b})",
+    )
+
+
+# ---- both ---------------------------------------------------------------------------------------
+
+
+@page.claim
+def both_beat_one(r: Records) -> Judged:
+    """Half of both operands removed beats three quarters of the better one: as few products."""
+    a, b = sparsities.better(r, "both", HALF), sparsities.one_alone(r)
+    two = f"half of the weights and of the inputs ({a}, {how(a)}, {left(a)} of the products left)"
+    one = f"{removed(b)} of the {b.param('part')} alone ({b}, {how(b)}, {left(b)} left)"
+    return compare(a, b).judge(
+        supported=f"Removing {two} leaves more accuracy than removing {one}",
+        refuted=f"Removing {two} leaves less accuracy than removing {one}",
+        undecided=f"Nothing shows whether removing {two} is better than removing {one}, or worse",
+    )
+
+
+@page.chart(
+    caption="L1-norm, after training on: test accuracy against the share of products whose factors "
+    "are both other than zero, counted, a point a sparsity. Further left, less is multiplied."
+)
+def products(r: Records) -> Chart:
+    return Chart(
+        sparsities.left_rows(r),
+        x=percent("products left", column="left"),
+        y=percent("test accuracy"),
+        marks=[level(control(r)), *map(line, PARTS)],
+    )
+
+
+# ---- what could mislead, and what zeros cost ----------------------------------------------------
 
 
 @page.claim
 def masked_is_as_slow(r: Records) -> Judged:
     """At the highest sparsity, a dense product takes the same time with masked weights, to 5 %."""
-    sparsity, one = max(products(r).items())
-    masked, dense = one["masked"], one["dense"]
-    where, said = f"At {_shown(sparsity)} sparsity", f"{dense / masked:i} as fast"
-    return (
-        compare(masked, dense)
-        .within(SAME_TIME)
-        .judge(
-            supported=f"{where}, one layer's dense product takes the same time with the masked "
-            f"weights, to within {_shown(SAME_TIME)}: {said}",
-            refuted=f"{where}, one layer's dense product takes another time with the masked "
-            f"weights: {said}",
-            undecided=f"{where}, nothing shows whether masked weights keep the time of one layer's "
-            f"dense product to within {_shown(SAME_TIME)}: {said}",
-        )
+    at = sparsities.timed_at(r)[-1]
+    a, b = sparsities.product(r, "masked", at), sparsities.product(r, "dense")
+    where, said = f"With {sparsities.shown(float(at))} of its weights zero", f"{b / a:i} as fast"
+    tested = compare(a, b).within(SAME_TIME)
+    return tested.judge(
+        supported=f"{where}, one layer's dense product takes the same time, to 5 %: {said}",
+        refuted=f"{where}, one layer's dense product takes another time: {said}",
+        undecided=f"{where}, one layer's dense product may or may not take the same time: {said}",
     )
 
 
 @page.claim
 def csr_is_faster(r: Records) -> Judged:
     """At the highest sparsity, a sparse (CSR) product is faster than the dense one."""
-    sparsity, one = max(products(r).items())
-    csr, dense = one["csr"], one["dense"]
-    where, said = f"At {_shown(sparsity)} sparsity", f"{dense / csr:i} as fast as the dense one"
-    return compare(csr, dense).judge(
-        supported=f"{where}, a sparse (CSR) product of one layer is {said}",
-        refuted=f"{where}, a sparse (CSR) product of one layer is slower: {said}",
-        undecided=f"{where}, nothing shows that a sparse (CSR) product of one layer is faster: "
-        f"{said}",
+    at = sparsities.timed_at(r)[-1]
+    a, b = sparsities.product(r, "csr", at), sparsities.product(r, "dense")
+    where, said = f"With {sparsities.shown(float(at))} of its weights zero", f"{b / a:i} as fast"
+    return compare(a, b).judge(
+        supported=f"{where}, one layer's sparse (CSR) product is faster than the dense: {said}",
+        refuted=f"{where}, one layer's sparse (CSR) product is slower than the dense one: {said}",
+        undecided=f"{where}, nothing shows that one layer's sparse (CSR) product is faster: {said}",
     )
 
 
-@page.table
-def costs(r: Records) -> Sequence[Row]:
-    values = r.one(part="cost").values
-    return [
-        {
-            "sparsity": _shown(sparsity),
-            "dense": one["dense"],
-            "masked, speed": one["dense"] / one["masked"],
-            "CSR, speed": one["dense"] / one["csr"],
-            **{
-                f"{title}, bytes": f"{number(found[f'{name}_bytes'] / found['dense_bytes'])} ×"
-                for name, title in (("csr", "CSR"), ("zip", "compressed"))
-            },
-        }
-        for (sparsity, one), (_, found) in zip(products(r).items(), sorted(values.items()))
-    ]
+# ---- counted ------------------------------------------------------------------------------------
+
+for _rows in (sparsities.points, sparsities.ways, sparsities.zeros, sparsities.rates):
+    page.table(_rows)
+page.table(sparsities.costs)
+page.fact(sparsities.draws_differ)
+page.fact(sparsities.fresh_masks_answer_anew)

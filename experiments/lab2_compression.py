@@ -1,327 +1,204 @@
-"""Question 2.2: compression inside the search objective, at equal total training.
+"""Question 2.2: compression inside the search objective, with and without training after it.
 
-Three objectives over the same sub-networks: accuracy before compression; accuracy after half of the
-weights are pruned and the rest quantized; the same, with half of the training after compression
-instead of before it. Each trains on the same number of sentences in all. What a search chooses is
-compressed and judged on test sentences, so that all are compared as what would be deployed.
+Every candidate of a search is a shape with training sentences of its own, and is trained under
+three schedules of the same steps: without compression, compressed at the end, and compressed after
+half of the training (`madl/training/schedules.py`). So each study scores the same candidates by
+each of three objectives, and two things can be told apart: what training after compression does to
+a shape, and what an objective makes of a search.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from madl.logbook import searches, stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, log
-from madl.logbook.claims import Judged, compare, contrast
+from madl.logbook.charts import Chart, level, log, percent, points
+from madl.logbook.claims import Fact, Judged, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.training import baseline
+from madl.logbook.stats import number, per_cent
+from madl.training import baseline, widths
 
-page = Experiment(title="Compression-aware search", needs=("baseline",))
+page = Experiment(title="Compression-aware search", needs=("baseline", "lab1_fractions"))
 
-PLAIN, AFTER, TRAINED = "plain", "compressed", "compressed and trained on"
-MODELS = {  # title → objective of the search, what its choice is taken as, note of its size
-    "FP32": (PLAIN, "fp32", "fp32_bits"),
-    "compressed": (AFTER, "compressed", "linear_bits"),
-    "compressed, trained on": (TRAINED, "compressed", "linear_bits"),
-    "FP32's choice, compressed": (PLAIN, "compressed", "linear_bits"),
-}
+PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
+WIDTH, SPARSITY = 8, 0.5  # bits; the share of a layer's weights that is pruned
+DRAWS = 1000  # more than a study has trials: no two candidates share a draw
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
+    weights, inputs = widths.pair_of(widths.chosen(plan.records("lab1_fractions"), "ptq", WIDTH))
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "test_examples": choose(smoke=64, quick=500, full=None),
+            "objectives": ", ".join(OBJECTIVES),
             "space": choose(smoke="compact", quick="compact", full="coarse"),
-            "weights": "inherited",
-            "trial_examples": choose(smoke=32, quick=64, full=512),
+            "trial_examples": choose(smoke=32, quick=256, full=512),
             "trial_learning_rate": 1e-4,
             "trial_batch_size": 16,
-            "choose_examples": choose(smoke=32, quick=128, full=500),
-            "width": 8,
-            "frac_width": 6,
-            "sparsity": 0.5,
+            "width": WIDTH,
+            "frac_width": weights,
+            "input_frac_width": inputs,
+            "sparsity": SPARSITY,
         }
-        yield {**base, "part": "unequal"}
-        for study in range(choose(smoke=2, quick=8, full=20)):
-            search = {
-                "sampler": "tpe",
-                "study": study,
-                "trials": choose(smoke=4, quick=20, full=40),
-            }
-            for objective in (PLAIN, TRAINED, AFTER):  # side by side, those that share no trial
-                yield {**base, "part": "study", "objective": objective, **search}
-
-
-EXTRA = ("width", "frac_width", "sparsity")
+        yield {**base, "part": "whole", "draw": seed * DRAWS * DRAWS + DRAWS - 1}
+        for study in range(choose(smoke=2, quick=3, full=6)):
+            for trial in range(choose(smoke=2, quick=6, full=20)):
+                draw = (seed * DRAWS + study) * DRAWS + trial
+                yield {**base, "part": "study", "study": study, "trial": trial, "draw": draw}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training.search import num_points, search, settings, study_folder
-    from madl.training.supernet import Supernet, space
+    from madl.training import schedules
 
-    net = Supernet(params, ctx)
-    choices = space(net.config, str(params["space"]), pooler=False)
-    if params["part"] == "unequal":
-        return _unequal(net, {name: values[-1] for name, values in choices.items()})
-    objective = str(params["objective"])
-
-    def evaluate(point: Params) -> tuple[float, Mapping[str, Any]]:
-        notes = _trained_on(net, point) if objective == TRAINED else _trained_before(net, point)
-        return notes["fp32" if objective == PLAIN else "compressed"], notes
-
-    trials = search(
-        study_folder(ctx, params),
-        choices,
-        evaluate,
-        sampler=str(params["sampler"]),
-        seed=int(params["study"]),
-        trials=int(params["trials"]),
-    )
-    best = max(trials, key=lambda trial: trial.value)
-    return {
-        "names": list(choices),
-        "points": [list(trial.point.values()) for trial in trials],
-        "values": [trial.value for trial in trials],
-        "notes": {key: [trial.notes[key] for trial in trials] for key in best.notes},
-        "num_points": num_points(choices),
-        "settings": settings(str(params["sampler"])),
-        "judged": _judged(net, best.point, trained_on=objective == TRAINED),
-        "accuracy": best.value,
-    }
+    return schedules.candidate(params, ctx)
 
 
-def _compress(net: Any, model: Any) -> None:
-    from madl.compression.prune import prune_
-    from madl.compression.quantize import Rule, quantize_
-    from madl.formats.fixed import FixedPoint
-
-    number_format = FixedPoint(
-        width=int(net.params["width"]), frac_width=int(net.params["frac_width"])
-    )
-    exact = number_format.exact_in_bf16
-    rule = Rule.uniform(number_format, products="bfloat16" if exact else "float32")
-    quantize_(model, [rule])
-    prune_(model, sparsity=float(net.params["sparsity"]), method="l1")
+# ---- candidates, and what a search chooses among them -------------------------------------------
 
 
-def _bits(model: Any) -> dict[str, float]:
-    from madl.compression.size import linear_bits, other_bits
-
-    return {"linear_bits": linear_bits(model), "other_bits": other_bits(model)}
-
-
-def _build_trained_before(net: Any, point: Params) -> tuple[Any, dict[str, Any]]:
-    """All training, then compression; with what was measured in between."""
-    model = net.build(point)
-    net.train(model, net.trial_examples)
-    before = {"fp32": net.accuracy(model), "fp32_bits": _bits(model)["linear_bits"]}
-    return model, before
+def candidates(r: Records, schedule: str) -> Arm:
+    """Every candidate of every study under a schedule, on test."""
+    return judged([one for found in studies(r) for one in found], schedule, units="shapes")
 
 
-def _build_trained_on(net: Any, point: Params, *, times: int = 1) -> Any:
-    """Half of the training, compression, the other half; `times` as much in all."""
-    model = net.build(point)
-    examples = net.trial_examples
-    if times == 1:
-        half = len(examples) // 2
-        first, second = examples.first(half), _after(examples, half)
-    else:
-        first = second = examples
-    net.train(model, first)
-    _compress(net, model)
-    net.train(model, second, quantized=True)
-    return model
+def judged(found: Sequence[Record], schedule: str, *, units: str = "") -> Arm:
+    return Arm(label=schedule, records=tuple(found), within=(schedule,), units=units)
 
 
-def _after(examples: Any, count: int) -> Any:
-    from dataclasses import replace
-
-    return replace(examples, token_ids=examples.token_ids[count:], labels=examples.labels[count:])
-
-
-def _trained_before(net: Any, point: Params) -> dict[str, Any]:
-    def evaluate() -> dict[str, Any]:
-        model, before = _build_trained_before(net, point)
-        _compress(net, model)
-        accuracy = net.accuracy(model, quantized=True)
-        return {**before, "compressed": accuracy, **_bits(model)}
-
-    return net.remember("trained before", point, evaluate, *EXTRA)
+def studies(r: Records) -> list[list[Record]]:
+    """The candidates of each study, in the order of its trials."""
+    every = sorted(r.all(part="study"), key=lambda one: (_study(one), one.case.params["trial"]))
+    return [list(found) for _, found in groupby(every, _study)]
 
 
-def _trained_on(net: Any, point: Params) -> dict[str, Any]:
-    def evaluate() -> dict[str, Any]:
-        model = _build_trained_on(net, point)
-        return {"compressed": net.accuracy(model, quantized=True), **_bits(model)}
-
-    return net.remember("trained on", point, evaluate, *EXTRA)
+def _study(record: Record) -> tuple[Any, Any]:
+    return record.case.params["seed"], record.case.params["study"]
 
 
-def _judged(net: Any, point: Params, *, trained_on: bool) -> dict[str, Any]:
-    """The compressed model on test sentences, and what it was before that, where it was whole."""
-
-    def evaluate() -> dict[str, Any]:
-        judge = lambda model: baseline.judge_on_test(model, net.params, net.ctx.device)  # noqa: E731
-        if trained_on:
-            return {"compressed": judge(_build_trained_on(net, point))}
-        model, _ = _build_trained_before(net, point)
-        whole = judge(model)
-        _compress(net, model)
-        return {"fp32": whole, "compressed": judge(model)}
-
-    what = "test, trained on" if trained_on else "test, trained before"
-    return net.remember(what, point, evaluate, *EXTRA, "test_examples")
+def validation(candidate: Record, schedule: str) -> float:
+    """Its accuracy on validation under a schedule, which is what an objective is."""
+    return candidate.values[schedule]["validation_accuracy"]
 
 
-def _unequal(net: Any, point: Params) -> dict[str, Any]:
-    """The largest sub-network with the training of a trial, and with twice that."""
-    twice = net.remember(
-        "test, twice",
-        point,
-        lambda: baseline.judge_on_test(
-            _build_trained_on(net, point, times=2), net.params, net.ctx.device
-        ),
-        *EXTRA,
-        "test_examples",
-    )
-    after = _judged(net, point, trained_on=False)["compressed"]
-    return {"after": after, "twice": twice, "accuracy": twice["accuracy"]}
+def best(found: Sequence[Record], objective: str) -> Record:
+    """What a study under this objective chooses, of equal ones the first."""
+    return max(found, key=lambda one: validation(one, objective))
 
 
-# ---- reading the records ------------------------------------------------------------------------
-
-
-def studies(r: Records, objective: str) -> Records:
-    return r.all(part="study", objective=objective)
-
-
-def chosen(r: Records, title: str) -> Arm:
-    """What the studies of a search chose, on test."""
-    objective, what, _ = MODELS[title]
-    return searches.chosen(studies(r, objective), title, "judged", what)
-
-
-def chosen_so_far(objective_values: Sequence[float], shown: Sequence[float]) -> list[float]:
-    """After every trial, what the point that the search would choose then is worth as `shown`."""
-    best = 0
-    found: list[float] = []
-    for i, value in enumerate(objective_values):
-        best = i if value > objective_values[best] else best
-        found.append(shown[best])
-    return found
-
-
-def noted(record: Record, name: str) -> float:
-    """A note of the trial that a study chose."""
-    return chosen_so_far(record.values["values"], record.values["notes"][name])[-1]
-
-
-def tried(records: Records) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Every sub-network that these studies came by, once: point → notes."""
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for record in records:
-        for i, point in enumerate(record.values["points"]):
-            notes = {key: column[i] for key, column in record.values["notes"].items()}
-            seen[tuple(point)] = notes
-    return seen
+def chosen(r: Records, objective: str, schedule: str) -> Arm:
+    """What each study under an objective chooses, under a schedule, on test."""
+    return judged([best(found, objective) for found in studies(r)], schedule, units="studies")
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
 @page.claim(headline=True)
-def training_on_helps_a_shape(r: Records) -> Judged:
-    """At equal total training, a sub-network is better if half of it comes after compression."""
-    seeds = r.each("seed")
-    models = [_same_shapes(r, seed) for seed in seeds]
-    means = [(fmean(a for a, _ in pairs), fmean(b for _, b in pairs)) for pairs in models]
-    after, before = zip(*(models[0] if len(seeds) == 1 else means))
-    drawn = "sub-networks of 1 model" if len(seeds) == 1 else "trained models"
-    made = contrast(
-        stats.paired_mean(after, before, unit=stats.Unit.POINTS, drawn=drawn),
-        r.where(part="study"),
+def training_after_helps_a_shape(r: Records) -> Judged:
+    """At equal training, a shape is more accurate with half of it after compression than before."""
+    a, b = candidates(r, BETWEEN), candidates(r, AFTER)
+    made = compare(a, b)
+    gap, count = made.comparison.estimate(), len(a.records)
+    said = (
+        f"At {WIDTH} bits without half of the weights, training that comes half after compression"
     )
-    gap, numbers = made.comparison.estimate(), [stats.per_cent(fmean(x)) for x in (after, before)]
-    count = studies(r, TRAINED)[0].case.params["choose_examples"]
-    said = f"On {count} validation sentences, moving half of the training behind the compression"
-    same = f"the same sub-networks: {numbers[0]} after {numbers[1]}, with equal training in all"
+    means = f"{a} after {b}, mean of {count} candidates"
     return made.judge(
-        supported=f"{said} gains {gap} over {same}",
-        refuted=f"{said} changes accuracy by {gap:+} over {same}",
-        undecided=f"On {count} validation sentences nothing shows that moving half of the training "
-        f"behind the compression changes the accuracy of {same}, {gap:+i}",
-    )
-
-
-def _same_shapes(r: Records, seed: int) -> list[tuple[float, float]]:
-    """What each sub-network that was trained both ways is worth: trained on, and not."""
-    one = r.where(seed=seed)
-    after = tried(studies(one, TRAINED))
-    before = {**tried(studies(one, PLAIN)), **tried(studies(one, AFTER))}
-    both = [point for point in after if point in before]
-    return [(after[point]["compressed"], before[point]["compressed"]) for point in both]
-
-
-@page.claim(headline=True)
-def training_on_helps_a_search(r: Records) -> Judged:
-    """On test, a search with training after compression chooses better than one without it."""
-    a, b = chosen(r, "compressed, trained on"), chosen(r, "compressed")
-    said = "On test sentences what the search with training after compression chose is"
-    return searches.compare_chosen(a, b).judge(
-        supported=f"{said} {a - b} better than what the search without it chose: {a} against {b}",
-        refuted=f"{said} {b - a} worse than what the search without it chose: {a} against {b}",
-        undecided="On test sentences nothing shows that the search with training after compression "
-        f"chooses better or worse than the one without it: {a - b:+i}",
+        supported=f"{said} makes the same shapes {gap} better than the same before it: {means}",
+        refuted=f"{said} makes the same shapes worse than the same before it, by {gap:+}: {means}",
+        undecided=f"{said} is not shown to differ from the same before it: {means}, {gap:+i}",
     )
 
 
 @page.claim(headline=True)
-def aware_helps(r: Records) -> Judged:
-    """On test, a search that compresses chooses better than one that ignores compression."""
-    a, b = chosen(r, "compressed"), chosen(r, "FP32's choice, compressed")
-    said = "On test sentences what a search that compresses chose is"
-    rival = "than the FP32 search's choices, compressed afterwards"
-    return searches.compare_chosen(a, b).judge(
-        supported=f"{said} {a - b} better {rival}: {a} against {b}",
-        refuted=f"{said} {b - a} worse {rival}: {a} against {b}",
-        undecided="On test sentences nothing shows that a search that compresses chooses better or "
-        f"worse models {rival}: {a - b:+i}",
+def aware_search_delivers_more(r: Records) -> Judged:
+    """Compressed and trained on alike, an aware search's choice beats that of a plain search."""
+    return _objectives(r, BETWEEN, "compressed and trained on alike")
+
+
+@page.claim
+def aware_search_without_training(r: Records) -> Judged:
+    """Compressed alike, the choice of a search that compresses beats that of a plain search."""
+    return _objectives(r, AFTER, "compressed alike, without training after it")
+
+
+def _objectives(r: Records, schedule: str, alike: str) -> Judged:
+    a, b = chosen(r, schedule, schedule), chosen(r, PLAIN, schedule)
+    made = compare(a, b)
+    gap = made.comparison.estimate()
+    said = f"A search that compresses inside its objective chooses, {alike},"
+    rival = "than one that ignores compression"
+    return made.judge(
+        supported=f"{said} models {gap} better {rival}: {a} against {b}",
+        refuted=f"{said} worse models {rival}, by {gap:+}: {a} against {b}",
+        undecided=f"Nothing shows that a search that compresses inside its objective chooses, "
+        f"{alike}, better or worse models {rival}: {a} and {b}, {gap:+i}",
+    )
+
+
+@page.claim(headline=True)
+def training_after_delivers_more(r: Records) -> Judged:
+    """A search with training after compression delivers better models than one without it."""
+    a, b = chosen(r, BETWEEN, BETWEEN), chosen(r, AFTER, AFTER)
+    made = compare(a, b)
+    gap = made.comparison.estimate()
+    said = "What a compression-aware search delivers with training after compression"
+    return made.judge(
+        supported=f"{said} is {gap} better than without it: {a} after {b}",
+        refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}",
+        undecided=f"{said} is not shown to differ from what it delivers without it: {a} and {b}, "
+        f"{gap:+i}",
     )
 
 
 @page.claim
-def compression_costs(r: Records) -> Judged:
-    """On test, the FP32 search's choice is better than the compressed and trained-on one's."""
-    a, b = chosen(r, "FP32"), chosen(r, "compressed, trained on")
-    small, large = (
-        fmean(noted(record, MODELS[one.label][2]) for record in one.records) for one in (b, a)
+def compression_costs_a_shape(r: Records) -> Judged:
+    """Even with half of the training after it, compression costs a shape accuracy."""
+    every = r.all(part="study")
+    plain, between = (
+        searches.of_units(every, lambda one, o=o: validation(one, o)) for o in (PLAIN, BETWEEN)
     )
-    said = f"With {stats.per_cent(small / large)} of the bits in their Linear layers, compressed "
-    said += "and trained-on choices"
-    return searches.compare_chosen(a, b).judge(
-        supported=f"{said} are {a - b} worse on test sentences than those in FP32: {b} after {a}",
-        refuted=f"{said} are {b - a} better on test sentences than those in FP32: {b} after {a}",
-        undecided=f"{said} cannot be told from those in FP32 on test sentences: {b} and {a}, "
-        f"{b - a:+i}",
+    drawn = "shapes of 1 model" if len(every.each("seed")) == 1 else "trained models"
+    made = contrast(stats.paired_mean(plain, between, unit=stats.Unit.POINTS, drawn=drawn), every)
+    gap, means = made.comparison.estimate(), [searches.mean_estimate(x) for x in (between, plain)]
+    said = "On validation sentences, compression with half of the training after it"
+    of = f"{means[0]} after {means[1]}, at equal training"
+    return made.judge(
+        supported=f"{said} costs the same shapes {gap}: {of}",
+        refuted=f"{said} changes the same shapes for the better, {gap:+}: {of}",
+        undecided=f"{said} is not shown to cost the same shapes anything: {of}, {gap:+i}",
     )
 
 
-@page.claim
-def twice_is_better(r: Records) -> Judged:
-    """As much training again after compression makes the largest sub-network better."""
-    a, b = arm(r, "twice", "twice", part="unequal"), arm(r, "after", "after", part="unequal")
-    said = "On test sentences the compressed largest sub-network"
-    none = "On test sentences nothing shows that as much training again, after compression, changes"
-    return compare(a, b).judge(
-        supported=f"{said} gains {a - b} by as much training again: {a} after {b}",
-        refuted=f"{said} loses {b - a} by as much training again: {a} after {b}",
-        undecided=f"{none} the compressed largest sub-network: {a - b:+i}",
+# ---- facts --------------------------------------------------------------------------------------
+
+
+@page.fact
+def training_is_equal(r: Records) -> Fact:
+    every = [one.values for found in studies(r) for one in found]
+    amounts = {(values["steps"], values["rates"], values["rates_undivided"]) for values in every}
+    assert len(amounts) == 1, amounts
+    steps, rates, undivided = amounts.pop()
+    return Fact(
+        text=f"Every schedule takes {steps} steps whose learning rates add up to {number(rates)} "
+        f"times the highest; as many steps of one undivided schedule would add up to "
+        f"{number(undivided)} times",
+        of=f"{len(every)} candidates under three schedules each",
+    )
+
+
+@page.fact
+def choices_coincide(r: Records) -> Fact:
+    every = studies(r)
+    same = [len({best(found, o).case.key for o in OBJECTIVES}) == 1 for found in every]
+    return Fact(
+        text=f"All three objectives choose the same candidate in {sum(same)} of the studies",
+        of=f"{len(every)} studies",
     )
 
 
@@ -329,50 +206,83 @@ def twice_is_better(r: Records) -> Judged:
 
 
 @page.chart(
-    caption="What each search would choose after so many trials, on the validation sentences that "
-    "it chooses by. The comparison that counts is between compressed models. Mean over studies "
-    "with its interval; the axis is cut."
+    caption="Every candidate, compressed, on test; the two points of one size are one shape, with "
+    "the same training behind them. Bars are intervals. A line joins those that no smaller one "
+    "reaches on validation, for each schedule apart."
 )
-def curves(r: Records) -> Chart:
-    rows = searches.mean_rows({title: _curve(r, title) for title in MODELS})
-    return searches.curves_chart(rows, accuracy="validation accuracy of the choice")
-
-
-def _curve(r: Records, title: str) -> list[list[float]]:
-    objective, note, _ = MODELS[title]
-    return searches.of_units(
-        studies(r, objective),
-        lambda record: chosen_so_far(record.values["values"], record.values["notes"][note]),
+def front(r: Records) -> Chart:
+    whole = arm(r, "whole model, trained on", BETWEEN, part="whole", seed=0)
+    rows: list[Row] = [
+        {
+            "schedule": schedule,
+            "size": one.values[schedule]["linear_bits"],
+            "test accuracy": judged([one], schedule),
+            "validation": validation(one, schedule),
+        }
+        for found in studies(r.where(seed=0))
+        for one in found
+        for schedule in (AFTER, BETWEEN)
+    ]
+    return searches.front_chart(
+        rows,
+        size=log("size", "size of the compressed Linear layers", "Mbit", factor=1e-6),
+        value="test accuracy",
+        front_by="validation",
+        by="schedule",
+        levels=[level(baseline.fp32(r)), level(whole)],
     )
 
 
 @page.chart(
-    caption="Every sub-network that a search came by, of the first trained model, and the front of "
-    "those that no smaller one reaches. Maxima of noisy values make a front: it lies too high."
+    caption="What each search would choose after so many trials, on the validation sentences that "
+    "it chooses by: before compression, and compressed. Means over the studies with intervals; "
+    "the highest of noisy values is too high."
 )
-def front(r: Records) -> Chart:
-    rows: list[Row] = []
-    for title, (objective, value, size) in MODELS.items():
-        if (objective, value) == (PLAIN, "compressed"):
-            continue  # the same sub-networks as those of the search that compresses
-        rows += [
-            {
-                "model": title,
-                "size": notes[size] / 1e6,
-                "validation accuracy": notes[value],
-                "shape": shape(point),
-            }
-            for point, notes in tried(studies(r, objective).where(seed=0)).items()
-        ]
-    return searches.front_chart(
+def curves(r: Records) -> Chart:
+    lines = {
+        "plain": (PLAIN, PLAIN),
+        "compressed": (AFTER, AFTER),
+        "compressed and trained on": (BETWEEN, BETWEEN),
+        "plain search's choice, compressed": (PLAIN, AFTER),
+        "plain search's choice, trained on": (PLAIN, BETWEEN),
+    }
+    shown = {
+        title: [chosen_so_far(found, objective, schedule) for found in studies(r)]
+        for title, (objective, schedule) in lines.items()
+    }
+    rows = searches.mean_rows(shown)
+    return searches.curves_chart(rows, accuracy="validation accuracy of the choice")
+
+
+def chosen_so_far(found: Sequence[Record], objective: str, schedule: str) -> list[float]:
+    """After every trial, what the study would choose is worth under a schedule, on validation."""
+    picked = [best(found[: i + 1], objective) for i in range(len(found))]
+    return [validation(one, schedule) for one in picked]
+
+
+@page.chart(
+    caption="Every candidate on the validation sentences: how accurate it is without compression, "
+    "and what compression leaves of it. A search without compression is enough where higher means "
+    "further to the right."
+)
+def ranks(r: Records) -> Chart:
+    rows = [
+        {
+            "without": validation(one, PLAIN),
+            **{o: validation(one, o) for o in (AFTER, BETWEEN)},
+        }
+        for found in studies(r)
+        for one in found
+    ]
+    return Chart(
         rows,
-        size=log("size", "size of the Linear layers", "Mbit"),
-        value="validation accuracy",
-        by="model",
+        x=percent("accuracy without compression", column="without"),
+        y=percent("accuracy compressed"),
+        marks=[points(AFTER), points(BETWEEN)],
     )
 
 
-FIELDS = {
+SIZES = {
     "num_hidden_layers": "layers",
     "num_attention_heads": "heads",
     "hidden_size": "width",
@@ -380,33 +290,32 @@ FIELDS = {
 }
 
 
-def shape(point: Iterable[Any]) -> str:
-    return " · ".join(map(str, point))
+def shape(record: Record) -> dict[str, str]:
+    """Of those sizes that are searched."""
+    sizes = {
+        SIZES[name]: str(record.values["point"][name])
+        for name in SIZES
+        if name in record.values["point"]
+    }
+    return {" · ".join(sizes): " · ".join(sizes.values())}
 
 
 @page.table
 def choices(r: Records) -> Sequence[Row]:
-    """Every model that a study on the first trained model chose."""
-    rows: list[Row] = []
-    for title, (objective, what, size) in MODELS.items():
-        found: dict[str, list[Record]] = {}
-        for record in studies(r, objective).where(seed=0):
-            found.setdefault(shape(_point(record)), []).append(record)
-        for point, same in found.items():
-            bits, others = noted(same[0], size), noted(same[0], "other_bits")
-            rows.append(
-                {
-                    "choice": title,
-                    shape(FIELDS[name] for name in same[0].values["names"]): point,
-                    "studies": len(same),
-                    "validation": stats.per_cent(noted(same[0], what)),
-                    "test": Arm(label=title, records=(same[0],), within=("judged", what)),
-                    "Linear, Mbit": bits / 1e6,
-                    "in all, Mbit": (bits + others) / 1e6,
-                }
-            )
+    """What the studies of the first trained model chose, and the whole model."""
+    whole = r.one(part="whole", seed=0)
+    rows = [{"study": "no search", "objective": "none", **_chosen_row(whole, BETWEEN)}]
+    for i, found in enumerate(studies(r.where(seed=0)), 1):
+        for objective in OBJECTIVES:
+            named = {"study": str(i), "objective": objective}
+            rows.append({**named, **_chosen_row(best(found, objective), objective)})
     return rows
 
 
-def _point(record: Record) -> Sequence[Any]:
-    return record.values["points"][record.values["values"].index(max(record.values["values"]))]
+def _chosen_row(record: Record, objective: str) -> dict[str, Any]:
+    return {
+        **shape(record),
+        "Linear, Mbit": record.values[AFTER]["linear_bits"] / 1e6,
+        "validation": per_cent(validation(record, objective)),
+        **{f"test, {s}": judged([record], s) for s in (AFTER, BETWEEN)},
+    }

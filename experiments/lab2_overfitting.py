@@ -1,8 +1,10 @@
-"""Question 2.3: what more training does to a model, judged on what it was not trained on.
+"""Question 2.3: what more training does to the best model of the searches, and to the baseline.
 
-The fine-tuned model is trained on for several epochs on a small part of the training data. Training
-loss is kept for every step, validation loss and accuracy for every fraction of an epoch, and the
-per-example test loss before and after, so that "overfitting" is a paired test, not a look.
+The best model of the architecture searches is the trial with the highest validation accuracy of all
+their studies. It is trained on for several epochs on a small part of the training split, and so is
+the whole model after the same trial's training, which is the baseline of those searches. "It
+overfits" has two halves, each a paired test: the loss on test sentences rises, and the loss on the
+sentences that were trained on falls, from the check that validation prefers to the end.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,238 +13,272 @@ from typing import Any
 
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, line, linear, percent, points
-from madl.logbook.claims import Fact, Judged, compare, contrast
+from madl.logbook.charts import Chart, line, linear, percent
+from madl.logbook.claims import Contrast, Judged, all_of, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import mean_estimate
-from madl.logbook.stats import Estimate, Unit, number, per_cent
+from madl.logbook.stats import Unit, number, per_cent
 from madl.training import baseline
 
-page = Experiment(title="Training the best model for longer", needs=("baseline",))
+NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
+page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
 
-CHECKS_PER_EPOCH = 2
+FOUND, WHOLE = f"best of {SEARCH}", "whole model"
+TRIAL = ("trial_examples", "trial_learning_rate", "trial_batch_size", "draw")
+TITLES = {"start": "start", "best": "lowest validation loss", "last": "end"}
+MARGIN = 0.02  # two points: what a user who wants the smaller model would give away
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for seed in range(plan.profile.seeds):
-        yield {
+        study, point = best_trial(plan.records(SEARCH), seed)
+        base = {
             **baseline.recipe_params(plan, seed),
-            "choosing_examples": choose(smoke=None, quick=300, full=None),
-            "test_examples": choose(smoke=64, quick=1000, full=None),
-            "more_epochs": choose(smoke=2, quick=3, full=10),
+            **{name: study.case.params.get(name) for name in TRIAL},
+            "more_epochs": choose(smoke=2, quick=6, full=10),
             "more_examples": choose(smoke=32, quick=384, full=2048),
             "more_learning_rate": 5e-5,
-            "more_batch_size": 32,
+            "more_batch_size": 16,
+            "watch_examples": choose(smoke=32, quick=500, full=2000),
         }
+        yield {"model_of": FOUND, **base, **{f"shape_{name}": size for name, size in point.items()}}
+        yield {"model_of": WHOLE, **base}
+
+
+def best_trial(r: Records, seed: int) -> tuple[Record, Mapping[str, Scalar]]:
+    """Of all trials of all studies, the one that validation prefers: its study and its point."""
+    every = r.of(SEARCH).all(part="study", seed=seed)
+    study = max(every, key=lambda one: max(one.values["values"]))
+    trial = study.values["values"].index(max(study.values["values"]))
+    return study, dict(zip(study.values["names"], study.values["points"][trial], strict=True))
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import train
+    from madl.training import longer
 
-    model = baseline.fine_tuned(params, ctx)
-    splits = baseline.load_splits(params)
-    examples = splits.train.first(int(params["more_examples"]))
-    choosing = splits.validation.first(params["choosing_examples"])
-    batch_size = int(params["more_batch_size"])
-    steps_per_epoch = -(-len(examples) // batch_size)
-    every = max(steps_per_epoch // CHECKS_PER_EPOCH, 1)
-    checks: list[dict[str, float]] = []
-
-    def check(step: int) -> None:
-        if step % every == 0:
-            judged = train.evaluate(model, choosing, device=ctx.device)
-            checks.append({"step": step, "loss": judged.loss, "accuracy": judged.accuracy})
-
-    before = baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
-    check(0)
-    epochs = int(params["more_epochs"])
-    recipe = baseline.training_recipe(params, prefix="more_", epochs=epochs)
-    losses = train.train(model, examples, recipe, device=ctx.device, after_step=check)
-    after = baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
-    return {
-        "losses": losses,
-        "checks": checks,
-        "steps_per_epoch": steps_per_epoch,
-        "before": before,
-        "after": after,
-        "accuracy": after["accuracy"],
-    }
+    shape = {k.removeprefix("shape_"): v for k, v in params.items() if k.startswith("shape_")}
+    return longer.trained_on(params, ctx, shape)
 
 
 # ---- what the seeds have in common --------------------------------------------------------------
 
 
-def _seeds(r: Records) -> list[Values]:
-    """What every seed gave."""
-    return [record.values for record in r.of("lab2_overfitting").all()]
+def every(r: Records, model: str) -> Records:
+    return r.of(NAME).all(model_of=model)
 
 
-def _model(r: Records, when: str) -> Arm:
-    """The model before or after."""
-    return arm(r.of("lab2_overfitting"), when, when)
+def tested(r: Records, model: str, when: str) -> Arm:
+    """A model where validation prefers it ("best") or at the end ("last"), on the test split."""
+    return arm(r.of(NAME), f"{model}, {when}", "models", when, "test", model_of=model)
 
 
-def _test_losses(r: Records, when: str) -> list[float]:
-    """Of every test example, the mean over the models."""
-    return [fmean(losses) for losses in zip(*(v[when]["losses"] for v in _seeds(r)), strict=True)]
+def started(r: Records, model: str) -> Arm:
+    """The same before its further training, as the search's page has judged it."""
+    found = [best_trial(r, seed)[0] for seed in r.of(NAME).each("seed")]
+    if model == WHOLE:
+        draws = ({name: one.case.params[name] for name in ("seed", "draw")} for one in found)
+        found = [r.of(SEARCH).one(part="whole", **draw) for draw in draws]
+    return Arm(label=f"{model}, start", records=tuple(found), within=("judged",))
 
 
-def _test_loss(r: Records, when: str) -> Estimate:
-    losses = _test_losses(r, when)
-    return stats.mean(losses, unit=Unit.NATS, drawn="test examples").estimate(len(losses))
+def losses(r: Records, model: str, when: str, part: str) -> list[float]:
+    """Of one trained model the loss of every example; of several, each one's mean."""
+    found = [one.values["models"][when][part]["losses"] for one in every(r, model)]
+    return found[0] if len(found) == 1 else [fmean(one) for one in found]
 
 
-def _models(r: Records) -> str:
-    n = len(_seeds(r))
-    return f"{n} model" + ("s" if n > 1 else "")
+def mean_loss(r: Records, model: str, when: str, part: str) -> str:
+    return number(fmean(losses(r, model, when, part)))
 
 
-def _checks(r: Records) -> Iterable[tuple[int, Sequence[Mapping[str, float]]]]:
-    """Every check of the validation split: its step, and what it gave for each seed."""
-    for same in zip(*(values["checks"] for values in _seeds(r)), strict=True):
-        yield int(same[0]["step"]), same
+def loss_change(r: Records, model: str, part: str, *, rises: bool) -> Contrast:
+    """Whether the loss at the end is above (below) that of the best check, paired by example."""
+    sides = [losses(r, model, when, part) for when in ("last", "best")]
+    a, b = sides if rises else reversed(sides)
+    what = "test examples" if part == "test" else "training examples"
+    drawn = f"{what} of 1 model" if len(every(r, model)) == 1 else "trained models"
+    return contrast(stats.paired_mean(a, b, unit=Unit.NATS, drawn=drawn), every(r, model))
 
 
-def _epoch_losses(r: Records) -> list[float]:
-    """The training loss of every whole epoch: its mean over the steps and the seeds."""
-    found, per_epoch = _seeds(r), _seeds(r)[0]["steps_per_epoch"]
-    starts = range(0, len(found[0]["losses"]), per_epoch)
-    return [fmean(loss for v in found for loss in v["losses"][i : i + per_epoch]) for i in starts]
+def epochs_at(r: Records, model: str) -> str:
+    """After how many epochs validation loss was lowest."""
+    found = {one.values["best_step"] / one.values["steps_per_epoch"] for one in every(r, model)}
+    return " or ".join(number(float(one)) for one in sorted(found))
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
 @page.claim(headline=True)
-def test_loss_rises(r: Records) -> Judged:
-    """Further training raises the cross-entropy on test sentences."""
-    after, before = (_test_losses(r, when) for when in ("after", "before"))
-    made = stats.paired_mean(after, before, unit=Unit.NATS, drawn=f"test examples of {_models(r)}")
-    change = made.estimate(len(after))
-    ends = f"from {_test_loss(r, 'before')} to {_test_loss(r, 'after')}"
-    return contrast(made, r.of("lab2_overfitting")).judge(
-        supported=f"Further training raises the test loss {ends}, by {change:i}",
-        refuted=f"Further training lowers the test loss {ends}: {change:+i}",
-        undecided=f"Nothing shows that further training moves the test loss: {change:+i}",
+def the_best_model_overfits(r: Records) -> Judged:
+    """Trained on, the searches' best model gets worse on test sentences as it learns its own."""
+    return _overfits(r, FOUND, "the best model of the searches")
+
+
+@page.claim
+def the_whole_model_overfits(r: Records) -> Judged:
+    """Trained on, the whole model gets worse on test sentences as it learns its own."""
+    return _overfits(r, WHOLE, "the whole model, the searches' baseline,")
+
+
+def _overfits(r: Records, model: str, name: str) -> Judged:
+    worse = loss_change(r, model, "test", rises=True)
+    learned = loss_change(r, model, "trained", rises=False)
+    test, own = (
+        " to ".join(mean_loss(r, model, when, part) for when in ("best", "last"))
+        for part in ("test", "trained")
+    )
+    both = f"test loss goes from {test} nats, the loss on its training sentences from {own}"
+    since = (
+        f"from the check that validation prefers, after {epochs_at(r, model)} epochs, to the end"
+    )
+    return all_of(
+        worse,
+        learned,
+        supported=f"Trained on, {name} overfits {since}: {both}",
+        refuted=f"Trained on, {name} does not overfit {since}: {both}",
+        undecided=f"Whether {name} overfits {since} is not decided: {both}",
     )
 
 
 @page.claim(headline=True)
-def accuracy_falls(r: Records) -> Judged:
-    """Further training lowers accuracy on test sentences."""
-    before, after = _model(r, "before"), _model(r, "after")
-    of = f"{before} before, {after} after, of {before.accuracy.n:,} test sentences"
-    return compare(before, after).judge(
-        supported=f"Further training costs {before - after} of test accuracy ({of})",
-        refuted=f"Further training adds {after - before} to test accuracy ({of})",
-        undecided="Nothing shows that further training changes test accuracy: "
-        f"{after - before:+i} ({of})",
+def accuracy_falls_too(r: Records) -> Judged:
+    """From the check that validation prefers to the end, the best model's test accuracy falls."""
+    best, last = tested(r, FOUND, "best"), tested(r, FOUND, "last")
+    ends = f"{best} there and {last} at the end, of {best.accuracy.n:,} test sentences"
+    since = f"From the check that validation prefers, after {epochs_at(r, FOUND)} epochs,"
+    return compare(best, last).judge(
+        supported=f"{since} more training costs the best model {best - last} of accuracy: {ends}",
+        refuted=f"{since} more training adds {last - best} to the best model's accuracy, "
+        f"whatever its loss does: {ends}",
+        undecided=f"{since} more training is not shown to change the best model's accuracy: "
+        f"{ends}, {last - best:+i}",
     )
 
 
-@page.fact
-def training_loss(r: Records) -> Fact:
-    losses = _epoch_losses(r)
-    return Fact(
-        text=f"The training loss is {number(losses[0])} in the first further epoch and "
-        f"{number(losses[-1])} in the last",
-        of=f"the mean over every step of {len(losses)} epochs, {_models(r)}",
+@page.claim(headline=True)
+def more_training_helps(r: Records) -> Judged:
+    """The best model is more accurate at the check that validation prefers than at its start."""
+    start, best = started(r, FOUND), tested(r, FOUND, "best")
+    said = f"{epochs_at(r, FOUND)} more epochs, as many as validation prefers,"
+    ends = f"{best} after {start}"
+    return compare(best, start).judge(
+        supported=f"{said} make the best model of the searches {best - start} better: {ends}",
+        refuted=f"{said} make the best model of the searches {start - best} worse: {ends}",
+        undecided=f"{said} are not shown to change the best model of the searches: {ends}, "
+        f"{best - start:+i}",
     )
 
 
-@page.fact
-def validation_is_lowest(r: Records) -> Fact:
-    found = _seeds(r)
-    per_epoch, checks = found[0]["steps_per_epoch"], found[0]["checks"]
-    lowest = [min(values["checks"], key=lambda check: check["loss"])["step"] for values in found]
-    said = ", ".join(f"{step / per_epoch:.2g}" for step in lowest)
-    return Fact(
-        text=f"The check with the lowest validation loss is the one after {said} of "
-        f"{checks[-1]['step'] / per_epoch:.2g} further epochs",
-        of=f"{len(checks)} checks of {_models(r)}",
+@page.claim
+def as_good_as_the_whole_model(r: Records) -> Judged:
+    """Trained on alike, the searches' best model is less than two points below the whole model."""
+    a, b = tested(r, FOUND, "best"), tested(r, WHOLE, "best")
+    said, both = "Trained on alike, the searches' best model", "where validation prefers each"
+    return (
+        compare(a, b)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"{said} is within two points of the whole model, {both}: {a} and {b}",
+            refuted=f"{said} is more than two points below the whole model, {both}: {a} and {b}",
+            undecided=f"{said} has {a} and the whole model {b}, {both}; whether that is within two "
+            "points is not decided",
+        )
     )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
+def checks(r: Records, model: str) -> list[tuple[int, float, Sequence[Mapping[str, Any]]]]:
+    """Every look at a model: its step, its epoch, and what it gave for each seed."""
+    found = [one.values for one in every(r, model)]
+    per_epoch = found[0]["steps_per_epoch"]
+    together = zip(*(values["checks"] for values in found), strict=True)
+    return [(one[0]["step"], one[0]["step"] / per_epoch, one) for one in together]
+
+
 @page.chart(
-    caption="The loss of every training step, with dropout on, and of held-out sentences, with "
-    "dropout off. The test split is judged before and after only. What tells overfitting from "
-    "learning is whether the held-out curves turn up while the training curve goes down."
+    caption="The loss of every training step, with dropout, and of validation sentences (all) and "
+    "test sentences (the first), without. Overfitting is where the held-out curves rise while the "
+    "training curve falls."
 )
 def loss(r: Records) -> Chart:
-    found = _seeds(r)
-    per_epoch, steps = found[0]["steps_per_epoch"], len(found[0]["losses"])
-    checks = dict(_checks(r))
-    tested = {0: "before", steps: "after"}
     rows: list[Row] = []
-    for step in range(steps + 1):
-        judged = [check["loss"] for check in checks.get(step, ())]
-        rows.append(
-            {
-                "epoch": step / per_epoch,
-                "training": fmean(v["losses"][step - 1] for v in found) if step else None,
-                "validation": mean_estimate(judged, Unit.NATS) if judged else None,
-                "test": _test_loss(r, tested[step]) if step in tested else None,
-            }
-        )
+    for model in (FOUND, WHOLE):
+        found = [one.values for one in every(r, model)]
+        looked = {step: one for step, _, one in checks(r, model)}
+        for step in range(len(found[0]["losses"]) + 1):
+            seen = looked.get(step)
+            rows.append(
+                {
+                    "model": model,
+                    "epoch": step / found[0]["steps_per_epoch"],
+                    "training": fmean(v["losses"][step - 1] for v in found) if step else None,
+                    "validation": _nats([one["loss"] for one in seen]) if seen else None,
+                    "test": seen[0]["test"]["loss"] if seen else None,
+                }
+            )
     return Chart(
         rows,
         x=linear("epoch", "epochs of further training"),
         y=linear(label="cross-entropy", unit="nats", limits=(0, None)),
-        marks=[line("training", markers=False), line("validation"), points("test")],
+        marks=[line("training", markers=False), line("validation"), line("test")],
+        facet="model",
     )
 
 
+def _nats(values: Sequence[float]) -> stats.Estimate:
+    return mean_estimate(values, Unit.NATS)
+
+
 @page.chart(
-    caption="Accuracy on validation sentences, twice an epoch, and on test sentences, before and "
-    "after. Hollow points end a whole epoch. Bars are intervals; the axis does not start at "
-    "zero."
+    caption="Accuracy on validation sentences (all) and on test sentences (the first, with "
+    "intervals), at the start, within the first epoch and after every epoch. The axis is cut."
 )
 def accuracy(r: Records) -> Chart:
-    per_epoch, checks = _seeds(r)[0]["steps_per_epoch"], list(_checks(r))
-    ends = {checks[0][0]: "before", checks[-1][0]: "after"}
-    rows: list[Row] = []
-    for step, same in checks:
-        judged = mean_estimate([check["accuracy"] for check in same])
-        rows.append(
-            {
-                "epoch": step / per_epoch,
-                "validation": judged,
-                "after a whole epoch": judged if step % per_epoch == 0 else None,
-                "test": _model(r, ends[step]) if step in ends else None,
-            }
-        )
+    rows: list[Row] = [
+        {
+            "model": model,
+            "epoch": epoch,
+            "validation": mean_estimate([one["accuracy"] for one in seen]),
+            "test": seen[0]["test"]["accuracy"],
+        }
+        for model in (FOUND, WHOLE)
+        for _, epoch, seen in checks(r, model)
+    ]
     return Chart(
         rows,
         x=linear("epoch", "epochs of further training"),
         y=percent("accuracy"),
-        marks=[
-            line("validation"),
-            points("after a whole epoch", like="validation"),
-            points("test"),
-        ],
+        marks=[line("validation"), line("test")],
+        facet="model",
     )
 
 
 @page.table
-def epochs(r: Records) -> Sequence[Row]:
-    per_epoch, training = _seeds(r)[0]["steps_per_epoch"], _epoch_losses(r)
-    rows: list[dict[str, Any]] = []
-    for step, same in _checks(r):
-        if step % per_epoch == 0:
-            epoch = step // per_epoch
+def models(r: Records) -> Sequence[Row]:
+    """Three models of each training: test, and what they were trained on; losses of the first."""
+    rows: list[Row] = []
+    for model in (FOUND, WHOLE):
+        first = every(r, model)[0]
+        at = {"start": "0", "best": epochs_at(r, model), "last": first.case.params["more_epochs"]}
+        for when, epochs in at.items():
+            judged = started(r, model) if when == "start" else tested(r, model, when)
+            own = first.values["models"][when]["trained"]
             rows.append(
                 {
-                    "epochs": epoch,
-                    "training loss": number(training[epoch - 1]) if epoch else "before",
-                    "validation loss": number(fmean(check["loss"] for check in same)),
-                    "validation accuracy": per_cent(fmean(check["accuracy"] for check in same)),
+                    "model": model,
+                    "at": TITLES[when],
+                    "epochs": str(epochs),
+                    "test accuracy": judged,
+                    "test loss": str(judged.value("loss")),
+                    "accuracy on its training sentences": per_cent(own["accuracy"]),
+                    "loss on them": f"{number(fmean(own['losses']))} nats",
                 }
             )
     return rows

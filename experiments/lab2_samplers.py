@@ -1,277 +1,169 @@
 """Question 2.1: what Random, Grid and TPE find over the trials of an architecture search.
 
-A trial cuts a sub-network out of the fine-tuned model, trains it shortly and is worth its accuracy
-on validation data. That is a function of the point, evaluated once and remembered, so many studies
-cost little more than one, and the curves have bands. Each study lives in a folder of its own and
-survives a kill. The test split is touched once, by the model that each sampler's first study chose.
+A trial cuts a sub-network out of the fine-tuned model, trains it and is worth its accuracy on
+validation sentences. Every study has a draw of its own: the sampler's seed, and the sentences that
+its trials train on, with their order. So the studies on one model are independent but for it. What
+a study chooses is judged on test sentences, beside the whole model with the same training. How far
+a trial ranks sub-networks as a longer training does is measured on points drawn at random.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
-from typing import Any
+from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 from madl.logbook import searches, stats
-from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, linear, percent, points
-from madl.logbook.claims import Fact, Judged, above, compare
+from madl.logbook.arms import Arm
+from madl.logbook.charts import Chart, category, intervals, level, percent, points
+from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
+from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.training import architecture_records as found
 from madl.training import baseline
+from madl.training.architecture_records import (
+    SAMPLERS,
+    VALIDATION,
+    best_value,
+    startup,
+    studies,
+    whole,
+)
 
 page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
 
-SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
-COURSE_CONFIG = {  # a small BERT, to try configuration fields on
-    "vocab_size": 64,
-    "hidden_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 16,
-}
-COURSE_SPACE = {
-    "num_layers": (2, 4, 8),
-    "num_heads": (2, 4, 8),
-    "num_hidden_layers": (2, 4, 8),
-    "num_attention_heads": (2, 4, 8),
-    "hidden_size": (32, 48, 64),
-    "intermediate_size": (32, 64, 128),
-}
+DRAWS = 1000  # more than a model has studies: no two studies share a draw
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    trials, studies = choose(smoke=14, quick=40, full=80), choose(smoke=2, quick=12, full=20)
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "test_examples": choose(smoke=64, quick=500, full=None),
             "space": choose(smoke="coarse", quick="coarse", full="fine"),
-            "weights": "inherited",
-            "trial_examples": choose(smoke=32, quick=64, full=256),
-            "trial_learning_rate": 1e-4,
+            "identity": "by kind",
+            "trial_examples": choose(smoke=32, quick=512, full=2048),
+            "trial_learning_rate": 2e-4,
             "trial_batch_size": 16,
-            "choose_examples": choose(smoke=32, quick=192, full=500),
+            "choose_examples": choose(smoke=32, quick=500, full=500),
         }
         if seed == 0:
             yield {**base, "part": "audit"}
-        scratch = {"weights": "scratch", "trials": choose(smoke=2, quick=8, full=20)}
-        yield {**base, "part": "study", "sampler": "random", "study": 0, **scratch}
-        for study in range(studies):
+        for study in range(choose(smoke=2, quick=4, full=6)):
+            one = {**base, "study": study, "draw": DRAWS * seed + study}
             for sampler in SAMPLERS:
-                yield {
-                    **base,
-                    "part": "study",
-                    "sampler": sampler,
-                    "study": study,
-                    "trials": trials,
-                }
+                trials = choose(smoke=12, quick=40, full=80)
+                yield {**one, "part": "study", "sampler": sampler, "trials": trials}
+            yield {**one, "part": "whole"}
+            ranked = {"points": choose(smoke=3, quick=4, full=8)}
+            ranked |= {"longer_examples": choose(smoke=64, quick=2048, full=8068)}
+            yield {**one, "part": "ranking", **ranked}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training.search import num_points, search, settings, study_folder
-    from madl.training.supernet import Supernet, space
+    from madl.training import architectures
 
-    net = Supernet(params, ctx)
-    choices = space(net.config, str(params["space"]))
-    if params["part"] == "audit":
-        return _audit(net, choices)
-
-    def objective(point: Params) -> tuple[float, Mapping[str, Any]]:
-        found = net.trial(point)
-        return found["accuracy"], {"parameters": found["parameters"]}
-
-    trials = search(
-        study_folder(ctx, params),
-        choices,
-        objective,
-        sampler=str(params["sampler"]),
-        seed=int(params["study"]),
-        trials=int(params["trials"]),
-    )
-    best = max(trials, key=lambda trial: trial.value)  # of equal ones the first
-    values: dict[str, Any] = {
-        "names": list(choices),
-        "points": [list(trial.point.values()) for trial in trials],
-        "values": [trial.value for trial in trials],
-        "parameters": [trial.notes["parameters"] for trial in trials],
-        "num_at_random": sum(trial.at_random for trial in trials),
-        "num_points": num_points(choices),
-        "settings": settings(str(params["sampler"])),
-        "accuracy": best.value,
-    }
-    if params["study"] == 0:
-        values["judged"] = net.judged(best.point)
-    return values
-
-
-# ---- the audit ----------------------------------------------------------------------------------
-
-
-def _audit(net: Any, choices: Any) -> dict[str, Any]:
-    """What each parameter changes of what is built; our space must not hold an idle one."""
-    from madl.training.search import effects, refuse_idle
-
-    batch = baseline.load_splits(net.params).validation.batch(range(4))
-    whole = {name: values[-1] for name, values in choices.items() if name != "pooler"}
-    base = {**whole, "pooler": "linear"}
-    ours = effects(choices, lambda point: _signature(net.build(point), batch), base=base)
-    refuse_idle(ours)
-    tokens = {key: batch[key][:, :16] for key in ("input_ids", "attention_mask")}
-    small = tokens | {"input_ids": tokens["input_ids"] % COURSE_CONFIG["vocab_size"]}
-    base = {name: values[0] for name, values in COURSE_SPACE.items()} | {"hidden_size": 48}
-    course = effects(COURSE_SPACE, lambda point: _signature(_from_config(point), small), base=base)
-    judged = net.judged({**whole, "pooler": "linear"})
-    labels = baseline.load_splits(net.params).test.labels
-    return {
-        "ours": [_effect(effect) for effect in ours],
-        "course": [_effect(effect) for effect in course],
-        "whole": judged,
-        "majority_share": max(sum(labels), len(labels) - sum(labels)) / len(labels),
-        "accuracy": judged["accuracy"],
-    }
-
-
-def _signature(model: Any, batch: Any) -> dict[str, Any]:
-    import hashlib
-
-    import torch
-
-    with torch.no_grad():
-        logits = model.eval()(**batch).logits
-    return {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "output": hashlib.sha256(logits.numpy().tobytes()).hexdigest()[:12],
-    }
-
-
-def _from_config(point: Params) -> Any:
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification
-
-    torch.manual_seed(0)  # the same draw of weights: only the configuration can differ
-    return BertForSequenceClassification(BertConfig(**{**COURSE_CONFIG, **point}))
-
-
-def _effect(effect: Any) -> dict[str, Any]:
-    return {
-        "name": effect.name,
-        "values": list(effect.values),
-        "changes": list(effect.changes),
-        "parameters": [signature["parameters"] for signature in effect.signatures],
-    }
-
-
-# ---- reading the records ------------------------------------------------------------------------
-
-
-def studies(r: Records, sampler: str) -> Records:
-    return r.all(part="study", sampler=sampler, weights="inherited")
-
-
-def best_value(record: Record, trials: int | None = None) -> float:
-    """What a study found on validation, after so many trials or after all."""
-    return max(record.values["values"][:trials])
-
-
-def mean_best(r: Records, sampler: str) -> stats.Estimate:
-    return searches.mean_estimate(searches.of_units(studies(r, sampler), best_value))
-
-
-def startup(r: Records) -> int:
-    return studies(r, "tpe")[0].values["settings"]["startup_trials"]
-
-
-def choice(r: Records, sampler: str, **more: Scalar) -> Arm:
-    """The model that a sampler's first study chose, on test."""
-    where: dict[str, Scalar] = {"part": "study", "study": 0, "weights": "inherited", **more}
-    return arm(r, SAMPLERS[sampler], "judged", sampler=sampler, **where)
-
-
-def evaluated(r: Records) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Every point that any study of the first training seed came by, with what it gave."""
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for sampler in SAMPLERS:
-        for record in studies(r, sampler).where(seed=0):
-            v = record.values
-            for point, value, size in zip(v["points"], v["values"], v["parameters"]):
-                named = dict(zip(v["names"], point))
-                seen[tuple(point)] = {**named, "accuracy": value, "parameters": size}
-    return seen
+    return architectures.run(params, ctx)
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
 @page.claim(headline=True)
-def tpe_beats_whole(r: Records) -> Judged:
-    """On test, what TPE's first study chose is better than the whole model, trained equally."""
-    a, b = choice(r, "tpe", seed=0), arm(r, "whole model", "whole", part="audit")
-    against = f"than the whole model, which needs no search: {a} against {b}"
-    return compare(a, b).judge(
-        supported=f"On test sentences the model that TPE's first study chose is {a - b} better "
-        f"{against} after the same training",
-        refuted=f"On test sentences the model that TPE's first study chose is {b - a} worse "
-        f"{against} after the same training",
-        undecided=f"On test sentences nothing shows that the model that TPE's first study chose "
-        f"({a}) is better or worse than the whole model, which needs no search ({b}): {a - b:+i}",
-    )
-
-
-@page.claim(headline=True)
-def tpe_finds_more(r: Records) -> Judged:
-    """TPE's studies find a higher validation accuracy than Random's in as many trials."""
-    return _finds_more(r, "tpe")
-
-
-@page.claim
-def grid_finds_more(r: Records) -> Judged:
-    """Grid, which repeats no point, finds a higher validation accuracy than Random."""
-    return _finds_more(r, "grid")
-
-
-def _finds_more(r: Records, sampler: str) -> Judged:
-    made = searches.compare_values(studies(r, sampler), studies(r, "random"), best_value)
-    a, b, title = mean_best(r, sampler), mean_best(r, "random"), SAMPLERS[sampler]
-    said = f"After {studies(r, sampler)[0].case.params['trials']} trials"
-    found = f"on validation sentences than Random: {a} against {b}, means over studies"
-    return made.judge(
-        supported=f"{said} {title} has found more {found}",
-        refuted=f"{said} {title} has found less {found}",
-        undecided=f"{said} nothing shows that {title} and Random find different accuracies on "
-        f"validation sentences: {made.comparison.estimate():+i}",
-    )
-
-
-@page.claim(headline=True)
 def tpe_chooses_better(r: Records) -> Judged:
-    """On test, what TPE's first study chose is better than what Random's first study chose."""
-    a, b = choice(r, "tpe"), choice(r, "random")
-    said = "On test sentences the model that TPE's first study chose is"
+    """On test, what TPE's studies choose is better than what Random's choose."""
+    return _against(r, "tpe", found.choices(r, "random"), "what Random's choose")
+
+
+@page.claim
+def grid_chooses_better(r: Records) -> Judged:
+    """On test, what Grid's studies choose is better than what Random's choose."""
+    return _against(r, "grid", found.choices(r, "random"), "what Random's choose")
+
+
+@page.claim(headline=True)
+def search_beats_the_whole(r: Records) -> Judged:
+    """On test, what TPE's studies choose is better than the whole model after their training."""
+    return _against(r, "tpe", whole(r), "the whole model after the same training, without a search")
+
+
+@page.claim
+def search_beats_the_start(r: Records) -> Judged:
+    """On test, what TPE's studies choose is better than the model it is cut from, as it was."""
+    rival = "the model that they are cut from, without a search and without more training"
+    return _against(r, "tpe", found.untouched(r), rival)
+
+
+def _against(r: Records, sampler: str, b: Arm, rival: str) -> Judged:
+    a = found.choices(r, sampler)
+    said = f"On test, what {a.label}'s studies choose is"
     return compare(a, b).judge(
-        supported=f"{said} {a - b} better than the choice of Random's: {a} against {b}",
-        refuted=f"{said} {b - a} worse than the choice of Random's: {a} against {b}",
-        undecided="On test sentences nothing shows that the choice of TPE's first study is better "
-        f"or worse than that of Random's: {a} and {b}, {a - b:+i}",
+        supported=f"{said} {a - b} better than {rival}: {a} against {b}",
+        refuted=f"{said} {b - a} worse than {rival}: {a} against {b}",
+        undecided=f"{said} not shown to be better or worse than {rival}: {a} and {b}, {a - b:+i}",
+    )
+
+
+@page.claim(headline=True)
+def validation_promises_too_much(r: Records) -> Judged:
+    """TPE's choices lead the whole model by more on validation, which chose them, than on test."""
+    a, b = found.choices(r, "tpe"), whole(r)
+    made = searches.promised(a, b, VALIDATION)
+    seen, over = searches.lead(a, b, VALIDATION), made.comparison.estimate()
+    said = f"TPE's choices lead the whole model by {seen:+} on validation and by {a - b:+} on test"
+    return made.judge(
+        supported=f"{said}: validation, which chose them, promises {over} too much",
+        refuted=f"{said}: validation, which chose them, promises too little, {over:+}",
+        undecided=f"{said}; nothing shows that validation, which chose them, promises too much, "
+        f"{over:+i}",
     )
 
 
 @page.claim
-def scratch_learns(r: Records) -> Judged:
-    """Trained from scratch in the same way, the best trial beats the larger class on test."""
-    best = choice(r, "random", seed=0, weights="scratch")
-    level = r.one(part="audit").values["majority_share"]
-    than = f"the larger class on test sentences: {best:i} against {stats.per_cent(level)}"
-    said = (
-        f"From scratch, on {best.param('trial_examples')} sentences, the best of "
-        f"{best.param('trials')} trials"
+def tpe_finds_more(r: Records) -> Judged:
+    """On validation, TPE's studies end at a higher accuracy than Random's."""
+    made = searches.compare_values(studies(r, "tpe"), studies(r, "random"), best_value)
+    a, b = found.mean(r, "tpe", best_value), found.mean(r, "random", best_value)
+    said = f"After {studies(r, 'tpe')[0].case.params['trials']} trials"
+    return made.judge(
+        supported=f"{said} TPE has found more on validation sentences than Random: {a} against {b}",
+        refuted=f"{said} TPE has found less on validation sentences than Random: {a} against {b}",
+        undecided=f"{said} nothing shows that TPE and Random find different accuracies on "
+        f"validation sentences: {a} and {b}, {made.comparison.estimate():+i}",
     )
-    return above(best, level).judge(
-        supported=f"{said} is better than {than}",
-        refuted=f"{said} is worse than {than}",
-        undecided=f"{said} cannot be told from {than}",
+
+
+@page.claim
+def tpe_proposes_better(r: Records) -> Judged:
+    """After its start-up, the mean trial of TPE is better on validation than Random's."""
+    first = startup(r)
+
+    def later(record: Record) -> float:
+        return fmean(record.values["values"][first:])
+
+    made = searches.compare_values(studies(r, "tpe"), studies(r, "random"), later)
+    a, b = found.mean(r, "tpe", later), found.mean(r, "random", later)
+    said = "The mean point that TPE proposes after its start-up"
+    return made.judge(
+        supported=f"{said} has {a} on validation; the mean point drawn at random {b}",
+        refuted=f"{said} has {a} on validation, less than the mean point drawn at random, {b}",
+        undecided=f"{said} has {a} on validation and the mean point drawn at random {b}: nothing "
+        "tells them apart",
+    )
+
+
+@page.claim
+def trials_rank(r: Records) -> Judged:
+    """Trials rank sub-networks as a longer training on other sentences does, not by chance."""
+    made, budgets = found.ranking(r), r.all(part="ranking")[0].case.params
+    correlation = f"{made.comparison.estimate():i}".replace(f" {stats.Unit.CORRELATION}", "")
+    said = (
+        f"Validation accuracies after a trial's {budgets['trial_examples']} sentences and after "
+        f"{budgets['longer_examples']} others, of sub-networks drawn at random"
+    )
+    return made.judge(
+        supported=f"{said}, rank alike: correlation {correlation}",
+        refuted=f"{said}, rank the other way round: correlation {correlation}",
+        undecided=f"{said}, are not shown to rank alike: correlation {correlation}",
     )
 
 
@@ -294,6 +186,18 @@ def startup_is_random(r: Records) -> Fact:
 
 
 @page.fact
+def what_may_be_an_identity(r: Records) -> Fact:
+    square = dict(r.one(part="audit").values["linear_layers"])
+    every = square.pop("all")
+    return Fact(
+        text=f"{sum(square.values())} Linear layers have as many outputs as inputs, and so may be "
+        f"an identity: {', '.join(name.replace('_', ' ') for name in square)}; the others, those "
+        "of the FFN and the classifier, have not",
+        of=f"{every} Linear layers of the whole model",
+    )
+
+
+@page.fact
 def idle_in_bert_config(r: Records) -> Fact:
     course = r.one(part="audit").values["course"]
     idle = [f"`{effect['name']}`" for effect in course if not effect["changes"]]
@@ -304,156 +208,93 @@ def idle_in_bert_config(r: Records) -> Fact:
     )
 
 
+@page.fact
+def asking_is_cheap(r: Records) -> Fact:
+    asked, every = r.one(part="audit").values["ask_s"], studies(r, "tpe")
+    times = (f"{stats.number(1000 * asked[one])} ms under {name}" for one, name in SAMPLERS.items())
+    took = stats.number(fmean(record.seconds for record in every))
+    return Fact(
+        text=f"To ask for a trial and to write it down takes {', '.join(times)}; a whole study of "
+        f"TPE took {took} s",
+        of=f"studies of {every[0].case.params['trials']} trials",
+    )
+
+
 # ---- figures and tables -------------------------------------------------------------------------
 
 
 @page.chart(
-    caption="Mean over the studies with its interval; in the shaded trials TPE draws at random "
-    "too. A maximum of noisy values is too high: what a choice is worth, its test says."
+    caption="What the studies have found so far, on the validation sentences that they choose by: "
+    "means over studies with their intervals. In the shaded trials TPE draws at random too. The "
+    "highest of noisy values is too high: what a choice is worth, its test says."
 )
 def curves(r: Records) -> Chart:
     def so_far(record: Record) -> list[float]:
         return searches.best_so_far(record.values["values"])
 
-    rows = searches.mean_rows(
-        {
-            title: searches.of_units(studies(r, sampler), so_far)
-            for sampler, title in SAMPLERS.items()
-        }
-    )
-    return searches.curves_chart(rows, accuracy="best validation accuracy", startup=startup(r))
+    every = {title: studies(r, sampler) for sampler, title in SAMPLERS.items()}
+    rows = searches.mean_rows({k: searches.of_units(one, so_far) for k, one in every.items()})
+    beside = level(searches.on_validation(whole(r), VALIDATION), whole(r).label)
+    label = "best validation accuracy"
+    return searches.curves_chart(rows, accuracy=label, startup=startup(r), levels=[beside])
 
 
 @page.chart(
-    caption="What there is to find: every sub-network that any study came by, after a trial's "
-    "training. The more of them lie near the top, the less a sampler can matter."
+    caption="What there is to learn: the mean validation accuracy of all trials of Random and Grid "
+    "that have a value, whatever else they have. Bars are intervals over their studies."
 )
-def landscape(r: Records) -> Chart:
+def effects(r: Records) -> Chart:
+    score = "validation accuracy"
+    x, y = percent(score, column=score), category("choice")
+    return Chart(found.effect_rows(r), x=x, y=y, marks=[intervals(score)])
+
+
+@page.chart(
+    caption="Sub-networks drawn at random: validation accuracy after a trial's training, and after "
+    "a longer one with other sentences. The more the points lie along a rising line, the more a "
+    "trial says."
+)
+def ranks(r: Records) -> Chart:
     rows = [
-        {
-            "parameters": point["parameters"],
-            "validation accuracy": point["accuracy"],
-            "depth": f"{point['num_hidden_layers']} layers"
-            if "num_hidden_layers" in point
-            else "every layer",
-            "shape": shape(point),
-        }
-        for point in sorted(evaluated(r).values(), key=lambda point: point["parameters"])
+        {"trial": trial, "longer": longer}
+        for one in r.all(part="ranking")
+        for trial, longer in zip(one.values["trial"], one.values["longer"], strict=True)
     ]
-    return Chart(
-        rows,
-        x=linear("parameters", unit="millions", factor=1e-6),
-        y=percent("validation accuracy"),
-        marks=[points("validation accuracy", by="depth")],
-    )
-
-
-FIELDS = {
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "heads",
-    "hidden_size": "width",
-    "intermediate_size": "FFN",
-    "pooler": "pooler",
-}
-
-
-def shape(point: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {point[key]}" for key, name in FIELDS.items() if key in point)
+    x, y = percent("after a trial", column="trial"), percent("after a longer training")
+    return Chart(rows, x=x, y=y, marks=[points("longer", "sub-network")])
 
 
 @page.table
 def samplers(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for sampler, title in SAMPLERS.items():
-        every = studies(r, sampler)
-        at = sorted(searches.found_at(record.values["values"]) for record in every)
+        every, a = studies(r, sampler), found.choices(r, sampler)
         visited = {len(set(map(tuple, record.values["points"]))) for record in every}
+        at = (searches.found_at(record.values["values"]) for record in every)
         rows.append(
             {
                 "sampler": title,
-                "studies": len(every),
                 "points visited": " to ".join(map(str, sorted({min(visited), max(visited)})))
-                + f" of {every[0].values['num_points']}",
-                "different choices": len({tuple(_best(record)) for record in every}),
-                "best on validation": mean_best(r, sampler),
-                "found at trial": f"{at[len(at) // 2]} ({at[0]} to {at[-1]})",
+                + f" of {every[0].values['num_points']:,}",
+                "best found at trial": ", ".join(map(str, at)),
+                "best on validation": found.mean(r, sampler, best_value),
+                "choices on test": a,
+                "less the whole model": a - whole(r),
             }
         )
     return rows
 
 
-def _best(record: Record) -> list[Any]:
-    return record.values["points"][record.values["values"].index(best_value(record))]
-
-
 @page.table
-def chosen(r: Records) -> Sequence[Row]:
-    seen = evaluated(r)
-    rows: list[Row] = []
-    for sampler, title in SAMPLERS.items():
-        point = seen[tuple(_best(studies(r, sampler).one(seed=0, study=0)))]
-        rows.append(_chosen(title, point, point["accuracy"], choice(r, sampler, seed=0)))
-    audit = r.one(part="audit")
-    whole = {effect["name"]: effect["values"][-1] for effect in audit.values["ours"]}
-    whole |= {"pooler": "linear"}
-    known = seen.get(tuple(whole.values()), {}).get("accuracy")
-    return [*rows, _chosen("no search: the whole", whole, known, arm(r, "", "whole", part="audit"))]
-
-
-def _chosen(title: str, point: Mapping[str, Any], validation: float | None, test: Arm) -> Row:
-    return {
-        "first study of": title,
-        **{name: point[key] for key, name in FIELDS.items() if key in point},
-        "validation": None if validation is None else stats.per_cent(validation),
-        "test": test,
-    }
+def choices(r: Records) -> Sequence[Row]:
+    return found.choice_rows(r)
 
 
 @page.table
 def audit(r: Records) -> Sequence[Row]:
-    values = r.one(part="audit").values
-    rows: list[Row] = []
-    for where, key in (("searched here", "ours"), ("in `BertConfig`", "course")):
-        for effect in values[key]:
-            sizes = [f"{size:,}" for size in effect["parameters"]]
-            rows.append(
-                {
-                    "parameter": f"`{effect['name']}`",
-                    "set": where,
-                    "values": ", ".join(map(str, effect["values"])),
-                    "parameters of the model": " to ".join(dict.fromkeys((sizes[0], sizes[-1]))),
-                    "changes": " and ".join(effect["changes"]) or "nothing",
-                }
-            )
-    return rows
-
-
-@page.table
-def ahead(r: Records) -> Sequence[Row]:
-    """Who a single study of each would have named the winner, after so many trials."""
-    end, first = int(studies(r, "tpe")[0].case.params["trials"] or 0), startup(r)
-    rows: list[Row] = []
-    for trials in sorted({min(first // 2, end), min(first, end), min(2 * first, end), end}):
-        row: dict[str, Any] = {"trials": trials}
-        for a, b in combinations(SAMPLERS, 2):
-            pairs = zip(studies(r, a), studies(r, b), strict=True)
-            best = [(best_value(x, trials), best_value(y, trials)) for x, y in pairs]
-            wins = (sum(x > y for x, y in best), sum(x < y for x, y in best))
-            names = f"{SAMPLERS[a]} / {SAMPLERS[b]} / equal"
-            row[names] = f"{wins[0]} / {wins[1]} / {len(best) - sum(wins)}"
-        rows.append(row)
-    return rows
+    return found.audit_rows(r)
 
 
 @page.table
 def settings(r: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for sampler, title in SAMPLERS.items():
-        used = {
-            k: v for k, v in studies(r, sampler)[0].values["settings"].items() if k != "sampler"
-        }
-        said = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in used.items())
-        rows.append(
-            {"sampler": title, "settings": said or "every value equally likely, points may repeat"}
-        )
-    return rows
+    return found.setting_rows(r)

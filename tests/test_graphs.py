@@ -1,16 +1,17 @@
 """Graphs: counts checked by hand, passes that change what they should, the genuine error."""
 
-import sys
+import json
+import re
 from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
-from madl.execution import graphs
-from madl.logbook.drawing import Box, column
-from madl.running.project import Project
+from madl.execution import changes, dropout, graphs, panels
+from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
+from madl.training.data import Encoded
 
 
 class Residual(nn.Module):
@@ -153,17 +154,17 @@ def test_nodes_are_described_with_their_module_and_sizes(bert):
 def test_a_diff_with_itself_is_all_the_same(bert):
     model, example = bert
     nodes = graphs.describe(graphs.capture(model, example, training=True).graph)
-    assert {change.mark for change in graphs.diff(nodes, nodes)} == {"same"}
+    assert {change.mark for change in changes.diff(nodes, nodes)} == {"same"}
 
 
 def test_without_labels_the_loss_goes_and_nothing_comes(bert):
     model, example = bert
     full = graphs.describe(graphs.capture(model, example, training=True).graph)
     fewer = {name: tensor for name, tensor in example.items() if name != "labels"}
-    changes = graphs.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
-    by_mark = {m: [c.node.operator for c in changes if c.mark == m] for m in ("added", "removed")}
+    found = changes.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+    by_mark = {m: [c.node.operator for c in found if c.mark == m] for m in ("added", "removed")}
     assert by_mark == {"added": [], "removed": ["labels", "view", "view", "cross_entropy_loss"]}
-    assert [c.node.kind for c in changes if c.mark == "rewired"] == ["output"]
+    assert [c.node.kind for c in found if c.mark == "rewired"] == ["output"]
 
 
 def test_without_the_mask_a_default_mask_is_still_built(bert):
@@ -171,8 +172,8 @@ def test_without_the_mask_a_default_mask_is_still_built(bert):
     full = graphs.describe(graphs.capture(model, example, training=True).graph)
     fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
     without = graphs.capture(model, fewer, training=True)
-    changes = graphs.diff(full, graphs.describe(without.graph))
-    assert "attention_mask" in [c.node.name for c in changes if c.mark == "removed"]
+    found = changes.diff(full, graphs.describe(without.graph))
+    assert "attention_mask" in [c.node.name for c in found if c.mark == "removed"]
     attention = graphs.attention_dropouts(without.graph)
     assert len(attention) == 2
     assert all(node.args[3] is not None for node in attention)  # attn_mask
@@ -200,6 +201,27 @@ def test_a_column_draws_each_box_and_each_wire_once():
     assert "&lt;c&gt;" in svg
 
 
+def test_a_drawing_has_a_size_of_its_own_and_its_text_fits_in():
+    svg = column([Box(name="a", title="a", detail="x" * 500)], label="wide")
+    width, height = map(int, re.search(r'width="(\d+)" height="(\d+)"', svg).groups())
+    assert f'viewBox="0 0 {width} {height}"' in svg
+    shown = re.search(r">(x+…)<", svg)[1]
+    assert len(shown) * LETTER < WIDTH
+
+
+def test_the_rows_of_a_graph_hold_every_node_but_weights_and_its_panels_every_part(bert):
+    nodes = [node.to_json() for node in graphs.describe(graphs.capture(*bert, training=True).graph)]
+    rows = panels.graph_rows(nodes)
+    assert len(rows) == sum(node["kind"] != "get_attr" for node in nodes)
+    query = next(row for row in rows if row["module"].endswith("layer.1.attention.self.query"))
+    assert query["weights"] == "weight bias"
+    overview, *parts = panels.graph_panels(rows)
+    assert overview.svg.count("<rect") == len(parts) == len({row["part"] for row in rows})
+    assert [part.title for part in parts if "2 dropout" in part.title] == [
+        f"bert.encoder.layer.{i}: 24 nodes, 2 dropout" for i in (0, 1)
+    ]
+
+
 def test_a_lane_is_used_again_once_its_value_has_arrived():
     def chain(n: int) -> list[Box]:
         """Each box feeds the next but one, so two values are under way at any time."""
@@ -219,28 +241,40 @@ def test_a_column_refuses_what_it_cannot_draw():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_page_finds_in_a_record_every_place_that_drops(bert, training):
-    Project().load("lab0_graph")
-    drops = sys.modules["experiments.lab0_graph"].drops
+def test_a_described_node_says_whether_and_how_it_drops(bert, training):
     graph = graphs.capture(*bert, training=training).graph
-    found = Counter(drops(node.to_json()) for node in graphs.describe(graph))
-    assert found["node"] == len(graphs.dropout_nodes(graph))
-    assert found["inside"] == len(graphs.attention_dropouts(graph))
-    attention = {"operator": "scaled_dot_product_attention"}
-    assert drops({**attention, "args": "q, k, v, m, 0.1, scale=0.17"}) == "inside"
-    assert drops({**attention, "args": "q, k, v, m, scale=0.17"}) == ""
-    assert drops({**attention, "args": "q, k, v, m, dropout_p=0.1"}) == "inside"
+    found = Counter(node.drops for node in graphs.describe(graph))
+    assert found["node"] == len(graphs.dropout_nodes(graph)) == 1 + 2 * 2 + 1
+    assert found["inside"] == len(graphs.attention_dropouts(graph)) == (2 if training else 0)
+
+
+def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
+    model, example = bert
+    sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
+    found = dropout.study(model, example, Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0))
+    assert found["operators"]["dropout"] == 6
+    assert "dropout" not in found["operators_after"]
+    assert [one["dropout"] for one in found["captures"]] == [6, 6, 6 + 2, 6 + 2]
+    assert [one["inside"] for one in found["captures"]] == [2, 0, 0, 0]
+    assert found["outputs"]["evaluation_removed"] == {"sentences": 0, "largest": 0.0}
+    assert found["outputs"]["training_clean"]["sentences"] == 0
+    assert found["outputs"]["training_removed_twice"]["sentences"] > 0
+    assert all(f"{user}: None" in found["erase"]["error"] for user in found["erase"]["users"])
+    assert json.loads(json.dumps(found)) == found  # plain data, as a record keeps it
+
+
+# ---- what changed -------------------------------------------------------------------------------
 
 
 def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(bert):
     model, example = bert
     full = graphs.describe(graphs.capture(model, example, training=True).graph)
     fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
-    changes = graphs.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
-    names = [change.name for change in changes]
+    found = changes.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+    names = [change.name for change in found]
     assert len(set(names)) == len(names)
     assert "-attention_mask" in names
-    expand = next(c for c in changes if c.mark == "rewired" and c.node.operator == "expand")
+    expand = next(c for c in found if c.mark == "rewired" and c.node.operator == "expand")
     assert [name[0] for name in expand.was] == ["-"]
     known = set(names)
-    assert all(name in known for change in changes for name in change.inputs)
+    assert all(name in known for change in found for name in change.inputs)

@@ -1,5 +1,7 @@
 """Pruning: exact counts, the right ones, and masks that hold while training."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,10 @@ from madl.compression import prune
 from madl.compression.quantize import Rule, quantize_
 from madl.errors import MadlError
 from madl.formats.fixed import FixedPoint
+from madl.logbook.records import Case, Record, Records
+from madl.training import pruned_layer, sparsities
+from tests.conftest import a_record
+from tests.synthetic import judgement, read
 
 TEN = torch.tensor([[0.5, -0.1, 0.3, -0.9, 0.2], [0.7, -0.4, 0.05, 0.6, -0.8]])
 
@@ -19,23 +25,20 @@ def test_l1_removes_the_smallest_of_ten_weights():
     assert mask.tolist() == [[True, False, True, True, False], [True, True, False, True, True]]
 
 
-def test_global_ranks_all_weights_together_and_local_each_by_itself():
+def test_each_weight_is_ranked_by_itself():
     small, large = torch.arange(1.0, 5.0) / 100, torch.arange(1.0, 5.0)
-    everywhere = prune.weight_masks([small, large], sparsity=0.5, method="l1", scope="global")
-    assert [int(mask.sum()) for mask in everywhere] == [0, 4]
-    each = prune.weight_masks([small, large], sparsity=0.5, method="l1", scope="local")
-    assert [int(mask.sum()) for mask in each] == [2, 2]
+    masks = prune.weight_masks([small, large], sparsity=0.5, method="l1")
+    assert [mask.tolist() for mask in masks] == [[False, False, True, True]] * 2
 
 
 @given(
     st.integers(1, 200),
     st.floats(0, 0.999),
     st.sampled_from(prune.METHODS),
-    st.sampled_from(prune.SCOPES),
 )
-def test_exactly_the_asked_share_is_removed(n, sparsity, method, scope):
+def test_exactly_the_asked_share_is_removed(n, sparsity, method):
     weight = torch.randn(n, generator=torch.Generator().manual_seed(n))
-    (mask,) = prune.weight_masks([weight], sparsity=sparsity, method=method, scope=scope)
+    (mask,) = prune.weight_masks([weight], sparsity=sparsity, method=method)
     assert int((~mask).sum()) == round(sparsity * n)
 
 
@@ -80,36 +83,136 @@ def test_masks_hold_while_training_and_are_fused_after(quantized):
     assert prune.weight_sparsity(model) == 0.7
 
 
-def test_l1_inputs_keep_the_largest_of_each_token():
-    layer = nn.Linear(4, 4, bias=False)
-    layer.weight.data = torch.eye(4)
-    handles = prune.prune_inputs_(nn.Sequential(layer), sparsity=0.5, method="l1")
-    x = torch.tensor([[1.0, -2.0, 3.0, -4.0], [4.0, 3.0, 2.0, 1.0]])
-    assert layer(x).tolist() == [[0, 0, 3, -4], [4, 3, 0, 0]]
+def identity(features: int) -> nn.Sequential:
+    """A Linear that passes on what it is given."""
+    layer = nn.Linear(features, features, bias=False)
+    layer.weight.data = torch.eye(features)
+    return nn.Sequential(layer)
+
+
+def test_l1_inputs_drop_what_is_below_a_threshold_set_on_the_calibration_batch():
+    model, x = identity(4), torch.tensor([[1.0, -2.0, 3.0, -4.0], [8.0, 7.0, 6.0, -5.0]])
+    handles = prune.prune_inputs_(model, sparsity=0.5, method="l1", calibration={"input": x})
+    assert model(x).tolist() == [[0, 0, 0, 0], [8, 7, 6, -5]]  # four of eight, of one token
+    other = torch.tensor([[4.0, 4.5, -9.0, 0.0]])
+    assert model(other).tolist() == [[0, 4.5, -9, 0]]  # the threshold holds: no share is promised
     for handle in handles:
         handle.remove()
-    assert torch.equal(layer(x), x)
+    assert torch.equal(model(x), x)
+
+
+def test_a_layer_s_threshold_is_set_behind_the_layers_pruned_already():
+    model, x = nn.Sequential(*identity(4), *identity(4)), torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    prune.prune_inputs_(model, sparsity=0.5, method="l1", calibration={"input": x})
+    assert model(x).tolist() == [[0, 0, 3, 4]]  # the second finds its half of zeros there
+    assert model(torch.tensor([[2.5, 0.0, 0.0, 0.0]])).tolist() == [[2.5, 0, 0, 0]]
+
+
+def test_l1_features_are_those_of_the_least_norm_over_the_calibration_batch():
+    model, x = identity(3), torch.tensor([[9.0, -1.0, 1.0], [0.0, -2.0, 9.0]])
+    prune.prune_inputs_(model, sparsity=1 / 3, method="l1 features", calibration={"input": x})
+    assert model(x).tolist() == [[9, 0, 1], [0, 0, 9]]
+
+
+def test_pruning_inputs_by_magnitude_needs_a_calibration_batch():
+    with pytest.raises(MadlError, match="'l1' needs a calibration batch"):
+        prune.prune_inputs_(identity(2), sparsity=0.5, method="l1")
+
+
+def test_gradients_of_pruned_inputs_are_zero():
+    model, x = identity(4), torch.tensor([[1.0, -2.0, 3.0, -4.0]], requires_grad=True)
+    prune.prune_inputs_(model, sparsity=0.5, method="l1", calibration={"input": x})
+    model(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0, 0, 1, 1]]
 
 
 def test_random_inputs_drop_the_same_features_at_every_forward():
-    layer = nn.Linear(10, 10, bias=False)
-    layer.weight.data = torch.eye(10)
-    prune.prune_inputs_(nn.Sequential(layer), sparsity=0.3, method="random", seed=5)
-    first, second = layer(torch.ones(2, 10)), layer(torch.ones(2, 10))
+    model = identity(10)
+    prune.prune_inputs_(model, sparsity=0.3, method="random", seed=5)
+    first, second = model(torch.ones(2, 10)), model(torch.ones(2, 10))
     assert torch.equal(first, second)
     assert int((first[0] == 0).sum()) == 3
 
 
 def test_the_confounded_variant_is_another_at_every_forward():
-    layer = nn.Linear(50, 50, bias=False)
-    layer.weight.data = torch.eye(50)
-    prune.fresh_random_inputs_(nn.Sequential(layer), sparsity=0.5)
-    assert not torch.equal(layer(torch.ones(1, 50)), layer(torch.ones(1, 50)))
+    model = identity(50)
+    prune.prune_inputs_(model, sparsity=0.5, method="fresh random")
+    assert not torch.equal(model(torch.ones(1, 50)), model(torch.ones(1, 50)))
 
 
 def test_magnitude_share_counts_what_is_kept():
     shares = prune.magnitude_share([torch.tensor([3.0, -1.0])], [torch.tensor([True, False])])
     assert shares == {"l1": 0.75, "l2": 0.9}
+
+
+def test_zeros_and_products_are_counted_as_the_product_sees_them():
+    layer = nn.Linear(3, 2)
+    layer.weight.data = torch.tensor([[0.0, 1.0, 0.2], [2.0, 3.0, -0.1]])
+    model = nn.Sequential(layer)
+    x = torch.tensor([[0.0, 1.0, 1.0], [0.2, 0.0, 1.0]])
+    # nonzero weights by column: 1, 2, 2; nonzero inputs by feature: 1, 1, 2; products: 1 + 2 + 4
+    found = prune.product_zeros(model, [{"input": x}])
+    assert found == {"weights": 1 / 6, "inputs": 2 / 6, "products": 7 / 12}
+    # fixed point of steps of a half: 0.2 and -0.1 become zero in the weight, 0.2 in the input
+    quantize_(model, [Rule.uniform(FixedPoint(width=8, frac_width=1))])
+    found = prune.product_zeros(model, [{"input": x}])
+    assert found == {"weights": 3 / 6, "inputs": 3 / 6, "products": (0 + 2 + 0) / 12}
+
+
+def test_what_masks_remove_is_counted_batch_after_batch():
+    model = identity(4)
+    model[0].weight.data = torch.ones(4, 4)
+    prune.prune_(model, sparsity=0.25, method="random")
+    prune.prune_inputs_(model, sparsity=0.5, method="random")
+    found = prune.product_zeros(model, [{"input": torch.ones(n, 4)} for n in (1, 3)])
+    assert found["weights"] == 0.25
+    assert found["inputs"] == 0.5
+
+
+def test_the_histogram_counts_what_the_mask_keeps():
+    weights = [torch.linspace(-1, 1, 101).view(1, -1)] * (pruned_layer.LAYER + 1)
+    masks = prune.weight_masks(weights, sparsity=0.5, method="l1")
+    found = pruned_layer.histogram(weights, masks)
+    assert sum(found["all"]) == 101
+    assert sum(found["kept"]) == 101 - round(0.5 * 101)
+    assert not any(found["kept"][: pruned_layer.BINS // 2 - 1])  # the small ones
+
+
+def study(trained: list[float], untrained: list[float], nothing: float) -> Records:
+    """L1-pruned weights at a tenth, two tenths, … with these validation accuracies."""
+
+    def record(experiment: str, params: dict[str, Any], **values: float) -> Record:
+        judged = {when: judgement(1600, validation=value) for when, value in values.items()}
+        case = Case(experiment=experiment, params={"seed": 0, **params})
+        return a_record(case=case, values=judged.pop("start", judged))
+
+    points = [
+        record(
+            "lab1_pruning",
+            {"part": part, "pruning": "l1", "sparsity": (i + 1) / 10},
+            **{"before": before, "after": after},
+        )
+        for part in ("weights", "both")
+        for i, (before, after) in enumerate(zip(untrained, trained, strict=True))
+    ]
+    start = record("lab1_quantization", {"operands": "both"}, start=nothing)
+    control = record("lab1_pruning", {"part": "nothing", "sparsity": 0.0}, after=nothing - 0.01)
+    return read(start, control, *points)
+
+
+def test_free_is_the_highest_sparsity_that_validation_finds_as_good_trained_or_not():
+    r = study([0.79, 0.80, 0.79], [0.81, 0.78, 0.70], nothing=0.80)
+    found = sparsities.free(r, "weights")
+    assert (found.param("sparsity"), sparsities.how(found)) == (0.2, "trained on")
+    assert sparsities.how(sparsities.whole(r)) == "untrained"
+    best = sparsities.free(study([0.70, 0.75], [0.60, 0.50], nothing=0.80), "weights")
+    assert best.param("sparsity") == 0.2  # none is free: the one that validation prefers
+
+
+def test_training_is_judged_where_validation_gains_most_by_it():
+    after, before = sparsities.gains_most(study([0.79, 0.75, 0.6], [0.78, 0.6, 0.5], nothing=0.8))
+    assert after.param("sparsity") == before.param("sparsity") == 0.2
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5])
@@ -118,8 +221,9 @@ def test_a_sparsity_outside_the_range_is_refused(sparsity):
         prune.prune_(two_layers(), sparsity=sparsity, method="l1")
 
 
-def test_an_unknown_method_or_scope_is_refused():
+def test_an_unknown_method_is_refused():
     with pytest.raises(MadlError, match="unknown pruning method 'l3'; known: random, l1"):
         prune.prune_(two_layers(), sparsity=0.5, method="l3")
-    with pytest.raises(MadlError, match="unknown pruning scope 'here'; known: local, global"):
-        prune.prune_(two_layers(), sparsity=0.5, method="l1", scope="here")
+    known = "known: random, l1, l1 features, fresh random"
+    with pytest.raises(MadlError, match=f"unknown pruning method 'l3'; {known}"):
+        prune.prune_inputs_(two_layers(), sparsity=0.5, method="l3")

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madl.errors import MadlError
-from madl.logbook import records
+from madl.files import tree_sha256
+from madl.logbook import records, shapes
 from madl.logbook.records import Case, Store
 from tests.conftest import a_record, a_run
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False))
 
 
-@given(st.dictionaries(st.text(), scalars))
+@given(st.dictionaries(st.text().filter(lambda name: name not in shapes.KNOWN), scalars))
 def test_a_record_survives_the_codec(values):
     values = {k: v for k, v in values.items() if v not in (float("inf"), float("-inf"))}
     record = a_record(values=values)
@@ -44,7 +45,7 @@ def test_everything_that_defines_the_result_is_in_the_key():
 
 def test_nan_never_enters_a_file(tmp_path):
     store = Store(tmp_path)
-    with pytest.raises(ValueError, match="JSON compliant"):
+    with pytest.raises(ValueError, match="loss is nan, which is no number"):
         store.put(a_record(values={"loss": float("nan")}))
     assert not list(tmp_path.rglob("*.json"))
 
@@ -131,3 +132,261 @@ def test_a_folder_keeps_what_a_killed_case_wrote(tmp_path):
     (folder / "journal").write_text("half")
     assert (Store(tmp_path).folder("study") / "journal").read_text() == "half"
     assert Store(tmp_path).folder("other") != folder
+
+
+# ---- records that are not what they should be ---------------------------------------------------
+
+OUTCOMES = {"n": 4, "bits": "8A==", "examples": "x"}  # four right ones
+
+
+def changed(**changes) -> str:
+    """A record's text with other values, or other fields of the case, the run or the record."""
+    data = json.loads(records.encode(a_record(values={"accuracy": 1.0, "outcomes": OUTCOMES})))
+    for name, value in changes.items():
+        at = next((one for one in (data, data["case"], data["run"]) if name in one), data["values"])
+        at[name] = value
+    return json.dumps(data)
+
+
+def test_a_record_of_that_form_is_read():
+    assert records.decode(changed(), "here").values["outcomes"] == OUTCOMES
+
+
+WRONG = {
+    "accuracy": [None, "0.5", [0.5], True, 1.5, -0.1, float("nan"), float("inf"), 0.75],
+    "validation_accuracy": [None, "high", 2],
+    "loss": [None, "low", [1.0], float("-inf")],
+    "losses": [None, 3, ["a"], {"layer": [None]}],
+    "outcomes": [
+        *(None, [], "bits", {}),
+        *({**OUTCOMES, "n": n} for n in (0, -4, 9, "4", 4.0, True, 10**12)),
+        *({**OUTCOMES, "bits": bits} for bits in ("8A", "8A==8A==", "", "/w==", None, 3, "ü")),
+        {**OUTCOMES, "examples": 3},
+    ],
+    "anything": [float("nan"), {"deep": [{"er": float("inf")}]}, "\ud800"],
+    "values": [None, [], "x", 3],
+    "params": [None, [], {"x": []}, {"x": {}}, {"x": float("nan")}],
+    "experiment": [None, 3, "", "../../etc", "a b"],
+    "version": [None, "1", 1.5],
+    "host": [None, 3, ["a"], "\udc00"],
+    "started": [None, 3],
+    "threads": ["1", None, True],
+    "dirty": [None, "no", 1],
+    "contention": ["0", True, -1, float("nan")],
+    "claims": [None, [], {"grows": 3}],
+    "seconds": [None, "1", -1, float("inf"), True],
+    "status": [None, "fine", []],
+    "error": [3, ["e"], {}],
+    "run": [None, [], "x", 3],
+    "case": [None, [], "x", 3],
+    "schema": [None, "1", [], 2],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, v) for n, vs in WRONG.items() for v in vs], ids=str
+)
+def test_a_record_with_a_wrong_value_is_refused_in_one_line(name, value):
+    with pytest.raises(MadlError, match="^here .*; .*delete it and its case will run again$") as e:
+        records.decode(changed(**{name: value}), "here")
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("null", "[]", "3", '"x"', "{", "{}", "", "\0", "[" * 100_000, '{"schema":1}'),
+        '{"schema":1,"case":' + "[" * 100_000,
+        changed(anything=0).replace('"anything": 0', '"anything": 1e999'),
+        changed(anything=0).replace('"anything": 0', '"anything": ' + "[" * 900 + "]" * 900),
+        changed(anything=0).replace('"anything": 0', '"anything": ' + "9" * 9000),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_no_record_is_refused_in_one_line(text):
+    with pytest.raises(MadlError, match="^here .*; delete it and its case will run again$") as e:
+        records.decode(text, "here")
+    assert "\n" not in str(e.value)
+    assert len(str(e.value)) < 400
+
+
+@given(st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_what_can_be_written_can_be_read_and_what_cannot_is_said(value):
+    try:
+        text = records.encode(a_record(values={"some": value, "loss": 1}))
+    except ValueError:
+        assert not shapes.is_number(value)
+    else:
+        assert records.decode(text, "here").values["some"] == value
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A store with two sibling records, and their files."""
+    store = Store(tmp_path)
+    for x in (1, 2):
+        store.put(a_record(x))
+    return store, [store._path(a_record(x).case) for x in (1, 2)]
+
+
+def test_a_record_in_the_place_of_its_sibling_is_refused(pair):
+    store, (one, two) = pair
+    one.write_bytes(two.read_bytes())
+    with pytest.raises(MadlError, match=r"is the record of another case, toy .*'x': 2.*"):
+        store.get(a_record(1).case)
+    assert store.get(a_record(2).case) == a_record(2)
+
+
+@pytest.mark.parametrize("field", ["experiment", "params", "version"])
+def test_a_record_whose_case_was_edited_is_refused(pair, field):
+    store, (one, _) = pair
+    other = {"experiment": "other", "params": {"x": 1, "seed": 1}, "version": 2}[field]
+    data = json.loads(one.read_text())
+    data["case"][field] = other
+    one.write_text(json.dumps(data))
+    with pytest.raises(MadlError, match="the record of another case"):
+        store.get(a_record(1).case)
+
+
+@pytest.mark.parametrize("what", ["a folder", "bytes", "a loop"])
+def test_what_is_no_text_in_a_records_place_is_one_clear_line(pair, what):
+    store, (one, _) = pair
+    one.unlink()
+    if what == "a folder":
+        one.mkdir()
+    elif what == "a loop":
+        one.symlink_to(one)
+    else:
+        one.write_bytes(b'{"schema":1,\xff')
+    with pytest.raises(MadlError, match=r"cannot be read \(.*\); delete it and its case") as e:
+        store.get(a_record(1).case)
+    assert "\n" not in str(e.value)
+
+
+def test_published_lines_that_cannot_be_used_cost_themselves_only(tmp_path):
+    path = tmp_path / "toy.jsonl"
+    records.publish([a_record(x) for x in (1, 2, 3, 4)], path)
+    lines = path.read_bytes().splitlines()
+    other = a_record(5, case=Case(experiment="other", params={}))
+    lines[:3] = [lines[0][:40], b"\xff" + lines[1], records.encode(other).encode()]
+    path.write_bytes(b"\n".join(lines))
+    told: list[MadlError] = []
+    assert len(records.read_published(path, told.append)) == 1
+    assert [str(error).split(" ")[0] for error in told] == [f"{path}:{i}" for i in (1, 2, 3)]
+    assert "it is of the experiment other; remove the line" in str(told[2])
+    with pytest.raises(MadlError, match="toy.jsonl:1 is not a whole record .*; remove the line"):
+        records.read_published(path)
+
+
+def test_a_folder_in_the_place_of_evidence_is_one_clear_line(tmp_path):
+    (tmp_path / "toy.jsonl").mkdir()
+    with pytest.raises(MadlError, match=r"toy.jsonl cannot be read \(is a directory\); restore it"):
+        records.read_published(tmp_path / "toy.jsonl")
+
+
+# ---- shapes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stated", "values", "message"),
+    [
+        ({"square": int}, {}, "there is no value square"),
+        ({"square": int}, {"square": True}, "square is True, not int"),
+        ({"square": int}, {"square": 1.0}, "square is 1.0, not int"),
+        ({"s": float}, {"s": "1"}, "s is '1', not a number"),
+        ({"name": str}, {"name": None}, "name is None, not str"),
+        ({"at": {"s": float}}, {"at": 3}, "at is 3, not names with values"),
+        ({"at": {"s": float}}, {"at": {}}, "there is no value at.s"),
+    ],
+)
+def test_an_experiment_states_what_its_values_are(stated, values, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        shapes.check_stated(values, stated)
+
+
+def test_values_beside_the_stated_ones_are_welcome():
+    shapes.check_stated({"a": 1, "s": 2, "more": "x"}, {"a": int, "s": float})
+
+
+def test_a_value_that_is_read_and_not_there_names_its_record(tmp_path):
+    store = Store(tmp_path)
+    store.put(a_record(1))
+    found = records.sealed(store.get(a_record(1).case))
+    assert found.values["square"] == 1
+    assert found.values.get("cube") is None
+    with pytest.raises(MadlError, match=r"toy/\w+\.json .* there is no value cube; del"):
+        found.values["cube"]
+
+
+# ---- artifacts ----------------------------------------------------------------------------------
+
+
+def damages(folder: Path) -> dict[str, object]:
+    weights = folder / "weights"
+    data = weights.read_bytes()
+    return {
+        "truncated": lambda: weights.write_bytes(data[:-1]),
+        "flipped": lambda: weights.write_bytes(bytes([data[0] ^ 1]) + data[1:]),
+        "gone": weights.unlink,
+        "swapped": lambda: weights.rename(folder / "other"),
+        "more": lambda: (folder / "more").write_text(""),
+    }
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "gone", "swapped", "more"])
+def test_a_damaged_artifact_is_made_again(tmp_path, caplog, how):
+    store, built = Store(tmp_path), []
+
+    def build(folder):
+        built.append(1)
+        folder.mkdir()
+        (folder / "weights").write_text("weights")
+
+    folder = store.artifact("model", build)
+    damages(folder)[how]()
+    assert (store.artifact("model", build) / "weights").read_text() == "weights"
+    assert len(built) == 2
+    assert "model is damaged; it is made again" in caplog.text
+    assert {path.name for path in folder.iterdir()} == {"weights"}
+
+
+def test_an_artifact_of_before_digests_were_kept_is_kept(tmp_path):
+    folder = tmp_path / "artifacts" / "model"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text("w")
+    assert Store(tmp_path).artifact("model", lambda folder: pytest.fail("built")) == folder
+    assert folder.with_name("model.sha256").read_text().strip() == tree_sha256(folder)
+
+
+def test_what_a_killed_builder_left_is_removed(tmp_path):
+    left = tmp_path / "artifacts" / ".model-abc"
+    left.mkdir(parents=True)
+    Store(tmp_path).artifact("model", lambda folder: folder.mkdir())
+    assert not left.exists()
+
+
+# ---- registration -------------------------------------------------------------------------------
+
+
+def of(started: str, values=None, **claims) -> records.Record:
+    return a_record(values=values or {"square": 1}, run=a_run(started=started, claims=claims))
+
+
+def test_a_result_that_was_known_keeps_the_claims_that_were_there_first():
+    first, second = of("2026-01-01", grows="a"), of("2026-01-02", grows="b")
+    again = of("2026-01-03", grows="c", more="d")
+    assert records.registered(again, [second, first]).run.claims == {"grows": "a"}
+    assert records.registered(again, []) == again
+
+
+def test_another_result_is_registered_anew():
+    again = of("2026-01-03", {"square": 2}, grows="c")
+    assert records.registered(again, [of("2026-01-01", grows="a")]) == again
+    failed = a_record(status="failed", values={"square": 1}, error="e", run=a_run(claims={}))
+    assert records.registered(of("2026-01-03", grows="c"), [failed]).run.claims == {"grows": "c"}
+
+
+def test_a_result_is_the_same_when_its_outcomes_are_whatever_it_took():
+    first = of("2026-01-01", {"outcomes": OUTCOMES, "seconds": 1.0}, grows="a")
+    again = of("2026-01-03", {"outcomes": OUTCOMES, "seconds": 2.0}, grows="c")
+    assert records.registered(again, [first]).run.claims == {"grows": "a"}

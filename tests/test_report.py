@@ -1,7 +1,10 @@
 """Pages: made from records alone, the same bytes every time, honest about what is missing."""
 
 import json
+import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.site import report
+from madl.site.views import pages
 from tests.conftest import a_record, a_run
 
 GOLDEN = Path(__file__).parent / "data"
@@ -98,24 +102,67 @@ def test_a_note_is_included_and_never_touched(plan):
     note = plan.project.docs / "notes" / "9.1.md"
     note.write_text("My *own* words, `<b>code</b>` and `{{ braces }}`.\n")
     report.write(plan, fill(plan))
-    assert "My *own* words" in page(plan)
+    text = page(plan)
+    assert "<p>My <em>own</em> words, <code>&lt;b&gt;code&lt;/b&gt;</code> and " in text
+    assert "<code>{{ braces }}</code>" in text
     assert note.read_text().startswith("My *own* words")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "{{ 7 * 7 }}", "{% include x %}"],
-)
-def test_a_note_with_html_or_template_code_is_refused_and_nothing_is_written(plan, bad):
+NOTES = {  # what a note holds → what the page shows of it
+    "an escaped backtick": ("\\`<script>alert(1)</script>`", "<p>`"),
+    "a script": ("a <script>alert(1)</script>b", "<p>a b</p>"),
+    "a link": ("[x](JavaScript:alert(1))", '<a rel="noopener noreferrer">x</a>'),
+    "entities": ("[x](java&#115;cript:alert&#40;1&#41;)", '<a rel="noopener noreferrer">x</a>'),
+    "another scheme": ("[x](vbscript:x)", '<a rel="noopener noreferrer">x</a>'),
+    "attributes": ("x\n{: onclick=alert(1) }", "{: onclick=alert(1) }</p>"),
+    "svg": ("<svg:a://x onload=alert(1)>y", "<p>y"),
+    "a picture": ("![x](//else.where/x.png)", '<img alt="x">'),
+    "a style": ('<p style="position:fixed" class="chip" id="claim-x">y</p>', "<p>y</p>"),
+    "open tags": ("</div></section><h1>y</h1>", "<h3>y</h3>"),
+    "markdown in html": ('<div markdown="1">*y*</div>', "*y*"),
+    "front matter": ("---\ntitle: y\n---\n\n# y {#claim-grows}", "<h3>y {#claim-grows}</h3>"),
+    "a template": ("{{ 7 * 7 }} {% x %}", "{{ 7 * 7 }} {% x %}"),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_what_a_note_brings_is_structure_and_nothing_more(plan, name):
+    report.write(plan, fill(plan))
+    before = page(plan)
+    text, shown = NOTES[name]
+    (plan.project.docs / "notes" / "9.1.md").write_text(f"Fine.\n\n{text}\n")
+    report.write(plan, fill(plan))
+    rest, _, note = page(plan).partition("## Notes\n\n")
+    assert rest.strip() == before.strip()
+    assert note.strip().count("\n") == 0, "on one line, in which Markdown sees nothing"
+    assert shown in note
+    assert not re.search(r"<script|<[^>]*\son\w+=|javascript:|vbscript:|<svg", note, re.IGNORECASE)
+
+
+def broken_notes(folder: Path) -> dict[str, tuple[Callable[[Path], object], str]]:
+    (folder / "secret").write_text("secret")
+    return {
+        "a link": (lambda note: note.symlink_to(folder / "secret"), "not a regular file of"),
+        "a folder": (lambda note: note.mkdir(), "not a regular file of"),
+        "a pipe": (os.mkfifo, "not a regular file of"),
+        "bytes": (lambda note: note.write_bytes(b"a\xff"), "byte 1 is not UTF-8"),
+        "a book": (lambda note: note.write_text("a" * 2**19), "more than 256 KB"),
+    }
+
+
+@pytest.mark.parametrize("name", ["a link", "a folder", "a pipe", "bytes", "a book"])
+def test_a_note_that_is_no_text_is_one_clear_line_and_nothing_is_written(plan, name, tmp_path):
     store = fill(plan)
     report.write(plan, store)
     before = snapshot(plan.project.docs)
-    note = plan.project.docs / "notes" / "9.1.md"
-    note.write_text(f"Fine.\n\n{bad}\n")
-    with pytest.raises(MadlError, match=r"notes/9\.1\.md, line 3: a note is Markdown"):
+    make, message = broken_notes(tmp_path)[name]
+    make(plan.project.docs / "notes" / "9.1.md")
+    with pytest.raises(MadlError, match=message) as caught:
         report.write(plan, store)
-    note.unlink()
-    assert snapshot(plan.project.docs) == before
+    assert "notes/9.1.md" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    after = snapshot(plan.project.docs)
+    assert {name: text for name, text in after.items() if "notes" not in name} == before
 
 
 @pytest.mark.parametrize(
@@ -341,3 +388,146 @@ def test_each_reported_figure_is_shown_once_on_its_page():
         for _ in re.findall(r"\{\{ reported\(\) \}\}", path.read_text())
     ]
     assert sorted(shown) == sorted(project.reported)
+
+
+# ---- what cannot be used ------------------------------------------------------------------------
+
+
+def swap(one: Path, two: Path) -> None:
+    one.write_bytes(two.read_bytes())
+
+
+def edit(path: Path, **values) -> None:
+    """Give a record other values; None takes one away."""
+    data = json.loads(path.read_text())
+    data["values"] = {k: v for k, v in (data["values"] | values).items() if v != "gone"}
+    path.write_text(json.dumps(data))
+
+
+BROKEN = {  # what is done to a record (and with a sibling's), and what is said
+    "truncated": (lambda one, _: one.write_text(one.read_text()[:50]), "is not a whole record"),
+    "empty": (lambda one, _: one.write_text(""), "is not a whole record"),
+    "bytes": (lambda one, _: one.write_bytes(b"\xff"), "byte 0 is not UTF-8"),
+    "deep": (lambda one, _: one.write_text("[" * 100_000), "is not a whole record"),
+    "a folder": (lambda one, _: (one.unlink(), one.mkdir()), "cannot be read (is a directory)"),
+    "swapped": (swap, "is the record of another case"),
+    "nothing": (lambda one, _: edit(one, square="gone"), "there is no value square"),
+    "null": (lambda one, _: edit(one, accuracy=None), "accuracy is None, not a share"),
+    "a text": (lambda one, _: edit(one, accuracy="high"), "accuracy is 'high', not a share"),
+    "not a number": (lambda one, _: edit(one, loss=float("nan")), "loss is nan"),
+    "a list": (lambda one, _: edit(one, outcomes=[1]), "outcomes is [1], not the outcomes"),
+}
+
+
+def with_a_sibling_page(plan) -> None:
+    """A second page, which has nothing to do with the first one's records."""
+    text = (plan.project.experiments / "toy.py").read_text()
+    (plan.project.experiments / "other.py").write_text(text)
+    (plan.project.templates / "other.md.j2").write_text("# {{ title() }}\n{{ fact('counted') }}")
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_bad_record_costs_its_row_and_is_named(plan, how):
+    with_a_sibling_page(plan)
+    store = fill(plan)
+    for case in plan.cases("other"):
+        store.put(a_record(case.params["x"], case=case))
+    break_it, message = BROKEN[how]
+    one, two = (store._path(case) for case in plan.cases("toy")[:2])
+    break_it(one, two)
+    state = report.write(plan, store)
+    (problem,) = state.problems
+    assert str(one) in problem
+    assert message in problem
+    assert problem.endswith("delete it and its case will run again")
+    assert "3 of 4 cases" in page(plan)
+    assert "There are 4 squares" in (plan.project.docs / "other.md").read_text()
+    assert state.rows[0]["status"] == "partly"
+
+
+@pytest.mark.parametrize("how", [how for how in BROKEN if how not in ("a folder", "swapped")])
+def test_a_bad_line_of_published_evidence_costs_its_row_and_is_named(plan, how):
+    store, path = fill(plan, host="far away"), plan.project.docs / "data" / "toy.jsonl"
+    results.publish([store.get(case) for case in plan.cases("toy")], path)
+    shutil.rmtree(store.root / "records")
+    lines = path.read_bytes().splitlines()
+    place = next(i for i, line in enumerate(lines) if b'"x":0' in line)
+    one = path.with_name("one")
+    one.write_bytes(lines[place])
+    BROKEN[how][0](one, one)
+    lines[place] = one.read_bytes()
+    path.write_bytes(b"\n".join(lines))
+    one.unlink()
+    (problem,) = report.write(plan, store).problems
+    assert problem.startswith(f"{path}:{place + 1} ")
+    assert problem.endswith("remove the line, or publish the results again")
+    assert "3 of 4 cases" in page(plan)
+
+
+def test_an_experiment_s_statement_of_its_values_holds_for_what_is_read(plan):
+    source = plan.project.experiments / "toy.py"
+    text = source.read_text()
+    source.write_text(text.replace('title="Squares"', 'title="Squares", values={"square": int}'))
+    store = fill(plan)
+    edit(store._path(plan.cases("toy")[2]), square=None)
+    (problem,) = report.write(plan, store).problems
+    assert "cannot be used: square is None, not int; delete it" in problem
+    assert "3 of 4 cases" in page(plan)
+
+
+def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
+    source = plan.project.experiments / "toy.py"
+    source.write_text(source.read_text().replace("one.values['square']}", "one.values['cube']}"))
+    state = report.write(plan, fill(plan))
+    (problem,) = state.problems
+    assert "claim grows of toy: " in problem
+    assert "there is no value cube" in problem
+    assert "4 of 4 cases" in page(plan)
+    assert "Not measured (it could not be computed): Squares grow" in page(plan)
+    with pytest.raises(MadlError, match="claim grows of toy: .* there is no value cube"):
+        pages(plan)[0].view.findings  # noqa: B018 (where nobody is told, it is raised)
+
+
+@pytest.mark.parametrize(
+    ("what", "old", "new", "said"),
+    [
+        ("claim grows", "one = r.one(x=1)", "one = r.one(x=1)\n    one.no", "AttributeError"),
+        ("counted", "return Fact(", "{}['x']\n    return Fact(", "KeyError: 'x' (experiments/toy"),
+        ("squares", "rows = [", "1 / 0\n    rows = [", "ZeroDivisionError: division by zero (exp"),
+    ],
+)
+def test_what_cannot_be_made_is_pending_and_the_rest_is_there(plan, what, old, new, said):
+    source = plan.project.experiments / "toy.py"
+    source.write_text(source.read_text().replace(old, new))
+    state = report.write(plan, fill(plan))
+    assert any(problem.startswith(f"{what} of toy: {said}") for problem in state.problems)
+    assert state.rows[0]["status"] == "partly"
+    assert "4 of 4 cases" in page(plan)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"\xff", b"[]", b'{"now": 3}', b'{"now": {"a": 1}, "before": {}}', b"[" * 99999],
+)
+@pytest.mark.parametrize(
+    "name", [".madl/build/claims.json", "docs/ledger.json", "docs/labs/toy.md", "docs/index.md"]
+)
+def test_what_a_build_left_broken_is_made_again(plan, name, text):
+    store = fill(plan)
+    report.write(plan, store)
+    before = snapshot(plan.project.docs)
+    (plan.project.root / name).write_bytes(text)
+    report.write(plan, store)
+    assert snapshot(plan.project.docs) == before
+
+
+@pytest.mark.parametrize("cut", [0, 100, None])
+def test_a_broken_figure_in_the_cache_is_drawn_again(plan, cut):
+    store = fill(plan)
+    report.write(plan, store)
+    before = snapshot(plan.project.docs)
+    for kept in (store.root / "build" / "charts").iterdir():
+        data = kept.read_bytes()
+        kept.write_bytes(data[:cut] if cut is not None else data.replace(b"grow", b"\xffrow"))
+    report.write(plan, store)
+    assert snapshot(plan.project.docs) == before

@@ -1,18 +1,24 @@
 """Unstructured pruning: which values are removed, and masks that stay applied while training.
 
-A mask is drawn once. On a weight it is a parametrization, so every forward and every gradient sees
-the pruned weight; `fuse_masks_` makes it permanent. On an input it is either a fixed set of
-features (random) or the smallest magnitudes of each token (L1), the same rule in training and in
-evaluation, so that evaluation is deterministic.
+A mask of weights is drawn once. It is a parametrization, so every forward and every gradient sees
+the pruned weight; `fuse_masks_` makes it permanent. Inputs differ from token to token, so there is
+no fixed set of small ones: a layer prunes what it is given, by a rule that is set once and holds in
+training and in evaluation, so that evaluation is deterministic (`INPUT_METHODS`).
+
+Values are ranked before they are quantized: zero stays zero in every format, so that pruning first
+or quantizing first gives the same product. What the product then sees, `product_zeros` counts.
 
 Source: magnitude pruning, Han et al. 2015, arXiv:1506.02626.
 Shapes: weight (out_features, in_features), input (…, in_features), masks alike; True is kept.
 Units: sparsity is the share removed, 0 ≤ sparsity < 1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
@@ -20,37 +26,31 @@ from torch.utils.hooks import RemovableHandle
 from madl.compression.quantize import linear_layers
 from madl.errors import MadlError
 
-_Hook = Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor]]
-
 METHODS = ("random", "l1")
-SCOPES = ("local", "global")
+INPUT_METHODS = (*METHODS, "l1 features", "fresh random")
+
+Batch = Mapping[str, Tensor]
 
 
-def check(*, sparsity: float, method: str, scope: str = "local") -> None:
-    """Raises: MadlError: a sparsity outside 0 … 1, an unknown method or scope."""
+def check(*, sparsity: float, method: str, known: Sequence[str] = METHODS) -> None:
+    """Raises: MadlError: a sparsity outside 0 … 1, or an unknown method."""
     if not 0 <= sparsity < 1:
         raise MadlError(f"sparsity is the share removed, from 0 to below 1; got {sparsity}")
-    if method not in METHODS:
-        raise MadlError(f"unknown pruning method {method!r}; known: {', '.join(METHODS)}")
-    if scope not in SCOPES:
-        raise MadlError(f"unknown pruning scope {scope!r}; known: {', '.join(SCOPES)}")
+    if method not in known:
+        raise MadlError(f"unknown pruning method {method!r}; known: {', '.join(known)}")
 
 
 def weight_masks(
-    weights: Sequence[Tensor], *, sparsity: float, method: str, scope: str = "local", seed: int = 0
+    weights: Sequence[Tensor], *, sparsity: float, method: str, seed: int = 0
 ) -> list[Tensor]:
-    """One mask a weight; `global` ranks all weights together, `local` each by itself.
+    """One mask a weight, each ranked by itself.
 
-    Exactly `round(sparsity · n)` of the n values ranked together are removed.
+    Exactly `round(sparsity · n)` of the n values of a weight are removed.
     """
-    check(sparsity=sparsity, method=method, scope=scope)
+    check(sparsity=sparsity, method=method)
     generator = torch.Generator().manual_seed(seed)
     scores = [_scores(weight, method, generator) for weight in weights]
-    if scope == "local":
-        return [_keep_highest(score.flatten(), sparsity).view_as(score) for score in scores]
-    flat = _keep_highest(torch.cat([score.flatten() for score in scores]), sparsity)
-    parts = flat.split([score.numel() for score in scores])
-    return [part.view_as(score) for part, score in zip(parts, scores)]
+    return [_keep_highest(score.flatten(), sparsity).view_as(score) for score in scores]
 
 
 def _scores(x: Tensor, method: str, generator: torch.Generator) -> Tensor:
@@ -59,9 +59,13 @@ def _scores(x: Tensor, method: str, generator: torch.Generator) -> Tensor:
 
 def _keep_highest(scores: Tensor, sparsity: float) -> Tensor:
     """Mask over a vector of scores: the lowest are removed, of equal ones the first."""
-    removed = scores.argsort(stable=True)[: round(sparsity * scores.numel())]
-    mask = torch.ones_like(scores, dtype=torch.bool)
-    mask[removed] = False
+    num_removed = round(sparsity * scores.numel())
+    if num_removed == 0:
+        return torch.ones_like(scores, dtype=torch.bool)
+    threshold = scores.kthvalue(num_removed).values  # sorting all takes several times as long
+    mask = scores >= threshold
+    equal = (scores == threshold).nonzero().flatten()
+    mask[equal[: num_removed - int((~mask).sum())]] = False
     return mask
 
 
@@ -78,14 +82,17 @@ class _Masked(nn.Module):
         return weight * self.mask
 
 
-def prune_(
-    model: nn.Module, *, sparsity: float, method: str, scope: str = "local", seed: int = 0
-) -> None:
-    """Mask the weight of every Linear layer until `fuse_masks_`."""
-    layers = linear_layers(model)
-    weights = [layer.weight for layer in layers]
-    masks = weight_masks(weights, sparsity=sparsity, method=method, scope=scope, seed=seed)
-    for layer, mask in zip(layers, masks):
+def prune_(model: nn.Module, *, sparsity: float, method: str, seed: int = 0) -> list[Tensor]:
+    """Mask the weight of every Linear layer until `fuse_masks_`; returns the masks."""
+    weights = [layer.weight for layer in linear_layers(model)]
+    masks = weight_masks(weights, sparsity=sparsity, method=method, seed=seed)
+    mask_(model, masks)
+    return masks
+
+
+def mask_(model: nn.Module, masks: Sequence[Tensor]) -> None:
+    """Hold the weights of every Linear layer at zero where its mask says so."""
+    for layer, mask in zip(linear_layers(model), masks, strict=True):
         parametrize.register_parametrization(layer, "weight", _Masked(mask.to(layer.weight.device)))
 
 
@@ -102,50 +109,134 @@ def weight_sparsity(model: nn.Module) -> float:
     return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
 
+# ---- inputs -------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
 def prune_inputs_(
-    model: nn.Module, *, sparsity: float, method: str, seed: int = 0
+    model: nn.Module,
+    *,
+    sparsity: float,
+    method: str,
+    seed: int = 0,
+    calibration: Batch | None = None,
 ) -> list[RemovableHandle]:
-    """Prune what every Linear layer is given, from now on; remove the handles to stop."""
-    check(sparsity=sparsity, method=method)
+    """Prune what every Linear layer is given, from now on; remove the handles to stop.
+
+    `random` drops the same features of every token, `l1` every value up to a threshold, one a
+    layer. `l1 features` drops the same features of every token, those of the least L1 norm, and
+    `fresh random` draws another mask at every forward, in evaluation too.
+
+    The methods by magnitude are set by one forward of the `calibration` batch, layer after layer,
+    each by what it is given behind those pruned already: `round(sparsity · n)` of the n values (or
+    features) that a layer is given there are dropped, and what equals the threshold. On other
+    sentences a threshold drops more or fewer; `product_zeros` counts.
+
+    Shapes: `calibration` is what the model's forward takes; padding is counted like any token.
+
+    Raises:
+        MadlError: an unknown method, or one by magnitude without a calibration batch.
+    """
+    check(sparsity=sparsity, method=method, known=INPUT_METHODS)
+    if method in _BY_MAGNITUDE and calibration is None:
+        raise MadlError(f"pruning inputs by {method!r} needs a calibration batch")
     generator = torch.Generator().manual_seed(seed)
-    return [
-        layer.register_forward_pre_hook(_input_pruner(layer, sparsity, method, generator))
-        for layer in linear_layers(model)
-    ]
+    layers = linear_layers(model)
+    pruners = [_Pruner(method, sparsity, layer.in_features, generator) for layer in layers]
+    handles = [layer.register_forward_pre_hook(one) for layer, one in zip(layers, pruners)]
+    if calibration is not None:
+        model.eval()(**calibration)
+    return handles
 
 
-def _input_pruner(
-    layer: nn.Linear, sparsity: float, method: str, generator: torch.Generator
-) -> _Hook:
-    fixed = _keep_highest(torch.rand(layer.in_features, generator=generator), sparsity)
-
-    def largest(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
-        return (_keep_largest_of_each_token(arguments[0], sparsity),)
-
-    def same_features(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
-        return (arguments[0] * fixed.to(arguments[0].device),)
-
-    return largest if method == "l1" else same_features
+_BY_MAGNITUDE = ("l1", "l1 features")
 
 
-def _keep_largest_of_each_token(x: Tensor, sparsity: float) -> Tensor:
-    num_removed = round(sparsity * x.shape[-1])
-    if num_removed == 0:
-        return x
-    removed = x.detach().abs().topk(num_removed, dim=-1, largest=False, sorted=False).indices
-    return x.scatter(-1, removed, 0.0)
+class _Pruner:
+    """The hook on one layer; its rule is set at once, or by the first input that it is given."""
+
+    def __init__(
+        self, method: str, sparsity: float, features: int, generator: torch.Generator
+    ) -> None:
+        self.method, self.sparsity = method, sparsity
+        self.rule: Callable[[Tensor], Tensor] | None = None
+        if method == "random":
+            self.rule = self._features(torch.rand(features, generator=generator))
+        elif method == "fresh random":
+            self.rule = lambda x: x * (torch.rand_like(x) >= sparsity)
+
+    def __call__(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
+        x = arguments[0]
+        if self.rule is None:
+            by_features = self.method == "l1 features"
+            self.rule = self._features(_norms(x)) if by_features else self._threshold(x)
+        return (self.rule(x),)
+
+    def _features(self, scores: Tensor) -> Callable[[Tensor], Tensor]:
+        kept = _keep_highest(scores, self.sparsity)
+        return lambda x: x * kept.to(x.device)
+
+    def _threshold(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        removed = round(self.sparsity * x.numel())
+        if removed == 0:
+            return lambda x: x
+        threshold = float(x.detach().abs().flatten().kthvalue(removed).values)
+        return lambda x: F.hardshrink(x, threshold)  # zero up to the threshold, itself beyond
 
 
-def fresh_random_inputs_(model: nn.Module, *, sparsity: float) -> list[RemovableHandle]:
-    """The confounded variant: another random mask at every forward, evaluation too."""
-    check(sparsity=sparsity, method="random")
-
-    def fresh(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
-        return (arguments[0] * (torch.rand_like(arguments[0]) >= sparsity),)
-
-    return [layer.register_forward_pre_hook(fresh) for layer in linear_layers(model)]
+def _norms(x: Tensor) -> Tensor:
+    """The L1 norm of each feature over all tokens of a batch."""
+    return x.detach().abs().flatten(0, -2).sum(0)
 
 
+# ---- what was done ------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def product_zeros(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
+    """What the Linear layers multiply on these batches, counted: shares 0…1 over all layers.
+
+    `weights` and `inputs` that are zero when they are multiplied, pruned, masked and quantized;
+    `products` whose two factors are both different from zero.
+    """
+    counts: Counter[str] = Counter()
+    layers = linear_layers(model)
+    nonzero: dict[nn.Module, Tensor] = {}  # weights of each input feature: (in_features,)
+    for layer in layers:
+        nonzero[layer] = (_multiplied(layer, "weight", layer.weight) != 0).sum(0)
+        counts["weights"] += layer.weight.numel()
+        counts["zero weights"] += layer.weight.numel() - int(nonzero[layer].sum())
+
+    def count(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        assert isinstance(layer, nn.Linear)
+        x = _multiplied(layer, "input", arguments[0]).flatten(0, -2)  # (tokens, in_features)
+        kept = (x != 0).sum(0)  # (in_features,)
+        counts["inputs"] += x.numel()
+        counts["zero inputs"] += x.numel() - int(kept.sum())
+        counts["products"] += x.numel() * layer.out_features
+        counts["nonzero products"] += int((kept * nonzero[layer]).sum())
+
+    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
+    model.eval()
+    for batch in batches:
+        model(**batch)
+    for hook in hooks:
+        hook.remove()
+    return {
+        "weights": counts["zero weights"] / counts["weights"],
+        "inputs": counts["zero inputs"] / counts["inputs"],
+        "products": counts["nonzero products"] / counts["products"],
+    }
+
+
+def _multiplied(layer: nn.Linear, part: str, x: Tensor) -> Tensor:
+    """A weight or an input as the layer's product sees it."""
+    rule: Any = getattr(layer, "rule", None)  # of a QuantizedLinear
+    number_format = None if rule is None else getattr(rule, part)
+    return x if number_format is None else number_format.quantize(x)
+
+
+@torch.no_grad()
 def magnitude_share(weights: Sequence[Tensor], masks: Sequence[Tensor]) -> Mapping[str, float]:
     """How much of the weights' summed magnitude and energy the masks keep."""
     kept = sum(float((w * m).abs().sum()) for w, m in zip(weights, masks))

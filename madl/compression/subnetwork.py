@@ -5,6 +5,10 @@ is kept or dropped whole, with its rows of query, key and value and its columns 
 projection; so heads and hidden width are free of each other, which `BertConfig` alone does not
 allow. One importance, measured once on a few sentences, serves every shape.
 
+A Linear layer that is square in the whole model may be an identity instead, kind by kind. It is cut
+like the layer in whose place it stands: a channel that is on both sides passes, one that is on its
+output alone is zero. So it means the same at every shape.
+
 Source: width by activations, Muralidharan et al. 2024, arXiv:2407.14679; layers by how much they
 turn their input, Men et al. 2024, arXiv:2403.03853.
 Shapes: hidden states (B, T, D), heads' outputs (B, T, H · head size), FFN activations (B, T, F).
@@ -12,7 +16,7 @@ Not handled: encoders other than BERT's.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madl.errors import MadlError
+
+# Linear layers that are square in every BERT, as many outputs as inputs. Each but the pooler stands
+# once in every layer of the encoder.
+KINDS = ("query", "key", "value", "attention_output", "pooler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,47 +152,59 @@ def most_important(scores: Tensor, count: int) -> Tensor:
     return order[:count].sort().values
 
 
-def cut(model: nn.Module, shape: Shape, scores: Importance) -> nn.Module:
+def cut(
+    model: nn.Module, shape: Shape, scores: Importance, identities: Collection[str] = ()
+) -> nn.Module:
     """A copy of the model in that shape, made of its most important parts.
 
+    `identities` names the `KINDS` of Linear layers that are identities in it.
+
     Raises:
-        MadlError: a size that is not between one and the model's own.
+        MadlError: a size that is not between one and the model's own, or an unknown kind.
     """
+    for kind in identities:
+        if kind not in KINDS:
+            raise MadlError(f"a layer {kind!r} cannot be an identity; known: {', '.join(KINDS)}")
     whole = shape_of(model)
     for field in Shape.__dataclass_fields__:
         wanted, most = getattr(shape, field), getattr(whole, field)
         if not 1 <= wanted <= most:
             raise MadlError(f"{field} is from 1 to the model's own {most}, got {wanted}")
-    small: Any = copy.deepcopy(model)
+    tables = [part for part in _bert(model).embeddings.children() if isinstance(part, nn.Embedding)]
+    small: Any = copy.deepcopy(model, {id(table): table for table in tables})  # `_cut_ends` copies
     kept_layers = most_important(scores.layers, shape.num_hidden_layers).tolist()
     channels = most_important(scores.hidden, shape.hidden_size)
     layers = [_layers(small)[i] for i in kept_layers]
     for i, layer in zip(kept_layers, layers):
         heads = most_important(scores.heads[i], shape.num_attention_heads)
         neurons = most_important(scores.intermediate[i], shape.intermediate_size)
-        _cut_layer(layer, channels, heads, neurons)
+        _cut_layer(layer, channels, heads, neurons, identities)
     small.bert.encoder.layer = nn.ModuleList(layers)
-    _cut_ends(small, channels)
+    _cut_ends(small, channels, identities)
     for field in Shape.__dataclass_fields__:
         setattr(small.config, field, getattr(shape, field))
     return small
 
 
-def _cut_layer(layer: Any, channels: Tensor, heads: Tensor, neurons: Tensor) -> None:
+def _cut_layer(
+    layer: Any, channels: Tensor, heads: Tensor, neurons: Tensor, identities: Collection[str]
+) -> None:
     attention, size = layer.attention, layer.attention.self.attention_head_size
     rows = (heads[:, None] * size + torch.arange(size)).flatten()
     for name in ("query", "key", "value"):
-        setattr(attention.self, name, _part(getattr(attention.self, name), rows, channels))
+        part = _identity if name in identities else _part
+        setattr(attention.self, name, part(getattr(attention.self, name), rows, channels))
     attention.self.num_attention_heads = len(heads)
     attention.self.all_head_size = len(rows)
-    attention.output.dense = _part(attention.output.dense, channels, rows)
+    part = _identity if "attention_output" in identities else _part
+    attention.output.dense = part(attention.output.dense, channels, rows)
     layer.intermediate.dense = _part(layer.intermediate.dense, neurons, channels)
     layer.output.dense = _part(layer.output.dense, channels, neurons)
     for block in (attention.output, layer.output):
         block.LayerNorm = _part_of_norm(block.LayerNorm, channels)
 
 
-def _cut_ends(model: Any, channels: Tensor) -> None:
+def _cut_ends(model: Any, channels: Tensor, identities: Collection[str]) -> None:
     embeddings = model.bert.embeddings
     for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
         table: nn.Embedding = getattr(embeddings, name)
@@ -193,16 +213,37 @@ def _cut_ends(model: Any, channels: Tensor) -> None:
         part = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=padding)
         setattr(embeddings, name, part)
     embeddings.LayerNorm = _part_of_norm(embeddings.LayerNorm, channels)
-    model.bert.pooler.dense = _part(model.bert.pooler.dense, channels, channels)
+    pooled = _identity if "pooler" in identities else _part
+    model.bert.pooler.dense = pooled(model.bert.pooler.dense, channels, channels)
     classes = torch.arange(model.classifier.out_features)
     model.classifier = _part(model.classifier, classes, channels)
 
 
 def _part(linear: nn.Linear, outputs: Tensor, inputs: Tensor) -> nn.Linear:
-    part = nn.Linear(len(inputs), len(outputs))
+    part = nn.Linear(len(inputs), len(outputs), device="meta")  # nothing is drawn
     part.weight = nn.Parameter(linear.weight.detach()[outputs][:, inputs].clone())
     part.bias = nn.Parameter(linear.bias.detach()[outputs].clone())
     return part
+
+
+class Identity(nn.Module):
+    """Passes channels on, each to its place; an output whose channel is not among them is zero."""
+
+    def __init__(self, outputs: Tensor, inputs: Tensor) -> None:
+        super().__init__()
+        place = {channel: i for i, channel in enumerate(inputs.tolist())}
+        source = [place.get(channel, len(inputs)) for channel in outputs.tolist()]
+        self.source: Tensor
+        self.register_buffer("source", torch.tensor(source))  # len(inputs): the zero behind them
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x, (0, 1)).index_select(-1, self.source)  # (..., inputs) → (..., outputs)
+
+
+def _identity(linear: nn.Linear, outputs: Tensor, inputs: Tensor) -> Identity:
+    if linear.in_features != linear.out_features:
+        raise MadlError(f"{linear} is not square, so it cannot be an identity")
+    return Identity(outputs, inputs)
 
 
 def _part_of_norm(norm: nn.LayerNorm, channels: Tensor) -> nn.LayerNorm:
@@ -210,29 +251,3 @@ def _part_of_norm(norm: nn.LayerNorm, channels: Tensor) -> nn.LayerNorm:
     part.weight = nn.Parameter(norm.weight.detach()[channels].clone())
     part.bias = nn.Parameter(norm.bias.detach()[channels].clone())
     return part
-
-
-def to_identity_(model: nn.Module, names: Sequence[str]) -> None:
-    """Replace those Linear layers by the identity.
-
-    Raises:
-        MadlError: no such Linear layer, or one whose output has another size than its input.
-    """
-    for name in names:
-        linear = dict(model.named_modules()).get(name)
-        if not isinstance(linear, nn.Linear) or linear.in_features != linear.out_features:
-            raise MadlError(f"{name} is {linear}: only a square Linear layer can be an identity")
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, nn.Identity())
-
-
-def start_over_(model: nn.Module, *, seed: int) -> None:
-    """Draw every weight anew, as BERT is initialised: the same shape, from scratch."""
-    generator = torch.Generator().manual_seed(seed)
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=0.02, generator=generator)
-        if isinstance(module, nn.LayerNorm):
-            nn.init.ones_(module.weight)
-        if isinstance(module, nn.Linear | nn.LayerNorm):
-            nn.init.zeros_(module.bias)

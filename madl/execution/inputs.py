@@ -1,13 +1,14 @@
 """What leaving an optional input out does to a model's captured graph, and to its logits."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madl.execution import graphs
-from madl.execution.graphs import Batch, Change
+from madl.execution import changes, graphs
+from madl.execution.graphs import Batch
+from madl.training.data import Encoded
 
 LEFT_OUT = {
     "nothing": (),
@@ -28,19 +29,21 @@ def compare_graphs(model: nn.Module, batch: Batch) -> dict[str, Any]:
         for left_out, names in LEFT_OUT.items()
     }
     nodes = {left_out: graphs.describe(one.graph) for left_out, one in captured.items()}
-    changes = {left_out: graphs.diff(nodes["nothing"], other) for left_out, other in nodes.items()}
+    found = {left_out: changes.diff(nodes["nothing"], other) for left_out, other in nodes.items()}
     bare = captured["attention mask"].graph
     attention = [node for node in bare.nodes if graphs.operator_name(node) == FUSED_ATTENTION]
     return {
         "graphs": {
             left_out: {
                 "nodes": len(nodes[left_out]),
-                **{m: sum(c.mark == m for c in found) for m in ("added", "removed", "rewired")},
+                **{m: sum(c.mark == m for c in one) for m in ("added", "removed", "rewired")},
                 "returns": nodes[left_out][-1].args.strip("()").rstrip(","),
             }
-            for left_out, found in changes.items()
+            for left_out, one in found.items()
         },
-        "changes": {name: near_changes(changes[name]) for name in ("labels", "attention mask")},
+        "changes": {
+            name: changes.near_changes(found[name]) for name in ("labels", "attention mask")
+        },
         "attention": {
             "nodes": len(attention),
             "masked": sum(node.args[MASK_ARGUMENT] is not None for node in attention),
@@ -48,49 +51,43 @@ def compare_graphs(model: nn.Module, batch: Batch) -> dict[str, Any]:
     }
 
 
-def near_changes(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """What changed, what feeds it, and one of each kind of node that uses it.
-
-    Users of a changed size are left out: a size is used everywhere.
-    """
-    changed = {c.name for c in changes if c.mark != "same"}
-    values = {c.name for c in changes if c.name in changed and c.node.operator != "sym_size"}
-    sources = {name for c in changes if c.name in changed for name in c.inputs}
-    users: dict[str, list[Change]] = {}
-    for c in changes:
-        if c.name not in changed | sources and values & set(c.inputs):
-            users.setdefault(c.node.operator, []).append(c)
-    alike = {same[0].name: len(same) - 1 for same in users.values()}
-    return [
-        {
-            "mark": c.mark,
-            "name": c.name,
-            "operator": c.node.operator,
-            "kind": c.node.kind,
-            "inputs": c.inputs,
-            "was": c.was,
-            "module": c.node.module,
-            "shape": c.node.shape,
-            "alike": alike.get(c.name, 0),
-        }
-        for c in changes
-        if c.name in alike or (c.name in changed | sources and c.node.kind != "get_attr")
-    ]
-
-
 @torch.no_grad()
-def moved_without_mask(
-    model: nn.Module, batch: Mapping[str, Tensor], *, tolerance: float
-) -> dict[str, int]:
-    """Whose logits move when the mask is left out: sentences with padding, or others too."""
+def compare_logits(
+    model: nn.Module, data: Encoded, *, pads: int, tolerance: float
+) -> dict[str, dict[str, float]]:
+    """Whose logits move when the mask is left out, or padding comes in.
+
+    A batch holds sentences of equal length, so nothing in it is padded; its padded twin holds the
+    same sentences with `pads` more positions each, and differs in nothing else. Both run with the
+    mask and without.
+    """
     model.eval()
-    with_mask = model(**batch).logits
-    bare = model(input_ids=batch["input_ids"]).logits
-    moved = (with_mask - bare).abs().amax(-1) > tolerance  # (sentences,)
-    padded = batch["attention_mask"].eq(0).any(-1)
+    by_length: dict[int, list[int]] = {}
+    for i, ids in enumerate(data.token_ids):
+        by_length.setdefault(len(ids), []).append(i)
+    logits: dict[tuple[str, bool], list[Tensor]] = {}
+    for rows in by_length.values():
+        whole = data.batch(rows)["input_ids"]  # (B, T)
+        padded = F.pad(whole, (0, pads), value=data.pad_id)  # (B, T + pads)
+        seen = torch.ones_like(whole)
+        for name, ids, mask in (("whole", whole, seen), ("padded", padded, F.pad(seen, (0, pads)))):
+            for given in ({"attention_mask": mask}, {}):
+                run: Tensor = model(input_ids=ids, **given).logits  # (B, classes)
+                logits.setdefault((name, bool(given)), []).append(run)
+    every = {key: torch.cat(found) for key, found in logits.items()}
+    masked, padded_and_masked = every["whole", True], every["padded", True]
     return {
-        "padded": int(padded.sum()),
-        "padded_moved": int((padded & moved).sum()),
-        "whole": int((~padded).sum()),
-        "whole_moved": int((~padded & moved).sum()),
+        "whole, no mask": _moved(masked, every["whole", False], tolerance),
+        "padded, no mask": _moved(padded_and_masked, every["padded", False], tolerance),
+        "padded, mask": _moved(masked, padded_and_masked, tolerance),
+    }
+
+
+def _moved(before: Tensor, after: Tensor, tolerance: float) -> dict[str, float]:
+    apart = (after - before).abs().amax(-1)  # (sentences,)
+    return {
+        "sentences": len(apart),
+        "moved": int((apart > tolerance).sum()),
+        "largest": float(apart.max()),
+        "other answers": int((before.argmax(-1) != after.argmax(-1)).sum()),
     }

@@ -23,6 +23,9 @@ SEED = "seed"
 class Arm(Sealed):
     """Models of one configuration, one a seed, judged on the test split.
 
+    An arm may have several models a seed, `units` then says what they are ("studies"). Of one seed
+    they are what was drawn again; of several, the seeds are, and each takes the mean of its models.
+
     Formats as its test accuracy: `f"{arm}"` is "82.2 %", `f"{arm:i}"` has the interval too, and
     `f"{a - b}"` is the difference in points.
     """
@@ -30,10 +33,26 @@ class Arm(Sealed):
     label: str
     records: tuple[Record, ...]
     within: tuple[str, ...] = ()  # where among a record's values its judgement stands
+    units: str = ""
 
     def __post_init__(self) -> None:
         if not self.records:
             raise Pending(self.label)
+
+    @property
+    def groups(self) -> list[list[Outcomes]]:
+        """The outcomes of each unit of replication, of an arm with several models a seed."""
+        by_seed: dict[Any, list[Outcomes]] = {}
+        for record, outcomes in zip(self.records, self.outcomes, strict=True):
+            by_seed.setdefault(_seed(record), []).append(outcomes)
+        found = list(by_seed.values())
+        return found if len(found) > 1 else [[one] for one in found[0]]
+
+    @property
+    def drawn(self) -> str:
+        """What those units are."""
+        several = len({_seed(record) for record in self.records}) > 1
+        return "trained models" if several else f"{self.units} of 1 model"
 
     def _judged(self) -> list[Mapping[str, Any]]:
         return [_inside(record, self.within) for record in self.records]
@@ -46,6 +65,8 @@ class Arm(Sealed):
     @property
     def accuracy(self) -> Estimate:
         """On the test split, with its interval."""
+        if self.units and len(self.records) > 1:
+            return stats.group_accuracy(self.groups, of=self.drawn)
         return stats.accuracy(self.outcomes)
 
     @property
@@ -107,6 +128,8 @@ def versus(a: Arm, b: Arm) -> Comparison:
             f"{_listed(seeds[0])} and {_listed(seeds[1])}"
         )
     try:
+        if a.units and len(a.records) > 1:
+            return stats.compare_groups(a.groups, b.groups, of=a.drawn)
         return stats.compare(a.outcomes, b.outcomes)
     except ValueError as error:
         raise MadlError(f"{a.label} and {b.label} cannot be compared: {error}") from error

@@ -2,18 +2,19 @@
 
 A value that the next row uses is a short arrow. Any other value gets a lane of the gutter, from the
 row that makes it down to the last row that uses it, so a wire never crosses a box and the drawing
-is as narrow as a phone, however long the graph. Colours are classes that the site's style sheet
-fills, so a drawing follows the page's palette; without the style sheet it is black on nothing.
+stays narrow, however long the graph. Colours are classes that the site's style sheet fills, so a
+drawing follows the page's palette; without the style sheet it is black on nothing.
 
-Units: SVG user units, pixels at full size.
+Units: SVG user units, which are pixels: a drawing is shown at its own size, and pans where the
+window is narrower, so that its letters stay readable.
 """
 
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH, ROW, GAP, LANE, EDGE = 420, 38, 12, 9, 8
-LETTER = 6.3  # width of a small monospaced letter
+WIDTH, ROW, GAP, LANE, EDGE = 500, 40, 12, 9, 8
+LETTER = 7.2  # width of a small monospaced letter, of 12 pixels
 ROUND = 4
 
 
@@ -65,8 +66,8 @@ def column(boxes: Sequence[Box], *, label: str) -> str:
     parts = [_steps(boxes, rows, left), *(_wire(wire, left) for wire in wires)]
     parts += [_box(box, _top(i), left) for i, box in enumerate(boxes)]
     return (
-        f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{html.escape(label, quote=True)}">{"".join(parts)}</svg>'
+        f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img" aria-label="{html.escape(label, quote=True)}">{"".join(parts)}</svg>'
     )
 
 
@@ -124,15 +125,15 @@ def _wire(wire: _Wire, left: int) -> str:
 def _box(box: Box, top: int, left: int) -> str:
     width = WIDTH - left - 2
     room = int((width - 16) / LETTER)
-    texts = f'<text x="{left + 8}" y="{top + 16}">{html.escape(box.title)}</text>'
+    texts = f'<text x="{left + 8}" y="{top + 17}">{html.escape(box.title)}</text>'
     if box.note:
         texts += (
-            f'<text class="note" x="{WIDTH - 10}" y="{top + 16}" text-anchor="end">'
+            f'<text class="note" x="{WIDTH - 10}" y="{top + 17}" text-anchor="end">'
             f"{html.escape(box.note)}</text>"
         )
     if box.detail:
         detail = box.detail if len(box.detail) <= room else box.detail[: room - 1] + "…"
-        texts += f'<text class="detail" x="{left + 8}" y="{top + 31}">{html.escape(detail)}</text>'
+        texts += f'<text class="detail" x="{left + 8}" y="{top + 33}">{html.escape(detail)}</text>'
     return (
         f'<g class="{box.look}"><title>{html.escape(box.name)}</title>'
         f'<rect x="{left}" y="{top}" width="{width}" height="{ROW}" rx="5"/>{texts}</g>'

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
+from madl.logbook import shapes
 from madl.logbook.claims import Claim, Fact, Judged, declared
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
@@ -125,7 +126,8 @@ class Experiment:
     """Everything one page needs, collected from the decorated functions of one file.
 
     `timed` says which cases measure time, and so run alone. `needs` names the experiments whose
-    results its cases and claims read.
+    results its cases and claims read. `values` states what every case gives (see `shapes`), by its
+    parameters if need be; it is checked before a record is written, and when one is read.
     """
 
     def __init__(
@@ -135,8 +137,10 @@ class Experiment:
         needs: tuple[str, ...] = (),
         timed: bool | Callable[[Params], bool] = False,
         version: int = 1,
+        values: shapes.Shape | Callable[[Params], shapes.Shape] | None = None,
     ) -> None:
         self.title, self.needs, self.version = title, needs, version
+        self._values = values or {}
         self._timed = timed
         self._cases: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
@@ -282,6 +286,11 @@ class Experiment:
                 "the experiment declares nothing to run; decorate a function: @page.run"
             )
         return self._run(params, ctx)
+
+    def check_values(self, params: Params, values: Values) -> None:
+        """Raises: ValueError: values that are not what this experiment states."""
+        stated = self._values(params) if callable(self._values) else self._values
+        shapes.check_stated(values, stated)
 
     def why_unavailable(self, params: Params) -> str | None:
         """Why this case cannot run on this machine, or None."""

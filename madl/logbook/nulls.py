@@ -215,11 +215,18 @@ def _exchanged(world: World, generator: Generator) -> Changes:
         changes |= dict(zip(places, generator.permuted(correct, axis=0)))
     took_turns: dict[tuple[Any, ...], list[Place]] = {}
     for (i, path), samples in world.samples.items():
-        took_turns.setdefault((i, path[:-2], len(samples)), []).append((i, path))
+        took_turns.setdefault((i, _turns_at(path), len(samples)), []).append((i, path))
     for places in took_turns.values():
         times = np.array([world.samples[place] for place in places])  # (variants, samples)
         changes |= dict(zip(places, generator.permuted(times, axis=0)))
     return changes
+
+
+def _turns_at(path: Path) -> Path:
+    """Where a variant's samples lie, without its name: those it took turns with lie there too."""
+    if isinstance(path[-2], int):  # …, variant, process, "samples_s"
+        return (*path[:-3], path[-2])
+    return path[:-2]
 
 
 # ---- records with an effect ---------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """Results on disk: one JSON file a case, written by rename; merging machines is copying files.
 
 A record is a case, what it gave, and the run that gave it. The codec is versioned and refuses what
-it does not know. NaN never enters a file. What an experiment reads is `Records`: there, all that
-was judged on the test split is sealed (`stats.Estimate`), so that nothing is chosen by it.
+it does not know, what is of the wrong type or not a number (see `shapes`), and what is not the
+record that the file's name promises; it refuses to write what it would not read. What an experiment
+reads is `Records`: there, all that was judged on the test split is sealed (`stats.Estimate`), so
+that nothing is chosen by it.
 
 Units: `seconds` wall clock; `contention` the share (0…1) of the machine that others used meanwhile.
 """
@@ -10,20 +12,29 @@ Units: `seconds` wall clock; `contention` the share (0…1) of the machine that 
 import dataclasses
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
+from types import NoneType
+from typing import Any, Literal, NoReturn, Protocol, overload
 
 from filelock import FileLock
 
 from madl.errors import MadlError
+from madl.files import read_text, sync, sync_tree, tree_sha256, why, write_atomically
+from madl.logbook import shapes
 from madl.logbook.stats import Estimate, Outcomes, Unit
 
+log = logging.getLogger(__name__)
+
 SCHEMA = 1
+RUNS_AGAIN = "delete it and its case will run again"
+REMOVE_LINE = "remove the line, or publish the results again"
 
 Scalar = str | int | float | bool | None
 Params = Mapping[str, Scalar]
@@ -79,6 +90,7 @@ class Record:
     seconds: float
     run: Run
     error: str | None = None
+    origin: str = field(default="", compare=False, repr=False)  # the file, and its line, or none
 
     def __post_init__(self) -> None:
         if self.status not in ("ok", "failed", "skipped"):
@@ -174,15 +186,47 @@ def sealed(record: Record) -> Record:
     Wherever `outcomes` stand among the values, they become `Outcomes`, and the accuracy and loss
     beside them estimates that can be printed and drawn and not compared.
     """
-    return replace(record, values=_sealed(record.values))
+    return replace(record, values=_sealed(record.values, record))
 
 
-def _sealed(values: Any) -> Any:
+class Unusable(MadlError):
+    """A record that was read, and whose values are not what they must be."""
+
+    __str__ = Exception.__str__
+
+    def __init__(self, record: Record, why: str) -> None:
+        where = record.origin or f"the record {record.case.experiment}/{record.case.key}"
+        mend = RUNS_AGAIN if where.endswith(".json") else REMOVE_LINE
+        super().__init__(f"{where} cannot be used: {why}; {mend}")
+        self.record = record
+
+
+class NoSuchValue(Unusable, KeyError):
+    """A record lacks a value that somebody reads."""
+
+    def __init__(self, record: Record, name: str) -> None:
+        super().__init__(record, f"there is no value {name}")
+        self.name = name
+
+
+class _SealedValues(dict[str, Any]):
+    """Values that say whose they are when one is missing."""
+
+    record: Record | None = None
+
+    def __missing__(self, name: str) -> NoReturn:
+        if self.record is None:
+            raise KeyError(name)
+        raise NoSuchValue(self.record, name)
+
+
+def _sealed(values: Any, record: Record) -> Any:
     if isinstance(values, list):
-        return [_sealed(value) for value in values]  # pyright: ignore[reportUnknownVariableType]
+        return [_sealed(value, record) for value in values]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(values, Mapping):
         return values
-    found: dict[str, Any] = {str(key): _sealed(value) for key, value in values.items()}  # pyright: ignore[reportUnknownVariableType]
+    found = _SealedValues({str(key): _sealed(value, record) for key, value in values.items()})  # pyright: ignore[reportUnknownVariableType]
+    found.record = record
     if isinstance(judged := found.get("outcomes"), Mapping) and "bits" in judged:
         outcomes = Outcomes.from_json(judged)  # pyright: ignore[reportUnknownArgumentType]
         found |= {"outcomes": outcomes, "accuracy": outcomes.accuracy}
@@ -192,53 +236,89 @@ def _sealed(values: Any) -> Any:
 
 
 def encode(record: Record) -> str:
-    """Canonical JSON on one line."""
+    """Canonical JSON on one line.
+
+    Raises:
+        ValueError: values that `decode` would refuse.
+    """
+    _check_fields(record)
+    shapes.check(record.values)
     data = {"schema": SCHEMA, **dataclasses.asdict(record)}
+    del data["origin"]
     return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
-def decode(text: str, origin: str) -> Record:
-    """The record that `encode` wrote; `origin` names it in errors.
+def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
+    """The record that `encode` wrote; `origin` names it in errors, `mend` says what to do.
 
     Raises:
-        MadlError: truncated, of another schema, or with fields this version does not know.
+        MadlError: truncated, of another schema, with fields this version does not know, or with
+            values that are not what they must be.
     """
     try:
         data: dict[str, Any] = json.loads(text)
         schema = data.pop("schema")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise MadlError(
-            f"{origin} is not a whole record ({error}); delete it and its case will run again"
-        ) from error
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise MadlError(f"{origin} is not a whole record ({error}); {mend}") from error
     if schema != SCHEMA:
         raise MadlError(
             f"{origin} has schema {schema}, this version reads {SCHEMA}; "
-            "use the version that wrote it, or delete it and its case will run again"
+            f"use the version that wrote it, or {mend}"
         )
     try:
         case, run = Case(**data.pop("case")), Run(**data.pop("run"))
-        return Record(case=case, run=run, **data)
+        data["origin"] = origin
+        record = Record(case=case, run=run, **data)
     except (TypeError, ValueError, KeyError) as error:
         raise MadlError(
-            f"{origin} has a field this version does not know ({error}); "
-            "delete it and its case will run again"
+            f"{origin} has a field this version does not know ({error}); {mend}"
         ) from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step: a reader or a killed writer never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        _check_fields(record)
+        shapes.check(record.values)
+    except ValueError as error:
+        raise MadlError(f"{origin} cannot be used: {error}; {mend}") from error
+    return record
+
+
+_TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
+    Case: {"experiment": (str,), "params": (dict,), "version": (int,)},
+    Run: {
+        **dict.fromkeys(("started", "commit", "code", "command", "host", "device"), (str,)),
+        **dict.fromkeys(("cpu", "python", "torch"), (str,)),
+        **{"dirty": (bool,), "threads": (int,), "cuda": (str, NoneType), "claims": (dict,)},
+        "contention": (int, float, NoneType),
+    },
+    Record: {"values": (dict,), "seconds": (int, float), "error": (str, NoneType)},
+}
+
+
+def _check_fields(record: Record) -> None:
+    """Raises: ValueError: which field is not of its type."""
+    for part in (record.case, record.run, record):
+        for name, types in _TYPES[type(part)].items():
+            value: object = getattr(part, name)
+            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+                raise ValueError(f"{name} is {shapes.shown(value)}")
+    if not re.fullmatch(r"\w+", record.case.experiment):
+        raise ValueError(f"experiment is {shapes.shown(record.case.experiment)}")
+    shapes.check_texts([dataclasses.asdict(record.case), dataclasses.asdict(record.run)])
+    shapes.check_texts(record.error)
+    params: Mapping[str, object] = record.case.params
+    for name, value in params.items():
+        if isinstance(value, dict | list) or (isinstance(value, float) and not _is_finite(value)):
+            raise ValueError(f"the parameter {name} is {shapes.shown(value)}")
+    for name in ("seconds", "contention"):
+        value = record.seconds if name == "seconds" else record.run.contention
+        if value is not None and not (_is_finite(value) and value >= 0):
+            raise ValueError(f"{name} is {value}")
+    digests: list[object] = [*record.run.claims.values()]
+    if not all(isinstance(digest, str) for digest in digests):
+        raise ValueError("claims are not texts")
+
+
+def _is_finite(value: float) -> bool:
+    return shapes.is_number(value)
 
 
 class Source(Protocol):
@@ -254,6 +334,34 @@ def select(source: Source, cases: Iterable[Case]) -> Records:
     return Records(map(sealed, good.values()), (case for case, _ in found if case.key not in good))
 
 
+def registered(record: Record, earlier: Iterable[Record]) -> Record:
+    """A result under the claims that were there when the first run gave the same.
+
+    Whoever runs a case again and gets what was known has not registered its claims anew.
+    """
+    same = [one for one in earlier if one.status == "ok" and _gave(one) == _gave(record)]
+    first = min(same, key=lambda one: one.run.started, default=None)
+    if record.status != "ok" or first is None:
+        return record
+    return replace(record, run=replace(record.run, claims=first.run.claims))
+
+
+def _gave(record: Record) -> object:
+    """The outcomes among its values, or else all of them."""
+    found: list[object] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, Mapping):
+            found.extend(value[name] for name in value if name == "outcomes")
+        inside = value.values() if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping | list):
+            for one in inside:
+                look(one)
+
+    look(record.values)
+    return found or record.values
+
+
 @dataclass(frozen=True)
 class Published:
     """Committed evidence of one machine."""
@@ -266,9 +374,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Store:
-    """The records and artifacts under one `.madl` folder."""
+    """The records and artifacts under one `.madl` folder.
+
+    `check` knows what each experiment says of its values (see `Project.check`).
+    """
 
     root: Path
+    check: Callable[[Record], None] | None = field(default=None, compare=False)
 
     def _path(self, case: Case) -> Path:
         return self.root / "records" / case.experiment / f"{case.key}.json"
@@ -277,10 +389,18 @@ class Store:
         """The case's record, whatever its status.
 
         Raises:
-            MadlError: the file is not a record of this version.
+            MadlError: the file is not a record of this version, or not this case's.
         """
         path = self._path(case)
-        return decode(path.read_text("utf-8"), str(path)) if path.exists() else None
+        if not os.path.lexists(path):
+            return None
+        record = decode(read_text(path, RUNS_AGAIN), str(path))
+        if record.case.key != case.key:
+            other = f"{record.case.experiment} {shapes.shown(record.case.params)}"
+            raise Unusable(record, f"it is the record of another case, {other}")
+        if self.check is not None:
+            self.check(record)
+        return record
 
     def put(self, record: Record) -> None:
         write_atomically(self._path(record.case), encode(record) + "\n")
@@ -290,15 +410,26 @@ class Store:
         folder = self.root / "artifacts" / name
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
+            for left in folder.parent.glob(f".{name}-*"):  # by a killed builder
+                shutil.rmtree(left, ignore_errors=True)
+            if folder.is_dir() and not _is_as_written(folder):
+                log.warning("the artifact %s is damaged; it is made again", folder)
+                shutil.rmtree(folder)
             if not folder.is_dir():
-                for left in folder.parent.glob(f".{name}-*"):  # by a killed builder
-                    shutil.rmtree(left)
                 with tempfile.TemporaryDirectory(
                     dir=folder.parent, prefix=f".{name}-", ignore_cleanup_errors=True
                 ) as work:
-                    build(Path(work) / "artifact")
-                    os.replace(Path(work) / "artifact", folder)
+                    build(made := Path(work) / "artifact")
+                    sync_tree(made)
+                    write_atomically(_digest_of(folder), tree_sha256(made) + "\n")
+                    os.replace(made, folder)
+                sync(folder.parent)
         return folder
+
+    def sweep(self) -> None:
+        """Remove what killed writers left among the records; nobody else may be writing."""
+        for left in (self.root / "records").glob("*/.*"):
+            left.unlink()
 
     def folder(self, name: str) -> Path:
         """A folder that outlives a killed case, for work that the next try goes on with.
@@ -310,12 +441,67 @@ class Store:
         return folder
 
 
-def read_published(path: Path) -> list[Record]:
-    """Committed evidence: one record a line."""
-    if not path.exists():
-        return []
-    lines = path.read_text("utf-8").splitlines()
-    return [decode(line, f"{path}:{i}") for i, line in enumerate(lines, 1)]
+def _digest_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.sha256")
+
+
+_verified: dict[Path, object] = {}  # by this process, with the state that its files were in
+
+
+def _is_as_written(folder: Path) -> bool:
+    """Whether an artifact still is what was put there; one of before digests were kept gets one."""
+    stats = sorted((path, path.stat()) for path in folder.rglob("*") if path.is_file())
+    state = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    if _verified.get(folder) == state:
+        return True
+    digest = _digest_of(folder)
+    if not digest.is_file():
+        write_atomically(digest, tree_sha256(folder) + "\n")
+    if digest.read_text("utf-8", errors="replace").strip() != tree_sha256(folder):
+        return False
+    _verified[folder] = state
+    return True
+
+
+def read_published(
+    path: Path, unusable: Callable[[MadlError], object] | None = None
+) -> list[Record]:
+    """Committed evidence: one record a line.
+
+    Raises:
+        MadlError: a line that is no record of the experiment; `unusable`, where given, gets it.
+    """
+    found: list[Record] = []
+    try:
+        lines = path.read_bytes().splitlines() if os.path.lexists(path) else []
+    except OSError as error:
+        lines = [_unreadable(path, error)]
+    for place, line in enumerate(lines, 1):
+        try:
+            found.append(_published_record(line, path, place))
+        except MadlError as error:
+            if unusable is None:
+                raise
+            unusable(error)
+    return found
+
+
+def _unreadable(path: Path, error: OSError) -> MadlError:
+    return MadlError(f"{path} cannot be read ({why(error)}); restore it, or remove it")
+
+
+def _published_record(line: bytes | MadlError, path: Path, place: int) -> Record:
+    """Raises: MadlError: what is wrong with it."""
+    if isinstance(line, MadlError):
+        raise line
+    origin = f"{path}:{place}"
+    try:
+        record = decode(line.decode(), origin, REMOVE_LINE)
+    except UnicodeDecodeError as error:
+        raise MadlError(f"{origin} is not a whole record ({why(error)}); {REMOVE_LINE}") from error
+    if record.case.experiment != path.stem:
+        raise Unusable(record, f"it is of the experiment {record.case.experiment}")
+    return record
 
 
 def publish(records: Sequence[Record], path: Path) -> int:

@@ -4,20 +4,22 @@ A study is the list of its trials' values, in order. Nothing here knows a sample
 Units: trials are counted from 1; values are accuracies as fractions.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from scipy.stats import sem, t
+from scipy.optimize import brentq
+from scipy.stats import norm, rankdata, sem, t
 
 from madl.logbook import claims, stats
-from madl.logbook.arms import SEED, Arm
+from madl.logbook.arms import SEED, Arm, versus
 from madl.logbook.charts import Axis, Chart, Mark, line, linear, percent, points, span
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Record, Records, Row
-from madl.logbook.stats import ALPHA, Estimate, Interval, Unit
+from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval, Tails, Unit
 
 Study = Sequence[float]
 
@@ -52,8 +54,7 @@ def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimat
 
 # ---- studies as units ---------------------------------------------------------------------------
 
-STUDY = "study"
-UNITS = "studies of 1 model"
+STUDIES = "studies"  # of one trained model: `Arm(units=STUDIES)` says so of what they chose
 
 
 def of_units(records: Records, value: Callable[[Record], Any]) -> list[Any]:
@@ -67,40 +68,136 @@ def of_units(records: Records, value: Callable[[Record], Any]) -> list[Any]:
 def compare_values(a: Records, b: Records, value: Callable[[Record], float]) -> Contrast:
     """What two searches found, by a plain value of each study, paired by unit (`of_units`)."""
     sides = [of_units(records, value) for records in (a, b)]
-    drawn = UNITS if len(a.each(SEED)) == 1 else "trained models"
+    drawn = f"{STUDIES} of 1 model" if len(a.each(SEED)) == 1 else "trained models"
     return claims.contrast(stats.paired_mean(*sides, unit=Unit.POINTS, drawn=drawn), [*a, *b])
 
 
-def chosen(records: Records, label: str, /, *within: str) -> Arm:
-    """What studies chose, on test: every study of the one trained model; of several, the first.
+def promised(chosen: Arm, rival: Arm, validation: tuple[str, ...]) -> Contrast:
+    """By how much more the chosen beat a rival on validation, which chose them, than on test.
 
-    `within` leads to the judgement among a study's values.
+    `validation` leads to both arms' outcomes on the validation examples. The rival takes the
+    difficulty of the two splits out: what is left is that a maximum of noisy values is too high.
     """
-    several = len(records.each(SEED)) > 1
-    return Arm(
-        label=label, records=tuple(records.all(**({STUDY: 0} if several else {}))), within=within
-    )
+    seen = [replace(one, within=validation) for one in (chosen, rival)]
+    made = apart(versus(*seen), versus(chosen, rival))
+    cases = {case.key: case for case in (*chosen.cases, *rival.cases)}
+    return Contrast(comparison=made, cases=tuple(cases.values()), a=seen[0], b=seen[1])
 
 
-def compare_chosen(a: Arm, b: Arm) -> Contrast:
-    """Two arms of `chosen`: of one trained model, its studies are the units, not the seeds."""
-    contrast = claims.compare(a, b)
-    if len({record.case.params[SEED] for record in (*a.records, *b.records)}) > 1:
-        return contrast
-    made = contrast.comparison
+def on_validation(arm: Arm, validation: tuple[str, ...]) -> Estimate:
+    """An arm's accuracy on the validation examples."""
+    return replace(arm, within=validation).accuracy
+
+
+def lead(a: Arm, b: Arm, validation: tuple[str, ...]) -> Estimate:
+    """A less B on the validation examples."""
+    return replace(a, within=validation) - replace(b, within=validation)
+
+
+def gap(chosen: Arm, validation: tuple[str, ...]) -> Estimate:
+    """Validation accuracy less test accuracy."""
+    sides = (replace(chosen, within=validation), chosen)
+    return apart(*(stats.exceeding(one.outcomes, 0.0) for one in sides)).estimate()
+
+
+def apart(a: Comparison, b: Comparison) -> Comparison:
+    """A minus B, each known from examples of its own: A on validation, B on test.
+
+    Source: Zou & Donner 2008, Statistics in Medicine 27:1693 (MOVER, intervals of differences).
+    """
+    effect = a.effect - b.effect
+    error = math.hypot(a.error, b.error)
+
+    def interval_at(level: float) -> Interval:
+        x, y = a.interval_at(level), b.interval_at(level)
+        down = math.hypot(a.effect - x.low, y.high - b.effect)
+        return Interval(effect - down, effect + math.hypot(x.high - a.effect, b.effect - y.low))
+
+    def tails(boundary: float) -> Tails:
+        def beyond(z: float) -> float:  # negative while the interval does not reach the boundary
+            low, high = interval_at(1 - 2 * float(norm.sf(z)))
+            return boundary - high if boundary > effect else low - boundary
+
+        z = MOST_SURE if beyond(MOST_SURE) > 0 else float(brentq(beyond, 1e-9, MOST_SURE))  # type: ignore[arg-type]
+        p = float(norm.sf(z))
+        return Tails(1 - p, p) if boundary > effect else Tails(p, 1 - p)
 
     def needs(distance: float) -> str:
-        return made.needs(distance).replace("seeds", "studies")
+        times = ((stats.Z + stats.Z_POWER) * error / distance) ** 2 if distance else math.inf
+        if times > MOST_TIMES:
+            return "no affordable number of examples would decide so small a difference"
+        said = f"about {stats.number(times)} times as many examples of both splits"
+        return f"{said} would decide an effect of this size{stats.WITH_POWER}"
 
-    return replace(
-        contrast,
-        comparison=replace(
-            made,
-            drawn=made.drawn.replace("training seeds", UNITS),
-            test=made.test.replace("seeds", "studies"),
-            needs=needs,
-        ),
+    return Comparison(
+        effect=effect,
+        error=error,
+        tails=tails,
+        interval_at=interval_at,
+        unit=a.unit,
+        drawn=f"{a.drawn.replace('test examples', 'validation examples')}, and {b.drawn}",
+        test="difference of two samples of examples, MOVER",
+        needs=needs,
     )
+
+
+MOST_SURE = 8.0  # standard errors: no p value is smaller than that of so many
+MOST_TIMES = 1000
+
+
+# ---- ranks --------------------------------------------------------------------------------------
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float], *, drawn: str) -> Comparison:
+    """Spearman's rank correlation of paired scores, by Fisher's z.
+
+    Source: Bonett & Wright 2000, Psychometrika 65:23 (its error).
+
+    Raises:
+        ValueError: fewer than four pairs, or another number on the two sides.
+    """
+    n = len(a)
+    if len(b) != n or n < 4:
+        raise ValueError(f"need four or more pairs, got {n} and {len(b)}")
+    constant = len(set(a)) == 1 or len(set(b)) == 1
+    effect = 0.0 if constant else float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+    error = math.sqrt((1 + effect**2 / 2) / (n - 3))  # of z
+
+    def tails(boundary: float) -> Tails:
+        score = (_fisher_z(effect) - _fisher_z(boundary)) / error
+        return Tails(float(norm.sf(score)), float(norm.cdf(score)))
+
+    def interval_at(level: float) -> Interval:
+        half = float(norm.ppf((1 + level) / 2)) * error
+        return Interval(math.tanh(_fisher_z(effect) - half), math.tanh(_fisher_z(effect) + half))
+
+    def needs(distance: float) -> str:
+        return stats.more(n, error * (1 - effect**2), distance, drawn)
+
+    def redraw(generator: np.random.Generator, truth: float) -> Comparison:
+        """As many pairs from a normal distribution with that rank correlation."""
+        r = 2 * math.sin(math.pi * math.tanh(_fisher_z(truth)) / 6)
+        x, y = generator.standard_normal((2, n))
+        return rank_correlation(list(x), list(r * x + math.sqrt(1 - r * r) * y), drawn=drawn)
+
+    return Comparison(
+        effect=effect,
+        error=error * (1 - effect**2),
+        tails=tails,
+        interval_at=interval_at,
+        unit=Unit.CORRELATION,
+        drawn=f"{n:,} {drawn}",
+        test="Spearman's rank correlation, Fisher's z",
+        needs=needs,
+        redraw=redraw,
+    )
+
+
+def _fisher_z(correlation: float) -> float:
+    return math.atanh(min(max(correlation, -PERFECT), PERFECT))
+
+
+PERFECT = 0.999  # where Fisher's z ends
 
 
 # ---- curves and fronts --------------------------------------------------------------------------
@@ -114,12 +211,13 @@ def curve_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
 def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
     """A row a trial: per curve the mean over its studies, with its interval.
 
-    A curve that has fewer trials than another ends earlier, in None.
+    A curve that has fewer trials than another ends earlier, in None; before every study has found
+    something (NaN), there is none either.
     """
     length = max(len(study) for studies in curves.values() for study in studies)
 
     def at(studies: Sequence[Study], i: int) -> Estimate | None:
-        values = [study[i] for study in studies if i < len(study)]
+        values = [study[i] for study in studies if i < len(study) and not math.isnan(study[i])]
         return mean_estimate(values) if len(values) == len(studies) else None
 
     return [

@@ -52,6 +52,7 @@ class Unit(StrEnum):
     TRIALS = "trials"
     POSITIONS = "positions"
     STEPS = "steps"
+    CORRELATION = "ρ"
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
@@ -200,11 +201,16 @@ class Outcomes(Sealed):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Outcomes":
         """Raises: ValueError: bits that are not the outcomes of `n` examples."""
-        packed = np.frombuffer(base64.b64decode(data["bits"], validate=True), dtype=np.uint8)
-        if len(packed) != math.ceil(data["n"] / 8):
-            raise ValueError(f"{len(packed)} bytes cannot be the outcomes of {data['n']} examples")
-        correct = np.unpackbits(packed, count=data["n"]).astype(bool)
-        return cls(correct, data["examples"])
+        n, bits, examples = data["n"], data["bits"], data["examples"]
+        if type(n) is not int or n < 1 or not all(isinstance(x, str) for x in (bits, examples)):
+            raise ValueError("n is a positive number, bits and examples are texts")
+        packed = np.frombuffer(base64.b64decode(bits, validate=True), dtype=np.uint8)
+        if len(packed) != math.ceil(n / 8):
+            raise ValueError(f"{len(packed)} bytes cannot be the outcomes of {n} examples")
+        if np.unpackbits(packed)[n:].any():
+            raise ValueError(f"there are bits beyond the {n} examples")
+        correct = np.unpackbits(packed, count=n).astype(bool)
+        return cls(correct, examples)
 
 
 class Tails(NamedTuple):
@@ -291,7 +297,7 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
         unit=Unit.POINTS,
         drawn=f"{n:,} test examples of 1 model on each side",
         test="exact McNemar",
-        needs=lambda distance: _more(n, error, distance, "test examples"),
+        needs=lambda distance: more(n, error, distance, "test examples"),
     )
 
 
@@ -344,6 +350,38 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
     ).astype(float)  # (seeds, examples)
     if bool((difference == difference[0]).all()):
         return _compare_models(a[0], b[0])  # every seed gave the same: there is one pair of models
+    return _crossed(difference, "training seeds")
+
+
+def compare_groups(
+    a: Sequence[Sequence[Outcomes]], b: Sequence[Sequence[Outcomes]], *, of: str
+) -> Comparison:
+    """A minus B of several pairs of models in each group, which are averaged within it.
+
+    `of` names the groups, two or more, as what was drawn again: "shapes of 1 model".
+
+    Raises:
+        ValueError: other examples, or another number of models, on the two sides.
+    """
+    every = [o for side in (a, b) for group in side for o in group]
+    if [len(group) for group in a] != [len(group) for group in b] or len(a) < 2:
+        raise ValueError(f"need the same two or more {of} on both sides")
+    if len({o.examples for o in every}) > 1:
+        raise ValueError("outcomes on different examples cannot be paired")
+    sides = [np.stack([np.mean([o._correct for o in g], axis=0) for g in side]) for side in (a, b)]
+    if not (difference := sides[0] - sides[1]).any():
+        return _compare_models(a[0][0], b[0][0])  # the same models stand on both sides
+    return _crossed(difference, of)
+
+
+def group_accuracy(groups: Sequence[Sequence[Outcomes]], *, of: str) -> Estimate:
+    """Mean accuracy of such groups."""
+    made = compare_groups(groups, [[_all_wrong(o) for o in group] for group in groups], of=of)
+    return Estimate(made.effect, made.interval, Unit.PERCENT, groups[0][0].n, len(groups))
+
+
+def _crossed(difference: NDArray[np.float64], of: str) -> Comparison:
+    """Mean of A minus B over units × examples, both random; difference (units, examples)."""
     seeds, n = difference.shape
     effect = float(difference.mean())
     by_seed, by_example = difference.mean(1), difference.mean(0)
@@ -360,17 +398,23 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
         error=math.sqrt(variance_ms / (seeds * n)),
         freedom=variance_ms**2 / (seed_ms**2 / (seeds - 1)) if seed_ms > 0 else seeds - 1,
         n=seeds,
-        of=f"training seeds × {n:,} test examples",
+        of=f"{of} × {n:,} test examples",
         unit=Unit.POINTS,
-        test="seeds × examples, both random",
+        test=f"{_noun(of)} × examples, both random",
     )
     example_error = max(variance_ms - seed_ms, 0.0) / (seeds * n)
     seed_variance = float(by_seed.var(ddof=1))
 
     def needs(distance: float) -> str:
-        return _more_seeds(seeds, seed_variance, example_error, distance)
+        words = _more_seeds(seeds, seed_variance, example_error, distance)
+        return words.replace("seeds", _noun(of))
 
     return replace(made, needs=needs)
+
+
+def _noun(of: str) -> str:
+    """What units are called in short: "training seeds" are seeds, "shapes of 1 model" shapes."""
+    return of.split(" of ")[0].split()[-1]
 
 
 # ---- means and ratios ---------------------------------------------------------------------------
@@ -432,7 +476,7 @@ def _of_mean(
         unit=unit,
         drawn=f"{n:,} {of}",
         test=test,
-        needs=lambda distance: _more(n, error, distance, of),
+        needs=lambda distance: more(n, error, distance, of),
     )
 
 
@@ -541,7 +585,7 @@ def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
         unit=Unit.POINTS,
         drawn=f"{n:,} {drawn}",
         test="exact binomial",
-        needs=lambda distance: _more(n, error, distance, drawn),
+        needs=lambda distance: more(n, error, distance, drawn),
         redraw=redraw,
     )
 
@@ -549,7 +593,7 @@ def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
 # ---- what would decide, and families ------------------------------------------------------------
 
 
-def _more(n: int, error: float, distance: float, what: str) -> str:
+def more(n: int, error: float, distance: float, what: str) -> str:
     """How many units would decide an effect this far from its boundary, in words."""
     if abs(distance) < 1e-9 or n * ((Z + Z_POWER) * error / distance) ** 2 > 1e7:
         return f"no affordable number of {what} would decide so small a difference"

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from madl.errors import MadlError
+from madl.errors import MadlError, WrongCommand
 from madl.machine import sources
 
 
@@ -25,7 +25,7 @@ def resolve(request: str) -> tuple[str, str]:
     """The device to use and why.
 
     Raises:
-        MadlError: a device this machine does not have.
+        WrongCommand: a device this machine does not have.
     """
     if request == "cpu":
         return "cpu", "asked for"
@@ -38,7 +38,7 @@ def resolve(request: str) -> tuple[str, str]:
     if request == "cuda" and available:
         return "cuda", "asked for"
     why = "no CUDA GPU is visible to torch here" if request == "cuda" else "unknown device"
-    raise MadlError(f"cannot use device {request!r}: {why}; use --device cpu or auto")
+    raise WrongCommand(f"cannot use device {request!r}: {why}; use --device cpu or auto")
 
 
 def needs_torch() -> None:

@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def end_with(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def guarded(folder: Path) -> Iterator[Path]:
+def guarded(folder: Path) -> Generator[Path]:
     """A guard for this process, and temporary files of it and its children in one folder.
 
     The folder lies below `folder` and is removed afterwards, by the guard if need be; what a power

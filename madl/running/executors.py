@@ -7,10 +7,7 @@ store; what the caller adds to the queue meanwhile is executed too.
 import functools
 import logging
 import multiprocessing
-import multiprocessing.connection
-import os
 import signal
-import threading
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +19,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook.records import Case, Record
+from madl.machine import lifeline
 
 log = logging.getLogger(__name__)
 
@@ -97,16 +95,11 @@ class Processes:
 
 def _start_worker(start: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    start()
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work, and hold its memory, for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
-    os._exit(1)
+    assert parent.pid is not None
+    lifeline.end_with(parent.pid)  # it would wait for work, and hold its memory, for ever
+    start()
 
 
 def cluster(
@@ -229,10 +222,12 @@ def _abandon(client: Any, running: Mapping[Any, Case]) -> None:
 def _on_worker(execute: Callable[[int, Case], Record], beside: int, case: Case) -> Record:
     from distributed import get_worker
 
-    threads = get_worker().state.nthreads
+    worker = get_worker()
+    threads = worker.state.nthreads
     if threads != 1:
         raise MadlError(
             f"a worker has {threads} threads, and cases in one process share their seed; "
             "start workers with --nthreads 1, and more of them with --nworkers"
         )
-    return execute(beside, case)
+    with lifeline.guarded(Path(worker.local_directory) / "madl"):
+        return execute(beside, case)

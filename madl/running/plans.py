@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from madl.errors import MadlError
+from madl.errors import WrongCommand
 from madl.logbook.experiment import PROFILES, Profile
 from madl.logbook.records import Case, Params, Record, Records, Run, Source, Store, select
 from madl.machine import device as machine
@@ -68,18 +68,18 @@ def parse_shard(text: str) -> tuple[int, int]:
     """`i/n`: the i-th of n shares of the cases, 1-based.
 
     Raises:
-        MadlError: not of that form, or i outside 1 … n.
+        WrongCommand: not of that form, or i outside 1 … n.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise MadlError(f"--shard is i/n with 1 <= i <= n, for example 2/3; got {text!r}")
+        raise WrongCommand(f"--shard is i/n with 1 <= i <= n, for example 2/3; got {text!r}")
     return int(match[1]), int(match[2])
 
 
 def profile_named(name: str) -> Profile:
-    """Raises: MadlError: there is no such profile."""
+    """Raises: WrongCommand: there is no such profile."""
     if name not in PROFILES:
-        raise MadlError(f"unknown profile {name!r}; known: {', '.join(PROFILES)}")
+        raise WrongCommand(f"unknown profile {name!r}; known: {', '.join(PROFILES)}")
     return PROFILES[name]
 
 

@@ -4,6 +4,7 @@ import graphlib
 import importlib.util
 import sys
 import tomllib
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,10 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from madl.errors import MadlError
+from madl.errors import MadlError, WrongCommand
+from madl.files import read_text
 from madl.logbook.experiment import Asked, Experiment, Question
+from madl.logbook.records import Record, Unusable
 
 QUESTIONS = "experiments/questions.toml"
+RESTORE = "restore it from the repository"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +67,7 @@ class Project:
         Raises:
             MadlError: `questions.toml` is not TOML, or an entry is no question.
         """
-        text = (self.experiments / "questions.toml").read_text("utf-8")
-        try:
-            entries = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise MadlError(f"{QUESTIONS}: {error}") from error
+        entries = _toml(self.experiments / "questions.toml")
         return tuple(_question(id, entry) for id, entry in entries.items())
 
     @cached_property
@@ -78,12 +78,7 @@ class Project:
             MadlError: the file is no TOML, or an entry of it is not what one must be.
         """
         path = self.experiments / "reported.toml"
-        if not path.exists():
-            return {}
-        try:
-            entries = tomllib.loads(path.read_text("utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise MadlError(f"experiments/reported.toml is not TOML: {error}") from error
+        entries = _toml(path) if path.exists() else {}
         return {stem: self._reported(stem, entry) for stem, entry in entries.items()}
 
     def _reported(self, stem: str, entry: Any) -> Reported:
@@ -120,26 +115,51 @@ class Project:
         left = list(names)
         while left:
             if (name := left.pop()) not in needs:
-                needs[name] = self.load(name).needs
+                needs[name] = self._needs(name)
                 left += needs[name]
         ordered = {name: needs[name] for name in sorted(needs)}
-        return list(graphlib.TopologicalSorter(ordered).static_order())
+        try:
+            return list(graphlib.TopologicalSorter(ordered).static_order())
+        except graphlib.CycleError as error:
+            circle = " needs ".join(reversed(error.args[1]))
+            raise MadlError(f"experiments need each other in a circle: {circle}") from error
+
+    def _needs(self, name: str) -> tuple[str, ...]:
+        needs = self.load(name).needs
+        for needed in needs:
+            if needed not in self._stems:
+                raise MadlError(f"experiments/{name}.py needs {needed!r}; {self._known(needed)}")
+        return needs
+
+    def _known(self, name: str) -> str:
+        close = get_close_matches(name, self._stems, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        return f"{hint}known: {', '.join(self._stems) or 'none'}"
 
     def load(self, name: str) -> Experiment:
         """One experiment by name, without the others.
 
         Raises:
-            MadlError: there is no such experiment, or it cannot be loaded.
+            WrongCommand: there is no such experiment.
+            MadlError: it cannot be loaded.
         """
         if name not in self._stems:
-            close = get_close_matches(name, self._stems, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise MadlError(
-                f"unknown experiment {name!r}; {hint}known: {', '.join(self._stems) or 'none'}"
-            )
+            raise WrongCommand(f"unknown experiment {name!r}; {self._known(name)}")
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
+
+    def check(self, record: Record) -> None:
+        """That a result is what its experiment states.
+
+        Raises:
+            Unusable: what is wrong with it.
+        """
+        if record.status == "ok" and record.case.experiment in self._stems:
+            try:
+                self.load(record.case.experiment).check_values(record.case.params, record.values)
+            except ValueError as error:
+                raise Unusable(record, str(error)) from error
 
     def _load(self, stem: str) -> Experiment:
         path = self.experiments / f"{stem}.py"
@@ -152,6 +172,16 @@ class Project:
             spec.loader.exec_module(module)
         except MadlError as error:
             raise MadlError(f"experiments/{stem}.py: {error}") from error
+        except (Exception, SystemExit) as error:
+            del sys.modules[spec.name]
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+            if isinstance(error, SyntaxError) and error.filename == str(path):
+                lines = [error.lineno]
+            raise MadlError(
+                f"experiments/{stem}.py, line {lines[-1] if lines else 1}: "
+                f"{type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
         page = getattr(module, "page", None)
         if not isinstance(page, Experiment):
             raise MadlError(
@@ -159,6 +189,14 @@ class Project:
             )
         _ = page.digests  # now: a file that is edited while its cases run has other lines
         return page
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    """Raises: MadlError: no such file, or no TOML."""
+    try:
+        return tomllib.loads(read_text(path, RESTORE))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise MadlError(f"experiments/{path.name} is not TOML: {error}") from error
 
 
 def _row(row: Any) -> Mapping[str, str | int | float]:

@@ -1,5 +1,7 @@
 """From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
+import contextlib
+import errno
 import functools
 import itertools
 import logging
@@ -9,15 +11,25 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
 from madl.errors import MadlError
-from madl.logbook.records import Case, Record, Run, Store, encode
+from madl.logbook import shapes
+from madl.logbook.experiment import Experiment
+from madl.logbook.records import (
+    Case,
+    Record,
+    Run,
+    Store,
+    Values,
+    read_published,
+    registered,
+)
 from madl.machine import device as machine
-from madl.machine import sources
+from madl.machine import lifeline, sources
 from madl.machine.contention import ContentionMeter
 from madl.machine.memory import keep_freed_pages
 from madl.running import executors, shards
@@ -53,7 +65,13 @@ def run(
         if plan.is_ready(name):
             todo(plan, name, options)  # reads every record: a bad one stops us here
     folder = store.root / "shards"
-    with shards.at_work(folder, options.shard), executors.Processes() as processes:
+    with (
+        shards.at_work(folder, options.shard),
+        lifeline.guarded(store.root / "tmp"),
+        executors.Processes() as processes,
+    ):
+        if options.shard == shards.WHOLE:
+            store.sweep()
         queues = _Queues(plan, store, options, names)
         while True:
             queues.fill()
@@ -173,10 +191,30 @@ def _execute_queue(
         plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
     for record in records:
+        record = registered(record, _earlier(plan, store, record.case))
         store.put(record)
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)
+
+
+def _earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
+    """What is known of a case already, here or as published evidence."""
+    found: list[Record | None] = []
+    with contextlib.suppress(MadlError):  # said where it is read
+        found.append(store.get(case))
+    path = plan.project.docs / "data" / f"{case.experiment}.jsonl"
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    return [*filter(None, found), *_published(path, stamp).get(case.key, ())]
+
+
+@functools.lru_cache(maxsize=64)
+def _published(path: Path, stamp: int) -> Mapping[str, list[Record]]:
+    del stamp  # when it was written
+    by_key: dict[str, list[Record]] = {}
+    for record in read_published(path, lambda _: None):
+        by_key.setdefault(record.case.key, []).append(record)
+    return by_key
 
 
 def _executed(
@@ -256,17 +294,17 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
     started = time.perf_counter()
     seed = case.params.get("seed")
     machine.seed_everything(seed if isinstance(seed, int) else 0)
-    values: Mapping[str, object] = {}
+    values: Values = {}
     error: str | None = None
     try:
         values = experiment.execute(case.params, _Context(device, Store(store_root)))
-    except Exception as problem:
-        error = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        if isinstance(problem, MadlError):
-            error = str(problem)
-        else:
-            log.debug("%s", traceback.format_exc())
-    record = Record(
+        _check(experiment, case, values)
+    except (Exception, SystemExit) as problem:
+        if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # nothing can be stored, this failure neither
+        values, error = {}, _in_a_line(problem)
+        log.debug("%s", traceback.format_exc())
+    return Record(
         case=case,
         status="failed" if error else "ok",
         values=values,
@@ -274,12 +312,26 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         run=Run(**known, contention=meter.share(jobs=jobs), claims=experiment.digests),
         error=error,
     )
+
+
+def _check(experiment: Experiment, case: Case, values: Values) -> None:
+    """Raises: MadlError: values that could not be read again."""
     try:
-        encode(record)
-    except (TypeError, ValueError) as problem:
-        why = f"its values cannot be stored ({problem})"
-        return replace(record, status="failed", values={}, error=why)
-    return record
+        shapes.check(values)
+        experiment.check_values(case.params, values)
+    except (ValueError, RecursionError) as error:
+        raise MadlError(f"its values cannot be stored: {error}") from error
+
+
+def _in_a_line(problem: BaseException) -> str:
+    """Why a case failed, and what to do where that is known."""
+    text = " ".join(str(problem).split())
+    if isinstance(problem, MadlError):
+        return text
+    if isinstance(problem, MemoryError) or "can't allocate memory" in text:
+        return "not enough memory; end other programs, or use fewer --jobs, and run it again"
+    first = (str(problem).strip() or "no message").splitlines()[0]
+    return f"{type(problem).__name__}: {first}"
 
 
 def execute_on_worker(

@@ -3,7 +3,7 @@
 A share is a residue class of the cases' keys, so two shares of one division never have a case in
 common. A lock file for each running share says that it is at work, for as long as its process
 lives: the others wait for the results they need from it, and a run that would repeat its cases is
-refused.
+refused. A run that is not divided is the only share of one.
 
 Not handled: file systems without file locks, where every other share looks idle.
 """
@@ -27,24 +27,21 @@ def at_work(folder: Path, shard: Shard) -> Generator[None]:
     Raises:
         MadlError: the same share is being run already, or shares of another division are.
     """
-    if shard == WHOLE:
-        yield
-        return
     folder.mkdir(parents=True, exist_ok=True)
-    index, count = shard
+    (index, count), where = shard, folder.parent
     lock = FileLock(_lock_file(folder, shard))
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise MadlError(
-            f"shard {index}/{count} is being run on this folder already; give each run its own"
-        ) from error
+        what = "a run" if shard == WHOLE else f"shard {index}/{count}"
+        do = "wait for it" if shard == WHOLE else "give each run its own"
+        raise MadlError(f"{what} is at work on {where} already; {do}, or stop it") from error
     try:
         for i, n in others(folder, shard):
             if n != count:
                 raise MadlError(
-                    f"shard {i}/{n} is being run on this folder, and {index}/{count} would repeat "
-                    f"its cases; divide by the same number everywhere"
+                    f"shard {i}/{n} is at work on {where}, and {index}/{count} would repeat its "
+                    "cases; divide by the same number everywhere"
                 )
         yield
     finally:
@@ -53,7 +50,9 @@ def at_work(folder: Path, shard: Shard) -> Generator[None]:
 
 def others(folder: Path, shard: Shard) -> list[Shard]:
     """The other shares that are being run on this folder now."""
-    found = [tuple(map(int, path.stem.split("-of-"))) for path in folder.glob("*-of-*.lock")]
+    found = [
+        tuple(map(int, path.stem.split("-of-"))) for path in folder.glob("[0-9]*-of-[0-9]*.lock")
+    ]
     shards = sorted((i, n) for i, n in found if (i, n) != shard)
     return [other for other in shards if _is_held(_lock_file(folder, other))]
 

@@ -1,6 +1,8 @@
 """A finding in HTML: the sentence with its verdict, which opens its evidence in place.
 
-Texts come from records and are escaped; backticks are the only markup that they may hold.
+Texts come from records, which other people's machines may have written: `inline` makes HTML of them
+in which backticks are the only markup, and where Markdown is read, `literal` keeps it from seeing
+any in that HTML.
 """
 
 import html
@@ -15,8 +17,20 @@ VERDICTS = ("refuted", "undecided", "not measured", "supported")  # as a checker
 
 
 def inline(text: str) -> str:
-    """Text as HTML: escaped, with `code` in backticks."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+    """Text as HTML on one line: escaped, with `code` in backticks."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+
+
+def literal(made: str) -> str:
+    """HTML in whose text Markdown, and its tables and attribute lists, see nothing but text."""
+    parts = re.split(r"(<[^>]*>)", made)
+    parts[::2] = [re.sub(r"[\\`*_{}\[\]|!~^]", _entity, text) for text in parts[::2]]
+    return "".join(parts)
+
+
+def _entity(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
 
 
 def chip(kind: str, label: str = "") -> str:

@@ -4,9 +4,12 @@ A template holds prose and calls: a number comes out of a finding, a fact, a cha
 case's parameters. A template cannot branch on a verdict: a claim has a finding for each.
 """
 
+import functools
 import html
+import logging
 import re
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,12 @@ from madl.logbook.records import Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import evidence, svg
-from madl.site.evidence import chip
+from madl.site import evidence, notes, svg
+from madl.site.evidence import chip, inline, literal
 from madl.site.views import NOT_RUN, Page, View
+from madl.training import workloads
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -37,7 +43,27 @@ class PageCalls:
             *(self.table, self.output, self.code, self.claims, self.provenance, self.elsewhere),
             *(self.notes, self.param, self.reported),
         )
-        return {call.__name__: call for call in calls}
+        return {call.__name__: self._tried(call) for call in calls}
+
+    def _tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The call, which says "pending" where it fails and somebody is told."""
+
+        @functools.wraps(call)
+        def tried(*names: str, **more: str) -> Any:
+            try:
+                return call(*names, **more)
+            except MadlError:
+                raise
+            except Exception as error:
+                view = self.page.view
+                problem = view.said_of(" ".join([call.__name__, *names]), error)
+                if view.problems is None:
+                    raise MadlError(problem) from error
+                view.problems.note(problem)
+                log.debug("%s", traceback.format_exc())
+                return self._pending()
+
+        return tried
 
     def _known(self, what: str, name: str, known: Iterable[str]) -> str:
         if name not in known:
@@ -72,7 +98,7 @@ class PageCalls:
         profile = view.plan.profile
         judged = _test_size(view)
         says = f" ({profile.says})" if judged or profile.name == "smoke" else ""
-        parts = [f"{profile.name} profile{says}", view.date, html.escape(view.machine)]
+        parts = [f"{profile.name} profile{says}", inline(view.date), inline(view.machine)]
         if judged:
             parts.append(f"n = {judged:,} test examples")
         parts += [html.escape(str(part)) for part in page.coverage]
@@ -130,19 +156,26 @@ class PageCalls:
     def output(self, name: str) -> str:
         """A text that a case captured, as it was."""
         text = self._shown("output", name, "output")
-        return self._pending() if text is None else f"```{{ .text .captured }}\n{text}\n```\n"
+        if text is None:
+            return self._pending()
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+        return f"{fence}{{ .text .captured }}\n{_printable(text)}\n{fence}\n"
 
     def code(self, path: str, name: str) -> str:
         """A piece of the repository, cut out now."""
         return sources.block(self.project.root, path, name)
 
     def _how_to_run(self) -> str:
-        command = f"python cli.py run {self.page.name} --profile {self.page.view.plan.profile.name}"
-        return f"{self.page.view.progress}. To complete it: <code>{command}</code>"
+        return f"{self.page.view.progress}. To complete it: <code>{inline(self._command())}</code>"
+
+    def _command(self) -> str:
+        plan = self.page.view.plan
+        chosen = workloads.arguments(plan.workload)
+        return f"python cli.py run {self.page.name} --profile {plan.profile.name}{chosen}"
 
     def _pending(self) -> str:
         if self.page.view.is_complete:
-            why = html.escape(self.page.view.why_skipped)
+            why = inline(self.page.view.why_skipped)
             return f'<p class="pending">Not run here: {why}.</p>\n'
         return f'<p class="pending">{self._how_to_run()}</p>\n'
 
@@ -163,8 +196,7 @@ class PageCalls:
     def provenance(self) -> str:
         """Machine, profile, cases, duration and the command that does it again."""
         view, records = self.page.view, self.page.view.own
-        command = f"python cli.py run {self.page.name} --profile {view.plan.profile.name}"
-        rows: list[Row] = [{"": "Reproduce", " ": f"`{command}`"}]
+        rows: list[Row] = [{"": "Reproduce", " ": f"`{self._command()}`"}]
         if records:
             run = records[-1].run
             seconds = sum(record.seconds for record in records)
@@ -192,7 +224,7 @@ class PageCalls:
             f"{view.machine}, {view.plan.profile.name}, {view.date}, {view.progress}"
             for view in views
         ]
-        head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+        head = "".join(f"<th>{inline(title)}</th>" for title in titles)
         rows = "".join(
             f"<tr><td>{evidence.inline(claim.hypothesis)}</td>"
             + "".join(f"<td>{chip(view.findings[name].verdict)}</td>" for view in views)
@@ -222,12 +254,8 @@ class PageCalls:
 
     def notes(self) -> str:
         """The student's own words."""
-        found = [
-            (q.id, note) for q in self.page.questions if (note := read_note(self.project, q.id))
-        ]
-        if not found:
-            return ""
-        return "\n".join(["## Notes", "", *(f"{note}\n" for _, note in found)])
+        found = [note for q in self.page.questions if (note := notes.read(self.project.docs, q.id))]
+        return "\n".join(["## Notes", "", *(f"{note}\n" for note in found)]) if found else ""
 
     def csv_files(self) -> dict[str, str]:
         """The data behind every figure: file name → CSV."""
@@ -284,7 +312,12 @@ def _order(value: Any) -> tuple[str, Any]:
 def _number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}".replace("e-0", "e-")
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else literal(inline(str(value)))
+
+
+def _printable(text: str) -> str:
+    """Without what no terminal prints: a browser would refuse it, and Markdown stumble."""
+    return re.sub(r"[^\S\n ]|[\x00-\x08\x0e-\x1f\x7f]", " ", text.replace("\t", "    "))
 
 
 def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
@@ -295,7 +328,7 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
     numeric = {c: all(isinstance(row.get(c), int | float) for row in rows) for c in columns}
     y = {m.column for m in chart.marks} if isinstance(chart, Chart) else set[str | None]()
     lines = [
-        "| " + " | ".join(columns) + " |",
+        "| " + " | ".join(literal(inline(str(c))) or str(c) for c in columns) + " |",
         "| " + " | ".join("--:" if numeric[c] else ":--" for c in columns) + " |",
     ]
     for row in rows:
@@ -314,11 +347,7 @@ def _cell(value: Any, axis: Axis | None = None) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return axis.number(value) if axis else number(value)
-    text = " ".join(str(value).split("\n")).replace("|", "\\|")
-    return "".join(
-        part if i % 2 else html.escape(part, quote=False)
-        for i, part in enumerate(re.split(r"(`[^`]*`|<br>)", text))
-    )
+    return "<br>".join(literal(inline(line)) for line in str(value).split("<br>"))
 
 
 def prose_numbers(text: str) -> list[str]:
@@ -330,29 +359,3 @@ def prose_numbers(text: str) -> list[str]:
     text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     return re.findall(r"(?<![A-Za-z0-9])\d[\d.,]*%?", lines)
-
-
-def read_note(project: Project, id: str) -> str:
-    """`docs/notes/<id>.md`, included as it is; Markdown only.
-
-    Raises:
-        MadlError: HTML or template code in it, which would run where a reader opens the page.
-    """
-    path = project.docs / "notes" / f"{id}.md"
-    if not path.exists():
-        return ""
-    text = path.read_text("utf-8")
-    for place, line in enumerate(_without_code(text).splitlines(), 1):
-        found = re.search(r"<[a-zA-Z/!](?!\S*://)[^>]*>?|\{\{|\{%|\{#|javascript:", line)
-        if found:
-            raise MadlError(
-                f"docs/notes/{id}.md, line {place}: a note is Markdown, not HTML or template "
-                f"code; put {found[0]!r} in backticks or take it out"
-            )
-    return text.strip() + "\n"
-
-
-def _without_code(markdown: str) -> str:
-    """Fenced blocks and code spans blanked out, the number of lines kept."""
-    code = r"```.*?```|~~~.*?~~~|`[^`\n]*`"
-    return re.sub(code, lambda m: "\n" * m[0].count("\n"), markdown, flags=re.DOTALL)

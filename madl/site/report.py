@@ -1,7 +1,8 @@
 """From records to Markdown: pages, ledger, home. Data first, prose last; nothing is parsed back.
 
-A page renders at any moment: what is missing says so. Rendering the same records twice gives the
-same bytes, so no page knows the time of day.
+A page renders at any moment: what is missing says so, and what cannot be read or made is a line of
+`Ledger.problems`. Rendering the same records twice gives the same bytes, so no page knows the time
+of day. What was rendered before is never needed: it is replaced, whatever has become of it.
 """
 
 import functools
@@ -14,19 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from filelock import FileLock
 
 from madl.errors import MadlError
+from madl.files import read_text, why, write_atomically
 from madl.logbook.charts import Chart
 from madl.logbook.claims import Claim, Finding
 from madl.logbook.experiment import Question
-from madl.logbook.records import Store, encode, write_atomically
+from madl.logbook.records import Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.site import evidence
-from madl.site.evidence import chip
+from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls, prose_numbers
-from madl.site.views import NOT_RUN, Page, Status, pages
+from madl.site.views import NOT_RUN, Page, Problems, Status, pages
 
 
 @dataclass(kw_only=True)
@@ -34,6 +37,7 @@ class Ledger:
     """The state of every question, for the ledger page, its JSON twin and `checklist`."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # with records, claims, charts; one line each
 
     def count(self, status: Status) -> int:
         return sum(row["status"] == status for row in self.rows)
@@ -91,8 +95,16 @@ def write(plan: StoredPlan, store: Store | None) -> Ledger:
     Raises:
         MadlError: a template or a note that cannot be rendered; no page is touched then.
     """
-    project = plan.project
-    rendered = pages(plan)
+    if store is None:
+        return _write(plan, None)
+    (store.root / "build").mkdir(parents=True, exist_ok=True)
+    with FileLock(store.root / "build" / ".lock"):  # whoever renders second waits
+        return _write(plan, store)
+
+
+def _write(plan: StoredPlan, store: Store | None) -> Ledger:
+    project, problems = plan.project, Problems()
+    rendered = pages(plan, problems)
     state = ledger(project, rendered)
     cache = store.root / "build" / "charts" if store else None
     calls = {page.name: PageCalls(project, page, cache) for page in rendered}
@@ -104,12 +116,13 @@ def write(plan: StoredPlan, store: Store | None) -> Ledger:
         globals_ = _site_globals(plan, rendered, calls, state, changes)
         texts[f"{name}.md"] = _render(template, globals_)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
-    texts["ledger.json"] = json.dumps({"questions": state.rows}, indent=1) + "\n"
+    texts["ledger.json"] = _for_web(json.dumps({"questions": state.rows}, indent=1)) + "\n"
     for page in rendered:
         texts |= _files_beside(page, calls[page.name])
     for path, text in texts.items():
         _write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
+    state.problems = problems.said
     return state
 
 
@@ -120,14 +133,23 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     }
     behind = {case.key for finding in page.view.findings.values() for case in finding.cases}
     return figures | {
-        page.folder + evidence.record_path(record.case): encode(record) + "\n"
+        page.folder + evidence.record_path(record.case): _for_web(encode(record)) + "\n"
         for record in page.view.stored
         if record.case.key in behind
     }
 
 
+def _for_web(text: str) -> str:
+    """The same JSON without a character that HTML would take for markup."""
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _write_if_changed(path: Path, text: str) -> None:
-    if not path.exists() or path.read_text("utf-8") != text:
+    try:
+        is_same = path.read_bytes() == text.encode()
+    except OSError:
+        is_same = False
+    if not is_same:
         write_atomically(path, text)
 
 
@@ -170,7 +192,9 @@ def _render_page(project: Project, calls: PageCalls) -> str:
         ) from error
     except jinja2.TemplateSyntaxError as error:
         raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
-    if found := prose_numbers((project.templates / name).read_text("utf-8")):
+    except UnicodeDecodeError as error:
+        raise MadlError(f"template {name}: {why(error)}; save it as UTF-8 text") from error
+    if found := prose_numbers(read_text(project.templates / name, "save it as UTF-8 text")):
         raise MadlError(
             f"template {name} has the number {found[0]!r} in its prose; a number comes from a "
             "finding, a fact, a table or a parameter"
@@ -193,8 +217,8 @@ def _site_globals(
     return {
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
-        "machine": answered[0].view.machine if answered else NOT_RUN,
-        "date": latest or "never",
+        "machine": literal(inline(answered[0].view.machine)) if answered else NOT_RUN,
+        "date": literal(inline(latest)) or "never",
         "profile": f"{profile.name} ({profile.says})",
         "findings": functools.partial(_findings, answered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered),
@@ -217,7 +241,7 @@ def _errors_allowed(state: Ledger) -> str:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines) + "\n" if lines else ""
+    return "".join(f"- {literal(inline(line))}\n" for line in lines)
 
 
 def _chosen(answered: Sequence[Page]) -> list[Page]:
@@ -245,7 +269,7 @@ def _findings(answered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
     for page in _chosen(answered):
         called = calls[page.name]
         parts.append(f"### [{called.title()}]({page.path})\n")
-        parts += [f"{evidence.said(one)}\n" for one in page.headlines[:1]]
+        parts += [f"{literal(evidence.said(one))}\n" for one in page.headlines[:1]]
         figures = [called.figure(name) for name in [_first_chart(page)] if name]
         below = r'\1="' + page.folder
         parts += [re.sub(r'(href)="(?=figures/)', below, text) + "\n" for text in figures]
@@ -265,10 +289,10 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
         link = f"[{title}]({row['page']})" if row["page"] else title
         page = by_name.get(row["stem"])
         answers = page.headlines[:1] if page and page.view.own else []
-        said = " ".join(evidence.said(answer) for answer in answers)
+        said = " ".join(literal(evidence.said(answer)) for answer in answers)
         asked = "<br>".join(f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"])
         verdicts = "<br>".join(f"{n}\u00a0{verdict}" for verdict, n in row["verdicts"].items())
-        cells = (link, chip(row["status"]), said.replace("|", "\\|"), asked, verdicts)
+        cells = (link, chip(row["status"]), said, asked, verdicts)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
 
@@ -286,13 +310,28 @@ def _changes(rendered: Sequence[Page], store: Store | None) -> list[str]:
         for name, finding in page.view.findings.items()
     }
     path = store.root / "build" / "claims.json"
-    kept = json.loads(path.read_text("utf-8")) if path.exists() else {"now": {}, "before": {}}
+    kept = _kept(path)
     if kept["now"] != now:
         kept = {"now": now, "before": kept["now"]}
         write_atomically(path, json.dumps(kept, sort_keys=True))
     return [
         line for key, new in now.items() if (line := _change(key, kept["before"].get(key), new))
     ]
+
+
+def _kept(path: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """What the two latest different builds found; nothing where that is no longer to be read."""
+    try:
+        read = json.loads(path.read_text("utf-8"))
+        return {
+            build: {
+                str(name): {"text": str(found["text"]), "verdict": str(found["verdict"])}
+                for name, found in read[build].items()
+            }
+            for build in ("now", "before")
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {"now": {}, "before": {}}
 
 
 def _change(key: str, old: Mapping[str, str] | None, new: Mapping[str, str]) -> str | None:

@@ -9,6 +9,7 @@ blank line and no line that Markdown would take for code.
 Units: coordinates are points of the drawing's own size, which CSS scales.
 """
 
+import contextlib
 import hashlib
 import json
 from functools import cache as once
@@ -18,9 +19,9 @@ from typing import Any
 
 import matplotlib
 
+from madl.files import write_atomically
 from madl.logbook import charts
 from madl.logbook.charts import Axis, Chart, Mark
-from madl.logbook.records import write_atomically
 from madl.site.plotting import axes, labels, layout, marks, palette, pen, shrink
 from madl.site.plotting.axes import SIZES
 from madl.site.plotting.palette import MARKERS, Style, filled, variable
@@ -35,11 +36,17 @@ def figure(
     if cache is None:
         return _figure(chart, id, caption, data)
     kept = cache / f"{id}-{_fingerprint(chart, id, caption, data)[:24]}.html"
-    if kept.exists():
-        return kept.read_text(encoding="utf-8")
+    with contextlib.suppress(OSError, ValueError):  # what is broken is drawn again
+        digest, _, made = kept.read_text("utf-8").partition("\n")
+        if digest == _digest(made):
+            return made
     made = _figure(chart, id, caption, data)
-    write_atomically(kept, made)
+    write_atomically(kept, f"{_digest(made)}\n{made}")
     return made
+
+
+def _digest(made: str) -> str:
+    return hashlib.sha256(made.encode()).hexdigest()
 
 
 def _figure(chart: Chart, id: str, caption: str, data: str | None) -> str:

@@ -2,12 +2,18 @@
 
 A view computes findings, facts and rows from records and nothing else; what is missing is said.
 Views of committed evidence stand beside this machine's own, or in its place where it has none.
+
+A record that cannot be used counts as missing, and a claim or chart that fails as not made, where
+`Problems` are given to be told of it; where not, it is raised.
 """
 
 import functools
+import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, NoRows
@@ -15,20 +21,55 @@ from madl.logbook.claims import Fact, Finding, Judged, judge_family
 from madl.logbook.experiment import PROFILES, Experiment, Question
 from madl.logbook.records import (
     Case,
+    NoSuchValue,
     Pending,
     Published,
     Record,
     Records,
     Scalar,
+    Source,
     read_published,
     sealed,
 )
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 
+log = logging.getLogger(__name__)
+
 _OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
+T = TypeVar("T")
 Status = Literal["answered", "partly", "open"]
 NOT_RUN = "not run here"
+
+
+@dataclass
+class Problems:
+    """What was wrong with records, claims and charts, one line each, while pages were made."""
+
+    said: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)  # records, by their origin
+
+    def note(self, problem: object) -> None:
+        if (line := " ".join(str(problem).split())) not in self.said:
+            self.said.append(line)
+
+
+@dataclass(frozen=True)
+class _Tolerant:
+    """A source whose unusable records are noted, and are not there."""
+
+    source: Source
+    problems: Problems
+    check: Callable[[Record], None]
+
+    def get(self, case: Case) -> Record | None:
+        try:
+            if record := self.source.get(case):
+                self.check(record)
+        except MadlError as error:
+            self.problems.note(error)
+            return None
+        return None if record and record.origin in self.problems.refused else record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +79,9 @@ class View:
     name: str
     plan: StoredPlan
     published: bool
-    elsewhere: Sequence[Published] = ()  # other machines' evidence, for what this one cannot run
+    elsewhere: Sequence[Source] = ()  # other machines' evidence, for what this one cannot run
+    problems: Problems | None = None  # who is told of what cannot be made
+    refuses: bool = False  # whether a record that lacks a value is raised all the same
 
     @property
     def experiment(self) -> Experiment:
@@ -61,7 +104,7 @@ class View:
         return [record for record in found if record is not None]
 
     @functools.cached_property
-    def _planned(self) -> list[tuple[Case, Record | None]]:
+    def planned(self) -> list[tuple[Case, Record | None]]:
         """Every case that the page reads with its result: those it needs, then its own."""
         plan = self.plan
         names = [n for n in (*self.experiment.needs, self.name) if plan.is_ready(n)]
@@ -70,12 +113,12 @@ class View:
     @property
     def stored(self) -> list[Record]:
         """The results that the page reads, as they are stored."""
-        return [record for _, record in self._planned if record is not None]
+        return [record for _, record in self.planned if record is not None]
 
     @functools.cached_property
     def records(self) -> Records:
         """What claims and charts see: those results, sealed, and what is missing."""
-        missing = (case for case, record in self._planned if record is None)
+        missing = (case for case, record in self.planned if record is None)
         return Records(map(sealed, self.stored), missing)
 
     def _result(self, case: Case) -> Record | None:
@@ -125,11 +168,14 @@ class View:
         missing: dict[str, str] = {}
         for name, claim in self.experiment.claims.items():
             try:
-                judged[name] = claim.test(self.records)
+                made = self._tried(f"claim {name}", claim.test)
             except self._missing:
                 missing[name] = self.why_missing
-            except (MadlError, TypeError) as error:
-                raise MadlError(f"claim {name} of {self.name}: {error}") from error
+                continue
+            if made is None:
+                missing[name] = "it could not be computed"
+            else:
+                judged[name] = made
         registered = {record.case.key: record.run.claims for record in self.used}
         return judge_family(self.experiment.claims, judged, missing, registered)
 
@@ -150,12 +196,38 @@ class View:
 
     def _made(self, name: str, make: Callable[[Records], Any]) -> Any:
         try:
-            made = make(self.records)
+            made = self._tried(name, make)
         except self._missing:
             return None
-        except (MadlError, TypeError) as error:
-            raise MadlError(f"{name} of {self.name}: {error}") from error
         return made if isinstance(made, Chart) else made or None
+
+    def _tried(self, what: str, make: Callable[[Records], T]) -> T | None:
+        """What it makes; None where it fails and somebody is told."""
+        try:
+            return make(self.records)
+        except NoSuchValue as error:
+            if self.refuses:
+                raise
+            problem, cause = f"{what} of {self.name}: {error}", error
+        except self._missing:
+            raise
+        except Exception as error:
+            problem, cause = self.said_of(what, error), error
+        if self.problems is None:
+            raise MadlError(problem) from cause
+        self.problems.note(problem)
+        log.debug("%s", "".join(traceback.format_exception(cause)))
+        return None
+
+    def said_of(self, what: str, error: Exception) -> str:
+        """A failure in one line: of what, of which experiment, where."""
+        if isinstance(error, MadlError | TypeError):
+            return f"{what} of {self.name}: {error}"
+        here = f"{self.name}.py"
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if Path(f.filename).name == here]
+        where = f" (experiments/{here}, line {lines[-1]})" if lines else ""
+        return f"{what} of {self.name}: {type(error).__name__}: {error}{where}"
 
     @property
     def _missing(self) -> tuple[type[Exception], ...]:
@@ -196,33 +268,43 @@ class Coverage:
 def coverage(question: Question, view: View) -> list[Coverage]:
     """What was asked against what was run.
 
+    Cases are the experiment's own, unless what is asked names another `experiment` that it needs.
+
     Raises:
         MadlError: the question names a parameter that no case of the experiment has.
     """
-    planned = [case.params for case in view.cases]
-    known = sorted({name for params in planned for name in params})
-    have = {record.case.key for record in view.used}
+    read = [case for case, _ in view.planned]
+    have = {case.key for case, record in view.planned if record is not None}
     found: list[Coverage] = []
     for asked in question.asked:
-        unknown = [name for name in asked.values if planned and name not in known]
+        combinations = [{"experiment": view.name, **one} for one in asked.combinations]
+        names = {str(one["experiment"]) for one in combinations}
+        if others := names - {view.name, *view.experiment.needs}:
+            raise MadlError(
+                f"experiments/questions.toml, {question.id}: {view.name} does not need "
+                f"{', '.join(sorted(others))}, so it cannot be asked of its page"
+            )
+        cases = [case for case in read if case.experiment in names]
+        known = sorted({name for case in cases for name in case.params})
+        unknown = [name for name in asked.values if cases and name not in ("experiment", *known)]
         if unknown:
             raise MadlError(
-                f"experiments/questions.toml, {question.id}: no case of {view.name} has the "
+                f"experiments/questions.toml, {question.id}: no case of {', '.join(names)} has the "
                 f"parameter {unknown[0]!r}; known: {', '.join(known)}"
             )
-        combinations = asked.combinations
-        run = sum(_is_run(combination, view.cases, have) for combination in combinations)
+        run = sum(_is_run(combination, cases, have) for combination in combinations)
         found.append(Coverage(what=asked.counts, asked=len(combinations), run=run))
     return found
 
 
 def _is_run(combination: Mapping[str, Scalar], cases: Sequence[Case], have: set[str]) -> bool:
     """Whether there are cases of this combination, and all of them have results."""
-    fitting = [
-        case
-        for case in cases
-        if all(name in case.params and case.params[name] == v for name, v in combination.items())
-    ]
+
+    def fits(case: Case) -> bool:
+        params = {"experiment": case.experiment, **case.params}
+        return all(name in params and params[name] == v for name, v in combination.items())
+
+    fitting = [case for case in cases if fits(case)]
     return bool(fitting) and all(case.key in have for case in fitting)
 
 
@@ -276,15 +358,58 @@ class Page:
         return declared or every[:1]
 
 
-def pages(plan: StoredPlan) -> list[Page]:
-    """Every experiment's page under this plan, published evidence merged in."""
-    return [_page(plan, name) for name in plan.project.names()]
+def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
+    """Every experiment's page under this plan, published evidence merged in.
+
+    Raises:
+        MadlError: a record, claim or chart that cannot be used or made, unless `problems` is there
+            to be told.
+    """
+    if problems is None:
+        return [_page(plan, name) for name in plan.project.names()]
+    plan = replace(plan, store=_Tolerant(plan.store, problems, plan.project.check))
+    return [_refusing(plan, name, problems) for name in plan.project.names()]
 
 
-def _page(plan: StoredPlan, name: str) -> Page:
-    evidence = tuple(_published_machines(plan.project).values())
-    here = View(name=name, plan=plan, published=False, elsewhere=evidence)
-    elsewhere = _published_views(plan, name)
+def _refusing(plan: StoredPlan, name: str, problems: Problems) -> Page:
+    """A page made without the records that lack a value which it reads.
+
+    Unless most of them do, or all: then it is the experiment that asks for what there is not.
+    """
+    refused: list[NoSuchValue] = []
+    while True:
+        page = _page(plan, name, problems, refuses=True)
+        try:
+            _ = page.view.findings, page.view.facts, page.view.shown
+            _ = [view.findings for view in page.others]
+        except NoSuchValue as error:
+            refused.append(error)
+            problems.refused.add(error.record.origin)
+            others = [record for record in page.view.stored if record.case != error.record.case]
+            is_usual = not others or any(_has(record.values, error.name) for record in others)
+            if is_usual and error.record.origin and 2 * len(refused) <= len(others) + 1:
+                continue
+            problems.refused -= {one.record.origin for one in refused}
+            return _page(plan, name, problems)
+        for one in refused:
+            problems.note(one)
+        return page
+
+
+def _has(values: Any, name: str) -> bool:
+    """Whether there is a value of that name, at any depth."""
+    if isinstance(values, Mapping):
+        return name in values or any(_has(value, name) for value in values.values())  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(values, list) and any(_has(value, name) for value in values)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _page(
+    plan: StoredPlan, name: str, problems: Problems | None = None, *, refuses: bool = False
+) -> Page:
+    told = functools.partial(View, name=name, problems=problems, refuses=refuses)
+    sources = _published_machines(plan.project, problems)
+    here = told(plan=plan, published=False, elsewhere=tuple(sources.values()))
+    elsewhere = _published_views(plan, name, sources, told)
     if not here.own and elsewhere:
         here, *elsewhere = elsewhere
     others = [
@@ -294,15 +419,15 @@ def _page(plan: StoredPlan, name: str) -> Page:
     return Page(name=name, view=here, others=others, questions=asked)
 
 
-def _published_views(plan: StoredPlan, name: str) -> list[View]:
+def _published_views(
+    plan: StoredPlan, name: str, sources: Mapping[str, Source], told: Callable[..., View]
+) -> list[View]:
     """A view for each machine and profile with evidence: whole ones, our profile, the newest."""
-    sources = _published_machines(plan.project)
     preference = list(
         dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
     )
     found = [
-        View(
-            name=name,
+        told(
             plan=StoredPlan(plan.project, source, profile, plan.workload),
             published=True,
             elsewhere=tuple(sources.values()),
@@ -318,16 +443,27 @@ def _published_views(plan: StoredPlan, name: str) -> list[View]:
 
 
 @functools.lru_cache(maxsize=4)
-def _read_machines(stamp: tuple[tuple[Any, int, int], ...]) -> dict[str, Published]:
+def _read_machines(
+    stamp: tuple[tuple[Any, int, int], ...],
+) -> tuple[dict[str, Published], list[MadlError]]:
     by_host: dict[str, dict[str, Record]] = {}
+    unusable: list[MadlError] = []
     for path, _, _ in stamp:
-        for record in read_published(path):
+        for record in read_published(path, unusable.append):
             by_host.setdefault(record.run.host, {})[record.case.key] = record
-    return {host: Published(by_key) for host, by_key in by_host.items()}
+    return {host: Published(by_key) for host, by_key in by_host.items()}, unusable
 
 
-def _published_machines(project: Project) -> dict[str, Published]:
+def _published_machines(project: Project, problems: Problems | None) -> Mapping[str, Source]:
     """Committed evidence by machine; read once for as long as the files are the same."""
     found = sorted((project.docs / "data").glob("*.jsonl"))
     stats = [(path, path.stat()) for path in found]
-    return _read_machines(tuple((path, s.st_mtime_ns, s.st_size) for path, s in stats))
+    stamp = tuple((path, s.st_mtime_ns, s.st_size) for path, s in stats)
+    machines, unusable = _read_machines(stamp)
+    if problems is None:
+        if unusable:
+            raise unusable[0]
+        return machines
+    for error in unusable:
+        problems.note(error)
+    return {host: _Tolerant(one, problems, project.check) for host, one in machines.items()}

@@ -1,39 +1,31 @@
-"""Full fine-tuning, frozen embeddings, low-rank adapters: the models, fusing, what each costs.
+"""Full fine-tuning, frozen embeddings, low-rank adapters: the models, their tuning, fusing.
 
 Every way starts from the same pretrained encoder with the same untrained head, which learns in
-all of them.
+all of them, and sees the same sentences in the same order. Each tries as many learning rates;
+validation chooses, and what it has chosen is judged on test once. Products are bfloat16 where that
+is fast, in training and in judging alike.
+
+Units: learning rates of AdamW; movements of a row in shares of its length.
 """
 
-import copy
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification
 
-from madl.compression import lora, size
+from madl.compression import lora
 from madl.compression.lora import LoraRule
 from madl.logbook.records import Params, Values
-from madl.machine.memory import saved_for_backward
-from madl.machine.timing import compare
 from madl.training import baseline, models
 from madl.training.data import Encoded, batches_by_length
+from madl.training.train import Recipe, has_fast_bf16, rate_at, train
 
 ADAPTED = r".*\.(query|key|value|dense)"  # every Linear of the encoder and its pooler
 HEAD = r"classifier\..*"  # is new, so it learns in every method
 FROZEN = "embeddings"
-STEP_BATCH = 8
 EVALUATION_BATCH = 32
-
-# BERT-tiny's configuration.
-TINY: dict[str, Any] = {
-    "vocab_size": 30522,
-    "hidden_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 512,
-}
 
 
 def prepared(params: Params, method: str, *, rank: int = 0, alpha: float = 0.0) -> nn.Module:
@@ -50,21 +42,149 @@ def prepared(params: Params, method: str, *, rank: int = 0, alpha: float = 0.0) 
     return model
 
 
+# ---- training and judging -----------------------------------------------------------------------
+
+
+def untrained(params: Params, device: str) -> Values:
+    """The pretrained encoder with its new head, before any training."""
+    bf16 = has_fast_bf16(device)
+    model = prepared(params, "before")
+    judged = baseline.judge(model, params, device, bf16=bf16)
+    return {"num_trainable": 0, "bf16": bf16, **judged}
+
+
+def trained(params: Params, device: str, *, probe: int, tolerance: float) -> Values:
+    """One way of training at the learning rate that validation prefers, judged on test.
+
+    LoRA is judged once more with its adapters fused; of full fine-tuning, what it did to the rows
+    of the word table is measured too.
+    """
+    method, bf16 = str(params["method"]), has_fast_bf16(device)
+    model, tried = _tuned(params, device)
+    chosen = max(tried, key=_preference)
+    values: dict[str, Any] = {
+        "bf16": bf16,
+        "tried": tried,
+        **chosen,
+        "num_trainable": lora.num_trainable(model),
+        **baseline.judge_on_test(model, params, device, bf16=bf16),
+    }
+    if method == "lora":
+        values["fused"] = fused(model, params, device, sentences=probe, tolerance=tolerance)
+        values["fused"]["judged"] = baseline.judge(model, params, device, bf16=bf16)
+    if method == "full":
+        values["rows"] = _rows_of(model, params, float(chosen["learning_rate"]))
+    return values
+
+
+def learning_rates(params: Params) -> list[float]:
+    """What a case tries: numbers with spaces between."""
+    return [float(rate) for rate in str(params["tune_learning_rates"]).split()]
+
+
+def _tuned(params: Params, device: str) -> tuple[nn.Module, list[dict[str, Any]]]:
+    """The model that validation prefers, and what each learning rate came to."""
+    best: nn.Module | None = None
+    tried: list[dict[str, Any]] = []
+    for rate in learning_rates(params):
+        model = _trained_at(params, device, rate)
+        judged = baseline.judge_on_validation(model, params, device, bf16=has_fast_bf16(device))
+        tried.append({"learning_rate": rate, **judged})
+        if max(tried, key=_preference) is tried[-1]:
+            best = model
+    assert best is not None, "no learning rate was given"
+    return best, tried
+
+
+def _preference(found: Mapping[str, Any]) -> tuple[float, float]:
+    return found["validation_accuracy"], -found["validation_loss"]
+
+
+def _trained_at(params: Params, device: str, rate: float) -> nn.Module:
+    model = prepared(
+        params,
+        str(params["method"]),
+        rank=int(params.get("rank") or 0),
+        alpha=float(params.get("alpha") or 0),
+    )
+    examples = baseline.load_splits(params).train.first(int(params["tune_examples"] or 0))
+    train(model, examples, _recipe(params, device, rate), device=device)
+    return model
+
+
+def _recipe(params: Params, device: str, rate: float) -> Recipe:
+    return baseline.training_recipe(
+        {**params, "tune_learning_rate": rate},
+        prefix="tune_",
+        epochs=1,
+        bf16=has_fast_bf16(device),
+    )
+
+
+# ---- what training does to an embedding table ---------------------------------------------------
+
+
+def _rows_of(model: nn.Module, params: Params, rate: float) -> Values:
+    """What became of the word table's rows: those that training sentences hold, and the others."""
+    examples = baseline.load_splits(params).train.first(int(params["tune_examples"] or 0))
+    read = sorted({token for ids in examples.token_ids for token in ids})
+    before, after = (_word_table(one) for one in (prepared(params, "full"), model))
+    recipe = _recipe(params, "cpu", rate)
+    return moved_rows(before, after, read) | {
+        "decay": decayed(recipe, recipe.num_steps(len(examples)))
+    }
+
+
+def _word_table(model: Any) -> Tensor:
+    return model.get_input_embeddings().weight.detach().cpu()
+
+
+def moved_rows(before: Tensor, after: Tensor, read: Sequence[int]) -> dict[str, Any]:
+    """How far rows moved, the median of those read and the two extremes of all others.
+
+    Shapes: tables (rows, width); `read` indexes rows.
+    """
+    moved = (after - before).norm(dim=1) / before.norm(dim=1)  # (rows,)
+    is_read = torch.zeros(len(moved), dtype=torch.bool)
+    is_read[list(read)] = True
+    others = moved[~is_read]
+    return {
+        "rows": len(moved),
+        "read": int(is_read.sum()),
+        "read_median": float(moved[is_read].median()),
+        "others_least": float(others.min()),
+        "others_most": float(others.max()),
+    }
+
+
+def decayed(recipe: Recipe, steps: int) -> float:
+    """By which share of its length weight decay alone shortens a row during a training."""
+    rates = (recipe.learning_rate * rate_at(i, steps) for i in range(steps))
+    return 1 - math.prod(1 - rate * recipe.weight_decay for rate in rates)
+
+
+# ---- fusing -------------------------------------------------------------------------------------
+
+
 def fused(
     model: nn.Module, params: Params, device: str, *, sentences: int, tolerance: float
-) -> Values:
-    """Put the adapters into the weights: how far that moves the logits of some test sentences."""
+) -> dict[str, Any]:
+    """Put the adapters into the weights: how far that moves the logits of some test sentences.
+
+    In float32, so that what differs is the order of the sums.
+    """
     probe = baseline.load_splits(params).test.first(sentences)
     adapted = _logits(model, probe, device)
     names = lora.merge_(model)
-    apart = (_logits(model, probe, device) - adapted).abs().amax(-1)  # (sentences,)
+    merged = _logits(model, probe, device)
+    apart = (merged - adapted).abs().amax(-1)  # (sentences,)
     return {
         "layers": len(names),
         "largest": float(apart.max()),
         "beyond": int((apart > tolerance).sum()),
+        "other_answers": int((merged.argmax(-1) != adapted.argmax(-1)).sum()),
         "logit_scale": float(adapted.abs().max()),
         "sentences": len(probe),
-        **({"judged": baseline.judge(model, params, device)} if params["judge_fused"] else {}),
     }
 
 
@@ -75,76 +195,3 @@ def _logits(model: nn.Module, data: Encoded, device: str) -> Tensor:
     return torch.cat(
         [model(**{k: v.to(device) for k, v in batch.items()}).logits.cpu() for batch in batches]
     )
-
-
-# ---- costs --------------------------------------------------------------------------------------
-
-
-def costs(params: Params, device: str, *, alpha: float) -> Values:
-    """Step time, interleaved; bytes that a step holds, counted; parameters of two models."""
-    ranks = [int(rank) for rank in str(params["ranks"]).strip("()").split(",") if rank.strip()]
-    rows = baseline.load_splits(params).train.batch(range(STEP_BATCH))
-    batch = {name: tensor.to(device) for name, tensor in rows.items()}
-    ways = {method: prepared(params, method) for method in ("full", "frozen")}
-    ways |= {f"lora {r}": prepared(params, "lora", rank=r, alpha=alpha) for r in ranks}
-    ways = {name: model.to(device) for name, model in ways.items()}
-    budget = float(params["budget_s"] or 0)
-    held = {name: _held_bytes(model, batch) for name, model in ways.items()}
-    steps = {name: _step(model, batch) for name, model in ways.items()}
-    timed = compare(steps, device=device, budget_s=budget)
-    plain = models.load_pretrained(str(params["model"]), seed=0)
-    with torch.device("meta"):  # shapes without weights
-        tiny = BertForSequenceClassification(BertConfig(**TINY))
-    return {
-        "steps": {name: m.to_json() for name, m in timed.items()},
-        "held": held,
-        "inference": _inference(ways[f"lora {max(ranks)}"], batch, device, budget),
-        "trainable": {name: lora.num_trainable(model) for name, model in ways.items()},
-        "parameters": {
-            "this model": [size.num_parameters(plain), lora.nested_sum(plain)],
-            "BERT-tiny": [size.num_parameters(tiny), lora.nested_sum(tiny)],
-        },
-        "tokens": int(batch["input_ids"].numel()),
-    }
-
-
-def _step(model: nn.Module, batch: Mapping[str, Tensor]) -> Callable[[], None]:
-    learning = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(learning, lr=1e-6, fused=True)
-    model.train()
-
-    def step() -> None:
-        model(**batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
-
-
-def _held_bytes(model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, int]:
-    """What a step has in memory at its fullest: counted from the tensors, no allocator asked."""
-    every = list(model.parameters())
-    learning = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
-    model.train()
-    return {
-        "weights": sum(p.numel() * p.element_size() for p in every),
-        "gradients": learning,
-        "optimizer": 2 * learning,
-        "activations": saved_for_backward(lambda: model(**batch), exclude=every),
-    }
-
-
-def _inference(
-    adapted: nn.Module, batch: Mapping[str, Tensor], device: str, budget_s: float
-) -> dict[str, Any]:
-    """A forward pass with the adapters beside the weights, and in them."""
-    merged = copy.deepcopy(adapted).eval()
-    lora.merge_(merged)
-    adapted.eval()
-
-    def forward(model: nn.Module) -> Callable[[], object]:
-        return torch.no_grad()(lambda: model(**batch))
-
-    calls = {"adapters": forward(adapted), "fused": forward(merged)}
-    timed = compare(calls, device=device, budget_s=budget_s)
-    return {name: m.to_json() for name, m in timed.items()}

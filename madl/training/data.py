@@ -26,6 +26,8 @@ from torch import Tensor
 
 from madl import assets
 from madl.errors import MadlError
+from madl.training import outside
+from madl.training.outside import Examples
 from madl.training.workloads import unpin
 
 log = logging.getLogger(__name__)
@@ -75,10 +77,10 @@ def load_dataset(name: str) -> Dataset:
     if name == "movie-snippets":
         examples = _read_snippets(assets.fetch(name) / "movieReviewSnippets_GroundTruth.txt")
         return _split(examples)
-    return _split_official(*_load_from_hub(unpin(name)))
-
-
-Examples = list[tuple[str, int]]
+    source = unpin(name)
+    if Path(source).is_dir():
+        return _split_official(*outside.read_parquet(Path(source)))
+    return _split_official(*_load_from_hub(source))
 
 
 def _read_snippets(path: Path) -> Examples:
@@ -89,8 +91,12 @@ def _read_snippets(path: Path) -> Examples:
 
 def _load_from_hub(name: str) -> tuple[Examples, Examples]:
     import datasets
+    from datasets import config
+    from huggingface_hub import constants
 
     datasets.disable_progress_bars()
+    outside.prepare_hub()
+    config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE
     try:
         loaded: Any = datasets.load_dataset(name)  # untyped library
         train, test = (

@@ -1,4 +1,4 @@
-"""Pretrained classifiers and their checkpoints; safetensors only, nothing is ever pickled."""
+"""Pretrained classifiers and their checkpoints: safetensors only, no pickles, no code."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from torch import nn
 
 from madl import assets
 from madl.errors import MadlError
+from madl.training import outside
 from madl.training.workloads import unpin
 
 NUM_LABELS = 2
@@ -23,8 +24,11 @@ def load_pretrained(model: str, *, seed: int) -> nn.Module:
     Raises:
         MadlError: no such model, or it cannot be had.
     """
+    source = _source(model)
+    if model not in assets.ASSETS and Path(source).is_dir():
+        outside.check_model(Path(source))
     torch.manual_seed(seed)
-    return _load(_source(model))
+    return _load(source)
 
 
 def load_checkpoint(folder: Path) -> nn.Module:
@@ -42,7 +46,10 @@ def load_tokenizer(model: str) -> Any:
     """The tokenizer that belongs to the model."""
     import transformers
 
-    return _from_pretrained(transformers.AutoTokenizer, _source(model))
+    source = _source(model)
+    tokenizer = _from_pretrained(transformers.AutoTokenizer, source)
+    outside.check_tokenizer(tokenizer, source)
+    return tokenizer
 
 
 def _load(source: str) -> nn.Module:
@@ -56,10 +63,15 @@ def _load(source: str) -> nn.Module:
 
 
 def _from_pretrained(kind: Any, source: str, **options: Any) -> Any:
+    from safetensors import SafetensorError
+
+    if not Path(source).is_dir():
+        outside.prepare_hub()
     try:
-        return kind.from_pretrained(source, **options)
-    except (OSError, ValueError) as error:  # what transformers raises for a source it cannot use
+        return kind.from_pretrained(source, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MadlError(
-            f"cannot load {source} ({str(error).splitlines()[0]}); "
+            f"cannot load {source} ({said}); "
             "check the name and the network, or give a folder with --model"
         ) from error

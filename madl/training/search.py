@@ -251,6 +251,27 @@ class _KernelLock(JournalFileOpenLock):
         self._lock.release()
 
 
+class _Journal(JournalFileBackend):
+    """Hands its lines to the kernel, which keeps them when their process is killed.
+
+    Optuna's own waits for the disk at every parameter of every trial: for most of a study's time,
+    where there are a hundred parameters. What a power failure tears is found when it is opened.
+    """
+
+    def __init__(self, path: Path, lock: _KernelLock) -> None:
+        super().__init__(str(path), lock_obj=lock)
+        self._path, self._kernel_lock = path, lock
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in logs)
+        self._kernel_lock.acquire()
+        try:
+            with self._path.open("ab") as file:
+                file.write(lines.encode())
+        finally:
+            self._kernel_lock.release()
+
+
 def _open(path: Path, identity: Mapping[str, Any]) -> optuna.Study:
     lock = _KernelLock(path.with_suffix(".lock"))
     if path.exists():
@@ -259,7 +280,7 @@ def _open(path: Path, identity: Mapping[str, Any]) -> optuna.Study:
             _check_journal(path)
         finally:
             lock.release()
-    storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+    storage = JournalStorage(_Journal(path, lock))
     study = optuna.create_study(
         storage=storage,
         study_name="search",

@@ -4,11 +4,14 @@ Imports no torch: the plan of a run is made of names, and only a case loads what
 """
 
 import hashlib
+import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from madl.assets import file_sha256
-from madl.errors import MadlError
+from madl.errors import MadlError, WrongCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +36,27 @@ def resolve(preset: str, *, model: str | None = None, dataset: str | None = None
     """A preset with its model or data set replaced.
 
     Raises:
-        MadlError: a path that is not there.
+        WrongCommand: a path that is not there.
     """
     base = PRESETS[preset]
     for given in (model, dataset):
         if given and given.startswith((".", "/", "~")) and not Path(given).expanduser().is_dir():
-            raise MadlError(f"no folder {given}; give a folder in the hub's layout, or a hub id")
+            raise WrongCommand(f"no folder {given}; give a folder in the hub's layout, or a hub id")
     return Workload(model=model or base.model, dataset=dataset or base.dataset)
+
+
+def arguments(params: Mapping[str, object]) -> str:
+    """The options of the command line that choose the workload of these parameters."""
+    chosen = {name: str(params[name]) for name in ("model", "dataset") if name in params}
+    for preset, workload in PRESETS.items():
+        if chosen == workload.params():
+            return "" if preset == "snippets" else f" --workload {preset}"
+    known = PRESETS["snippets"].params()
+    return "".join(
+        f" --{name} {shlex.quote(_unpinned(value))}"
+        for name, value in chosen.items()
+        if value != known[name]
+    )
 
 
 def _pin(name: str) -> str:
@@ -59,7 +76,11 @@ def unpin(name: str) -> str:
     Raises:
         MadlError: the folder has changed since the parameter was made.
     """
-    path, separator, _ = name.partition("#")
-    if separator and _pin(path) != name:
+    path = _unpinned(name)
+    if path != name and _pin(path) != name:
         raise MadlError(f"{path} is not there or has changed since this run was planned; run again")
     return path
+
+
+def _unpinned(name: str) -> str:
+    return re.sub(r"#[0-9a-f]{12}$", "", name)

@@ -1,0 +1,81 @@
+"""Files that are whole or not there, and one line that says what to do with one that is broken."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from madl.errors import MadlError
+
+
+def read_text(path: Path, mend: str) -> str:
+    """A file's text; `mend` says what to do with one that has none.
+
+    Raises:
+        MadlError: no such file, a folder, no permission, or bytes that are not UTF-8.
+    """
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MadlError(f"{path} cannot be read ({why(error)}); {mend}") from error
+
+
+def why(error: Exception) -> str:
+    """What went wrong with a file, in a few words."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step: a reader, a killed writer, a power cut never sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        sync(path.parent)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk has no name
+
+
+def sync(path: Path) -> None:
+    """Have the disk keep a file, or the names in a folder, now."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Have the disk keep a folder with all that is in it."""
+    for path in folder.rglob("*"):
+        if path.is_file() or path.is_dir():
+            sync(path)
+    sync(folder)
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def tree_sha256(folder: Path) -> str:
+    """Of the names and contents of all files below the folder."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{file_sha256(path)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+"""What the studies of the architecture search found and chose, read from their records.
+
+A study chooses by validation; what it chose, and the whole model with the same training, are
+judged on test. Studies on one model are its units of replication; of several models, the models.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from madl.logbook import searches, stats
+from madl.logbook.arms import Arm
+from madl.logbook.claims import Contrast, contrast
+from madl.logbook.records import Record, Records, Row
+from madl.logbook.stats import Estimate
+from madl.training import baseline
+
+SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
+VALIDATION = ("judged", "validation")  # where a judged model's validation outcomes stand
+SIZES = {  # field of `BertConfig` → how it is said
+    "num_hidden_layers": "{} layers",
+    "num_attention_heads": "{} heads",
+    "hidden_size": "width {}",
+    "intermediate_size": "FFN {}",
+}
+
+
+def studies(r: Records, sampler: str) -> Records:
+    return r.all(part="study", sampler=sampler)
+
+
+def best_value(study: Record) -> float:
+    """What a study found, on validation."""
+    return study.values["accuracy"]
+
+
+def mean(r: Records, sampler: str, value: Any) -> Estimate:
+    """Of a plain value of each study."""
+    return searches.mean_estimate(searches.of_units(studies(r, sampler), value))
+
+
+def startup(r: Records) -> int:
+    """How many of its first trials TPE draws at random."""
+    return studies(r, "tpe")[0].values["settings"]["startup_trials"]
+
+
+# ---- judged on test -----------------------------------------------------------------------------
+
+
+def choices(r: Records, sampler: str) -> Arm:
+    """What each study of a sampler chose."""
+    found = tuple(studies(r, sampler))
+    return Arm(label=SAMPLERS[sampler], records=found, within=("judged",), units=searches.STUDIES)
+
+
+def whole(r: Records) -> Arm:
+    """The whole model after the training of each draw's trials."""
+    found = tuple(r.all(part="whole"))
+    label = "whole model, trained alike"
+    return Arm(label=label, records=found, within=("judged",), units=searches.STUDIES)
+
+
+def untouched(r: Records) -> Arm:
+    """The model that is cut, as it was, once for each draw."""
+    fp32 = baseline.fp32(r)
+    of = {record.case.params["seed"]: record for record in fp32.records}
+    found = tuple(of[record.case.params["seed"]] for record in r.all(part="whole"))
+    return Arm(label=fp32.label, records=found, units=searches.STUDIES)
+
+
+def ranking(r: Records) -> Contrast:
+    """Scores of a trial and of a longer training, less their means in a draw: a study compares
+    points of one draw."""
+    every = r.all(part="ranking")
+    sides = [
+        [score - fmean(one.values[what]) for one in every for score in one.values[what]]
+        for what in ("trial", "longer")
+    ]
+    drawn = f"sub-networks of {len(every)} draws, compared within each"
+    return contrast(searches.rank_correlation(*sides, drawn=drawn), every)
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+def choice_rows(r: Records) -> list[Row]:
+    """What every study chose, the whole model of each draw, and the model that is cut."""
+    rows: list[Row] = []
+    for sampler, title in SAMPLERS.items():
+        for record in studies(r, sampler):
+            best = record.values["values"].index(best_value(record))
+            point = dict(zip(record.values["names"], record.values["points"][best], strict=True))
+            rows.append(_choice(title, record, shape(point), record.values["parameters"]))
+    size = r.one(part="audit").values["space"][0]["parameters"][-1]
+    rows += [_choice(whole(r).label, record, "", size) for record in whole(r).records]
+    return [*rows, {"model": "the model that is cut, as it was", "test": baseline.fp32(r)}]
+
+
+def _choice(model: str, record: Record, shape: str, size: int) -> Row:
+    test = Arm(label=model, records=(record,), within=("judged",))
+    return {
+        "model": model,
+        "draw": record.case.params["draw"],
+        "shape": shape,
+        "parameters, M": size / 1e6,
+        "validation": stats.per_cent(best_value(record)),
+        "test": test,
+        "validation − test": searches.gap(test, VALIDATION),
+    }
+
+
+def shape(point: Mapping[str, Any]) -> str:
+    """A sub-network in few words: 4 layers, 6 heads, width 384, FFN 768; identity: key."""
+    sizes = [said.format(point[field]) for field, said in SIZES.items() if field in point]
+    passed = [kind.replace("_", " ") for kind, value in point.items() if value == "identity"]
+    return f"{', '.join(sizes)}; identity: {', '.join(passed) or 'none'}"
+
+
+def effect_rows(r: Records) -> list[Row]:
+    """Mean validation accuracy of blindly drawn trials by each value of each parameter."""
+    blind = [*studies(r, "random"), *studies(r, "grid")]
+    rows: list[Row] = []
+    for effect in r.one(part="audit").values["space"]:
+        name = effect["name"]
+        for value in effect["values"]:
+            means = [fmean(scores) for study in blind if (scores := _scores_at(study, name, value))]
+            if means:
+                said = SIZES.get(name) or name.replace("_", " ") + ": {}"
+                estimate = searches.mean_estimate(means)
+                rows.append({"choice": said.format(value), "validation accuracy": estimate})
+    return rows
+
+
+def _scores_at(study: Record, name: str, value: Any) -> list[float]:
+    """Of a study's trials that have this value."""
+    i = study.values["names"].index(name)
+    pairs = zip(study.values["points"], study.values["values"], strict=True)
+    return [score for point, score in pairs if point[i] == value]
+
+
+def audit_rows(r: Records) -> list[Row]:
+    """What each parameter changes of what is built, here and in a `BertConfig`."""
+    values = r.one(part="audit").values
+    return [
+        {
+            "parameter": f"`{effect['name']}`",
+            "set": where,
+            "values": ", ".join(map(str, effect["values"])),
+            "parameters of the model": _ends(effect["parameters"]),
+            "changes": " and ".join(effect["changes"]) or "nothing",
+        }
+        for where, key in (("searched here", "space"), ("in `BertConfig`", "course"))
+        for effect in values[key]
+    ]
+
+
+def _ends(sizes: Sequence[int]) -> str:
+    return " to ".join(dict.fromkeys((f"{sizes[0]:,}", f"{sizes[-1]:,}")))
+
+
+def setting_rows(r: Records) -> list[Row]:
+    """What defines each sampler beside its seed."""
+    rows: list[Row] = []
+    for sampler, title in SAMPLERS.items():
+        used = studies(r, sampler)[0].values["settings"]
+        said = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in used.items() if k != "sampler")
+        rows.append(
+            {"sampler": title, "settings": said or "every value equally likely, points may repeat"}
+        )
+    return rows

@@ -1,0 +1,192 @@
+"""A format for every layer: by searches, for all layers alike, and put together by sensitivity.
+
+Quantizing is deterministic and nothing is trained on, so a model is a function of its choices. A
+trial is judged on the first validation sentences, what a search chose on all of them, and on the
+test split only what is reported.
+
+Units: bits per weight; changes of a loss in ten-thousandths of a nat, as whole numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from torch import nn
+
+from madl.formats.fixed import FixedPoint
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
+from madl.training import baseline, precision, prefix, search
+from madl.training.mixed_records import PARTS_OF_A_NAT
+from madl.training.precision import LayerFormat, Operands, Precision
+from madl.training.width_space import Choice, Choices, Space, block, numbers
+
+
+def run(params: Params, ctx: Context) -> Values:
+    """A case: of a search, of what is the same everywhere, or of sensitivity."""
+    parts = {"search": searched, "uniform": uniform, "sensitivity": assembled}
+    return parts[str(params["part"])](baseline.fine_tuned(params, ctx), params, ctx)
+
+
+def format_of(choice: Choice) -> LayerFormat:
+    """The number formats of a layer's operands."""
+    width, fraction, given = choice
+    weight = FixedPoint(width=width, frac_width=fraction)
+    if fraction == given:
+        return weight
+    return Operands(weight=weight, input=FixedPoint(width=width, frac_width=given))
+
+
+def precision_of(choices: Choices) -> Precision:
+    return {layer: format_of(choice) for layer, choice in choices.items()}
+
+
+# ---- searches -----------------------------------------------------------------------------------
+
+
+def trial(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> dict[str, float]:
+    """What a search is told: the accuracy of a model within the budget, else the bits too many.
+
+    A model over the budget is worth less than any within it, and is not evaluated.
+    """
+    formats = precision_of(choices)
+    bits, budget = precision.mean_bits(model, formats), Space.of(params).budget
+    if bits > budget:
+        return {"value": budget - bits, "bits": bits}
+    data = baseline.load_splits(params).validation.first(int(params["trial_examples"] or 0))
+    accuracy = precision.judge(model, formats, data, ctx.device).accuracy
+    return {"value": accuracy, "bits": bits}
+
+
+def searched(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """Every study of a case; where it says so, the best of their choices is tested."""
+    layers, space = precision.layer_names(model), Space.of(params)
+
+    def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
+        choices = space.choices(point, layers)
+        coarsest = min(choices[layer][1] for layer in layers if block(layer) is None)
+        found = trial(model, choices, params, ctx)
+        return found["value"], {"bits": found["bits"], "head": coarsest}
+
+    studies = [
+        search.search(
+            search.study_folder(ctx, {**params, "study": study}),
+            space.parameters(layers),
+            objective,
+            sampler=str(params["sampler"]),
+            seed=1000 * int(params["seed"] or 0) + study,
+            trials=int(params["trials"] or 0),
+        )
+        for study in range(int(params["studies"] or 0))
+    ]
+    values: dict[str, Any] = {
+        "layers": layers,
+        "studies": [[{"value": one.value, **one.notes} for one in study] for study in studies],
+        "settings": search.settings(str(params["sampler"])),
+    }
+    if not params["judged"]:
+        return values
+    chosen: list[dict[str, Any]] = []
+    for study in studies:
+        best = max(study, key=lambda one: one.value)
+        choices = space.choices(best.point, layers)
+        chosen.append({"choices": choices, **best.notes, **_validated(model, choices, params, ctx)})
+    best = max(chosen, key=_preferred)
+    return {**values, "chosen": chosen, **best, **_tested(model, best["choices"], params, ctx)}
+
+
+def _preferred(judged: Mapping[str, Any]) -> tuple[float, float]:
+    """What validation prefers is the largest."""
+    return judged["validation_accuracy"], -judged["validation_loss"]
+
+
+def _validated(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> Values:
+    precision.set_precision_(model, precision_of(choices))
+    return baseline.judge_on_validation(model, params, ctx.device)
+
+
+def _tested(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> Values:
+    precision.set_precision_(model, precision_of(choices))
+    return baseline.judge_on_test(model, params, ctx.device)
+
+
+# ---- what searches are held against -------------------------------------------------------------
+
+
+def uniform(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """Each of the space's formats within the budget on all layers, on a trial's sentences.
+
+    Where the case says so, the widest are chosen from on all of validation, and the best is tested.
+    """
+    layers, offered = precision.layer_names(model), Space.of(params).uniform()
+
+    def everywhere(choice: Choice) -> Choices:
+        return dict.fromkeys(layers, choice)
+
+    tried = [
+        {"choice": choice, **trial(model, everywhere(choice), params, ctx)} for choice in offered
+    ]
+    if not params["judged"]:
+        return {"trials": tried}
+    widest = [choice for choice in offered if choice[0] == max(offered)[0]]
+    judged = {choice: _validated(model, everywhere(choice), params, ctx) for choice in widest}
+    best = max(
+        widest,
+        key=lambda one: (judged[one]["validation_accuracy"], -judged[one]["validation_loss"]),
+    )
+    return {
+        **{"trials": tried, "choice": best, "bits": float(best[0])},
+        **judged[best],
+        **_tested(model, everywhere(best), params, ctx),
+    }
+
+
+def assembled(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """What one narrow layer among wide ones does to each sentence; and a model made of that.
+
+    Every other sentence decides the order in which layers become narrow; a page can test on the
+    rest what these say.
+    """
+    wide, narrow = (_choice(params[end]) for end in ("wide", "narrow"))
+    data, layers = baseline.load_splits(params).validation, precision.layer_names(model)
+    everywhere = precision.uniform(model, format_of(wide))
+    plain, found = prefix.one_at_a_time(model, everywhere, format_of(narrow), data, ctx.device)
+    changes = {
+        layer: [round(PARTS_OF_A_NAT * (a - b)) for a, b in zip(judged.losses, plain.losses)]
+        for layer, judged in found.items()
+    }
+    models = [
+        {layer: narrow if layer in taken else wide for layer in layers}
+        for taken in narrowed({layer: change[::2] for layer, change in changes.items()})
+    ]
+    bits = [precision.mean_bits(model, precision_of(one)) for one in models]
+    count = next(i for i, one in enumerate(bits) if one <= Space.of(params).budget)
+    path: list[dict[str, Any]] = []
+    for i in sorted({count, *steps(len(layers), int(params["steps"] or 1))}):
+        judged = _validated(model, models[i], params, ctx)
+        path.append({"narrow": i, "bits": bits[i], **judged})
+    return {
+        **{"layers": layers, "changes": changes, "path": path, "choices": models[count]},
+        **next(one for one in path if one["narrow"] == count),
+        **_tested(model, models[count], params, ctx),
+    }
+
+
+def _choice(text: Any) -> Choice:
+    width, fraction, given = numbers(text)
+    return width, fraction, given
+
+
+def narrowed(changes: Mapping[str, Sequence[int]]) -> list[list[str]]:
+    """Which layers are narrow in each model from none to all: first those that move a loss least.
+
+    By the mean distance, up or down: in the mean itself they cancel, and a layer that ruins as many
+    sentences as it mends would seem to do nothing.
+    """
+    order = sorted(changes, key=lambda layer: fmean(map(abs, changes[layer])))
+    return [order[:count] for count in range(len(order) + 1)]
+
+
+def steps(num_layers: int, count: int) -> list[int]:
+    """How many layers are narrow in so many models on the way, from none to all."""
+    return sorted({round(num_layers * i / max(count - 1, 1)) for i in range(count)})

@@ -1,0 +1,219 @@
+"""Models and data of other people: looked at before they are loaded, and never run.
+
+A model is weights in safetensors, numbers in `config.json`, and the files of its tokenizer; a data
+set is Parquet. Nothing in a folder is executed, no file in it leads out of it, and how much memory
+it asks for is counted before any is allocated.
+
+Not handled: what a file of the hub costs to download.
+"""
+
+import functools
+import json
+import re
+import resource
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from madl.errors import MadlError
+from madl.files import why
+from madl.logbook.shapes import shown
+
+CONFIG_KB = 1024
+LAYERS = 1000  # of whatever a configuration counts: more would take hours even without memory
+FILE_GB = 20
+TEXT_GB = 2  # of a data set, all splits together
+ROWS_AT_ONCE = 256
+
+
+# ---- models -------------------------------------------------------------------------------------
+
+
+def check_model(folder: Path) -> None:
+    """That a folder is a model that can be loaded here.
+
+    Raises:
+        MadlError: what it lacks, what leads out of it, or how much memory it asks for.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise _refused(folder, f"{path.name} is a link to elsewhere")
+        if path.is_file() and path.stat().st_size > FILE_GB << 30:
+            raise _refused(folder, f"{path.name} has more than {FILE_GB} GB")
+    config = _config(folder)
+    weights = [*folder.glob("*.safetensors")]
+    if not weights:
+        raise _refused(folder, "it has no weights in safetensors, and others are not read")
+    for path in weights:
+        _check_weights(folder, path)
+    needed, free = _bytes_of(folder, config), free_bytes()
+    if free is not None and needed > free:
+        gb = f"{needed / 2**30:,.0f} GB of memory, and {free / 2**30:,.1f} GB are free"
+        raise _refused(folder, f"its configuration asks for {gb}")
+
+
+def _refused(folder: Path, reason: str) -> MadlError:
+    return MadlError(f"cannot load the model {folder} ({reason}); give a folder with --model")
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "config.json"
+    try:
+        if path.stat().st_size > CONFIG_KB << 10:
+            raise _refused(folder, f"config.json has more than {CONFIG_KB} KB")
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refused(folder, f"config.json cannot be read ({why(error)})") from error
+    if not isinstance(config, dict):
+        raise _refused(folder, "config.json holds no names with values")
+    found: dict[str, Any] = config
+    for name, value in _all(found):
+        many = isinstance(value, int) and value > LAYERS
+        if many and re.search(r"layers?$|depths?$|experts|blocks?$", name):
+            raise _refused(folder, f"config.json has {name} = {shown(value)}, at most {LAYERS}")
+        if "attn_implementation" in name and "/" in str(value):
+            raise _refused(folder, f"config.json asks for code of others, {name} = {shown(value)}")
+    return found
+
+
+def _all(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(values, dict):
+        for key, value in values.items():  # pyright: ignore[reportUnknownVariableType]
+            yield from _all(value, str(key))  # pyright: ignore[reportUnknownArgumentType]
+    elif isinstance(values, list):
+        for value in values:  # pyright: ignore[reportUnknownVariableType]
+            yield from _all(value, name)
+    else:
+        yield name, values
+
+
+def _check_weights(folder: Path, path: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:  # checks every size and place in its header
+            file.keys()
+    except (SafetensorError, OSError) as error:
+        said = " ".join(str(error).split())
+        raise _refused(folder, f"{path.name} is damaged ({said})") from error
+
+
+def _bytes_of(folder: Path, values: Mapping[str, Any]) -> int:
+    """Memory of the model in float32, without any."""
+    import torch
+    import transformers
+
+    kind: Any = transformers.AutoModelForSequenceClassification
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        with torch.device("meta"):
+            model = kind.from_config(config, trust_remote_code=False)
+        return 4 * sum(parameter.numel() for parameter in model.parameters())
+    except Exception as error:  # whatever its numbers lead to
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise _refused(
+            folder, f"{shown(values.get('model_type'))} cannot be made of config.json ({said})"
+        ) from error
+
+
+def free_bytes() -> int | None:
+    """Memory that this process could still have; None where the system does not say."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    free = [limit] if limit != resource.RLIM_INFINITY else []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
+    except OSError:
+        pass
+    return min(free, default=None)
+
+
+def check_tokenizer(tokenizer: Any, source: str) -> None:
+    """Raises: MadlError: it knows no words, as one that is made without its files."""
+    words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+    if len(words) < 2:
+        raise MadlError(
+            f"the model {source} has no tokenizer, or one without words; put its files "
+            "(tokenizer.json, or vocab.txt) beside config.json"
+        )
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+Examples = list[tuple[str, int]]
+
+
+def read_parquet(folder: Path) -> tuple[Examples, Examples]:
+    """The splits `train` and `test` of a folder in the hub's layout.
+
+    Raises:
+        MadlError: a split or a column is not there, is not what it must be, or is too large.
+    """
+    train, test = _read_split(folder, "train"), _read_split(folder, "test")
+    return train, test
+
+
+def _read_split(folder: Path, split: str) -> Examples:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    files = sorted(
+        path
+        for path in folder.rglob("*.parquet")
+        if re.match(rf"{split}(?![a-z0-9])", path.name) or path.parent.name == split
+    )
+    if not files:
+        raise _no_data(folder, f"there are no Parquet files of a split {split}")
+    found: Examples = []
+    size = 0
+    for path in files:
+        if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
+            raise _no_data(folder, f"{path.name} is not a regular file of it")
+        try:
+            opened = parquet.ParquetFile(path)
+            for batch in opened.iter_batches(ROWS_AT_ONCE, columns=["text", "label"]):
+                if (size := size + batch.nbytes) > TEXT_GB << 30:
+                    raise _no_data(folder, f"{split} has more than {TEXT_GB} GB of text")
+                if set(batch.schema.names) != {"text", "label"}:
+                    raise _no_data(folder, f"{path.name} needs the columns text and label")
+                rows = zip(batch.column("text").to_pylist(), batch.column("label").to_pylist())
+                found += [_example(folder, text, label) for text, label in rows]
+        except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise _no_data(folder, f"{path.name}: {said}") from error
+    if not found:
+        raise _no_data(folder, f"the split {split} is empty")
+    return found
+
+
+def _example(folder: Path, text: object, label: object) -> tuple[str, int]:
+    if not isinstance(text, str) or isinstance(label, bool) or label not in (0, 1):
+        raise _no_data(folder, f"an example is {shown((text, label))}, not a text and 0 or 1")
+    return text, int(str(label))
+
+
+def _no_data(folder: Path, reason: str) -> MadlError:
+    return MadlError(f"cannot load data set {folder} ({reason}); give a folder with --dataset")
+
+
+# ---- the hub ------------------------------------------------------------------------------------
+
+
+@functools.cache
+def prepare_hub() -> None:
+    """Have the hub's libraries say nothing, and give up at once where there is no network."""
+    import logging
+
+    import huggingface_hub.constants as hub
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    host = urllib.parse.urlsplit(hub.ENDPOINT).hostname or ""
+    if urllib.request.getproxies():
+        return
+    try:
+        socket.create_connection((host, 443), timeout=5).close()
+    except OSError:
+        hub.HF_HUB_OFFLINE = True  # what is in its cache is used all the same

@@ -1,0 +1,241 @@
+"""Question 3.2 and the page of formats: which formats there are, how they are chosen and judged."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from experiments import formats as formats_page
+from experiments import lab3_formats
+from madl.formats import presets
+from madl.formats.fixed import FixedPoint
+from madl.formats.minifloat import Minifloat
+from madl.logbook.claims import Claim, judge_family
+from madl.logbook.experiment import PROFILES
+from madl.logbook.number_line import number_lines
+from madl.logbook.records import Case, Pending, Records, sealed
+from madl.logbook.stats import Outcomes
+from madl.training import families, format_arms, format_errors, format_models, models, precision
+from madl.training.data import Encoded
+from tests.conftest import a_record
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model):
+    return models.load_pretrained(str(tiny_model), seed=0).eval()
+
+
+@pytest.fixture
+def batch():
+    return {"input_ids": torch.tensor([[2, 7, 8, 9, 3]]), "attention_mask": torch.ones(1, 5)}
+
+
+# ---- names and formats --------------------------------------------------------------------------
+
+
+def test_the_families_are_all_the_presets_each_once():
+    assert sorted(families.NAMES) == sorted(presets())
+
+
+def test_every_family_is_in_one_group_and_a_moved_format_in_its_own():
+    grouped = [family for members in families.GROUPS.values() for family in members]
+    assert sorted(grouped) == sorted(families.FAMILIES)
+    assert [families.family_of(name) for name in families.MOVED] == [
+        *("fixed point", "fixed point", "logarithmic", "minifloat", "denormal"),
+    ]
+
+
+def test_a_scale_from_the_data_is_what_leaves_a_format_without_a_range():
+    for name, preset in presets().items():
+        assert families.has_scale(name) is (preset.range is None), name
+
+
+def test_every_format_is_in_one_class_of_rivals():
+    for name in families.EVERY:
+        bits = families.bits_of(name)
+        assert sum(low < bits <= high for low, high in families.CLASSES.values()) == 1, name
+
+
+def test_a_larger_position_makes_the_values_smaller():
+    for name, (weights, inputs) in families.POSITIONS.items():
+        moved = families.moved(f"{name} moved", max(weights), min(inputs))
+        assert moved.weight.range[1] < moved.input.range[1], name
+        assert moved.bits == moved.input.bits
+    assert families.moved("log(4) moved", 8, 4).weight.range == (-0.5, 0.5)
+    assert families.moved("fixed(8) moved", 7, 4).input.name == "fixed(8,4)"
+
+
+def test_every_format_quantizes_a_whole_model(model, batch):
+    """Binary, ternary, residual sign, block minifloat and the logarithmic ones among them."""
+    own = copy.deepcopy(model)
+    for name in families.NAMES:
+        precision.set_precision_(own, precision.uniform(own, presets()[name]))
+        with torch.no_grad():
+            assert torch.isfinite(own(**batch).logits).all(), name
+
+
+def test_the_space_of_a_family_is_its_formats_moved_ones_too_and_fp32():
+    assert families.space("MX integer") == ("fp32", "mxint4", "mxint8")
+    assert families.space("logarithmic") == ("fp32", "log(4)", "log(8)", "log(4) moved")
+    assert len(families.space(None)) == 1 + len(presets()) + len(families.POSITIONS)
+
+
+# ---- training -----------------------------------------------------------------------------------
+
+
+TUNE = {"tune_learning_rate": 1e-3, "tune_batch_size": 2, "seed": 0}
+SENTENCES = Encoded(token_ids=[[2, 7, 8, 3], [2, 9, 6, 3]] * 4, labels=[0, 1] * 4, pad_id=0)
+
+
+def test_training_leaves_the_model_alone_and_holds_the_words(model):
+    before = copy.deepcopy(model.state_dict())
+    formats = precision.uniform(model, presets()["mxint8"])
+    tuned = precision.trained_on(model, formats, SENTENCES, TUNE, "cpu")
+    assert all(torch.equal(model.state_dict()[name], x) for name, x in before.items())
+    changed = {n for n, x in tuned.state_dict().items() if not torch.equal(x, before[n])}
+    assert "classifier.weight" in changed
+    assert "bert.embeddings.word_embeddings.weight" not in changed
+
+
+def test_shared_weights_are_trained_in_another_precision_at_every_step(model):
+    seen: list[int] = []
+
+    def drawn(step):
+        seen.append(step)
+        return precision.uniform(model, presets()["mxint4" if step % 2 else "mxint8"])
+
+    shared = precision.trained_between(model, drawn, SENTENCES, TUNE, "cpu")
+    assert seen == [0, 1, 2, 3, 4]  # four steps, and what the weights are left in
+    alone = precision.trained_on(model, drawn(0), SENTENCES, TUNE, "cpu")
+    assert not torch.equal(shared.classifier.weight, alone.classifier.weight)
+
+
+def test_a_random_point_follows_from_its_seed():
+    space = {"query": families.space("minifloat"), "value": families.space("MX float")}
+    points = [format_models.random_point(space, f"0 {step}") for step in range(50)]
+    assert points[7] == format_models.random_point(space, "0 7")
+    assert {point["value"] for point in points} == set(space["value"])
+
+
+# ---- what the page makes of records -------------------------------------------------------------
+
+
+def verdict(judged):
+    """Of a claim that is alone on its page."""
+    claim = Claim(name="it", hypothesis="It is so.", test=lambda records: judged)
+    return judge_family({"it": claim}, {"it": judged}, {}, {})["it"].verdict
+
+
+def a_model(accuracy, *, validation=None, bits=8.0, n=2000, **params):
+    """A record of a model that is right about the first sentences."""
+    outcomes = Outcomes(np.arange(n) < accuracy * n, "test").to_json()
+    validation = accuracy if validation is None else validation
+    values = {"outcomes": outcomes, "bits": bits, "validation_accuracy": validation}
+    case = Case(experiment="lab3_formats", params={"seed": 0, **params})
+    return sealed(a_record(case=case, values={**values, "validation_loss": 0.5}))
+
+
+def uniform(name, accuracy, **more):
+    return a_model(accuracy, part="uniform", format=name, **more)
+
+
+CONTROL = a_model(0.85, bits=32.0, part="control")
+
+
+def test_claims_wait_for_their_records():
+    for claim in lab3_formats.page.claims.values():
+        with pytest.raises(Pending):
+            claim.test(Records())
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "said"), [(0.86, "supported"), (0.845, "supported"), (0.70, "refuted")]
+)
+def test_a_format_keeps_fp32_s_accuracy_by_a_margin(accuracy, said):
+    records = Records([CONTROL, uniform("log(8)", accuracy)])
+    assert verdict(lab3_formats.log_8_keeps(records)) == said
+    kept = {"supported": "keeps", "refuted": "loses"}[said]
+    assert format_arms.verdicts(records, lab3_formats.MARGIN) == {"log(8)": kept}
+
+
+def test_a_difference_at_the_margin_is_not_decided():
+    records = Records([CONTROL, uniform("log(8)", 0.82)])
+    assert format_arms.verdicts(records, lab3_formats.MARGIN) == {"log(8)": "not decided"}
+
+
+def test_the_narrowest_good_format_is_chosen_on_validation():
+    wide = uniform("fixed(16,8)", 0.85, bits=16.0)
+    narrow = uniform("scaled(4,row)", 0.60, validation=0.84, bits=4.0)  # bad on test: chosen
+    bad = uniform("binary", 0.85, validation=0.50, bits=1.0)  # good on test: not chosen
+    judged = lab3_formats.fewest_bits(Records([CONTROL, wide, narrow, bad]))
+    assert verdict(judged) == "refuted"
+    assert "`scaled(4,row)` (4 bits)" in judged.refuted
+
+
+def test_a_rival_has_no_more_bits_and_is_the_best_on_validation():
+    records = Records(
+        [
+            uniform("mxint8", 0.86, bits=8.25),
+            uniform("scaled(8,row)", 0.80, validation=0.85),
+            uniform("fixed(8,4)", 0.85, validation=0.63),
+            uniform("log(8)", 0.80, validation=0.86),
+        ]
+    )
+    found = format_arms.strongest(records, 8, lambda name: not families.is_log(name))
+    assert found.label == "scaled(8,row)"
+
+
+def test_coverage_asks_for_what_the_quick_profile_plans():
+    plan = SimpleNamespace(profile=PROFILES["quick"], workload={"model": "m", "dataset": "d"})
+    cases = list(lab3_formats.cases(plan))
+    of = {part: [c for c in cases if c["part"] == part] for part in {c["part"] for c in cases}}
+    assert {part: len(found) for part, found in of.items()} == {
+        **{"uniform": 36, "moved": 5, "control": 1, "untrained": 6, "family": 14, "combined": 1},
+    }
+    steps = {c["tune_examples"] // c["tune_batch_size"] for c in cases}
+    assert steps == {32}
+
+
+# ---- the page of formats ------------------------------------------------------------------------
+
+
+def test_signal_to_error_is_that_of_a_uniform_grid():
+    x = torch.linspace(-0.9, 0.9, 100_001)
+    found = format_errors.sqnr_db(FixedPoint(width=8, frac_width=7), [x])
+    step = 2.0**-7
+    assert found == pytest.approx(10 * math.log10(float((x**2).mean()) * 12 / step**2), abs=0.05)
+    assert format_errors.sqnr_db(FixedPoint(width=8, frac_width=7), [torch.zeros(3)]) == math.inf
+
+
+def test_a_format_is_moved_to_where_the_choosing_data_lie():
+    generator = torch.Generator().manual_seed(0)
+    data = {
+        "choosing weights": [torch.randn(4096, generator=generator) / 32],
+        "choosing inputs": [torch.randn(4096, generator=generator) * 4],
+    }
+    found = format_errors.best_shifted(Minifloat(width=4, exponent_width=2), data)
+    assert found["weights"].range[1] < 0.2 < 4 < found["inputs"].range[1]
+    assert format_errors.best_shifted(presets()["mxint8"], data) == {}
+
+
+def test_what_chooses_is_not_what_is_shown(model):
+    sentences = Encoded(token_ids=[[2, 7, 8, 3]], labels=[0], pad_id=0)
+    splits = SimpleNamespace(train=sentences, validation=sentences)
+    data = format_errors.tensors(model, splits)
+    weights = [*data["weights"], *data["choosing weights"]]
+    assert len(data["choosing weights"]) == 6  # block 0 of two; pooler and classifier are shown
+    assert len({x.data_ptr() for x in weights}) == len(weights) == 14
+
+
+def test_every_kind_of_format_has_its_source():
+    kinds = {type(preset).__name__ for preset in presets().values()}
+    assert set(formats_page.SOURCES) == kinds
+
+
+def test_a_number_line_has_a_tick_a_value_that_it_holds():
+    made = number_lines({"a": [0.25, 1.0, 2.0**40]}, {"w": (0.1, 0.5)}, low=-4, high=4, label="x")
+    assert made.count("v18") == 2
+    assert made.count("<rect") == 1

@@ -1,0 +1,257 @@
+"""Models and data of other people: hostile folders are refused in one line, and nothing is run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from madl.errors import MadlError
+from madl.training import data, models, outside, workloads
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def folder(tiny_model, tmp_path) -> Path:
+    """A copy of a good model, to be spoilt."""
+    return shutil.copytree(tiny_model, tmp_path / "model")
+
+
+def configure(folder: Path, **changes) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def with_header(path: Path, **tensor) -> None:
+    """Weights whose header promises what is not there."""
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **tensor}})
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 4)
+
+
+WEIGHTS = "model.safetensors"
+HOSTILE = {  # what is done to a folder, and what is said
+    "no configuration": (lambda f: (f / "config.json").unlink(), "config.json cannot be read"),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read"),
+    "a list": (lambda f: (f / "config.json").write_text("[]"), "no names with values"),
+    "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff"), "byte 0 is not UTF-8"),
+    "deep": (lambda f: (f / "config.json").write_text("[" * 10**5), "config.json cannot be read"),
+    "long": (lambda f: (f / "config.json").write_text(" " * 2**21), "more than 1024 KB"),
+    "wide": (lambda f: configure(f, hidden_size=2**40, num_attention_heads=1), "asks for"),
+    "many words": (lambda f: configure(f, vocab_size=2**50), "asks for"),
+    "overflowing": (lambda f: configure(f, vocab_size=2**62), "cannot be made of config.json"),
+    "negative": (lambda f: configure(f, vocab_size=-1), "cannot be made of config.json"),
+    "a text": (lambda f: configure(f, hidden_size="a"), "cannot be made of config.json"),
+    "many layers": (lambda f: configure(f, num_hidden_layers=10**9), "at most 1000"),
+    "code of others": (lambda f: configure(f, attn_implementation="a/b"), "asks for code"),
+    "pickles": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "no weights in safetens"),
+    "half": (lambda f: cut(f / WEIGHTS, 5000), "model.safetensors is damaged"),
+    "empty": (lambda f: cut(f / WEIGHTS, 0), "model.safetensors is damaged"),
+    "a large header": (lambda f: (f / WEIGHTS).write_bytes(b"\xff" * 8 + b"{}"), "is damaged"),
+    "a false size": (lambda f: with_header(f / WEIGHTS, data_offsets=[0, 2**40]), "is damaged"),
+    "a false shape": (lambda f: with_header(f / WEIGHTS, shape=[2**40]), "is damaged"),
+    "a false place": (lambda f: with_header(f / WEIGHTS, data_offsets=[-4, 0]), "is damaged"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_hostile_model_is_refused_in_one_line(folder, how):
+    spoil, message = HOSTILE[how]
+    spoil(folder)
+    with pytest.raises(MadlError, match="cannot load .*; .*give a folder with --model$") as caught:
+        models.load_pretrained(str(folder), seed=0)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_link_out_of_the_folder_is_refused(folder, tmp_path):
+    (tmp_path / "secret").write_text("{}")
+    (folder / "tokenizer.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(MadlError, match=r"tokenizer.json is a link to elsewhere"):
+        models.load_pretrained(str(folder), seed=0)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder):
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(MadlError, match=r"no tokenizer, or one without words|cannot load"):
+        models.load_tokenizer(str(folder))
+
+
+CODE = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+Path({ran!r}).touch()
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+class MyConfig(BertConfig):
+    model_type = "mine"
+class MyModel(BertForSequenceClassification):
+    config_class = MyConfig
+class MyTokenizer(BertTokenizer):
+    pass
+"""
+
+
+@pytest.mark.parametrize("model_type", ["mine", "bert"])
+def test_no_code_of_a_model_folder_is_run_whatever_stands_on_stdin(folder, tmp_path, model_type):
+    ran = tmp_path / "ran"
+    (folder / "mine.py").write_text(CODE.format(ran=str(ran)))
+    kinds = ("AutoConfig", "AutoModel", "AutoModelForSequenceClassification", "AutoTokenizer")
+    classes = ("MyConfig", "MyModel", "MyModel", "MyTokenizer")
+    auto_map = {kind: f"mine.{name}" for kind, name in zip(kinds, classes)}
+    configure(folder, model_type=model_type, auto_map=auto_map, architectures=["MyModel"])
+    settings = {
+        "tokenizer_class": "MyTokenizer",
+        "auto_map": {"AutoTokenizer": ["mine.MyTokenizer"] * 2},
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    code = (
+        "from madl.training import models\n"
+        "for load in (lambda f: models.load_pretrained(f, seed=0), models.load_tokenizer):\n"
+        "    try: load(__import__('sys').argv[1])\n"
+        "    except models.MadlError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        input="y\n" * 100,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hub")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not ran.exists()
+    assert not list(tmp_path.rglob("ran"))
+    if model_type == "mine":
+        assert "cannot load the model" in done.stdout
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+
+def write(path: Path, **columns) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+GOOD = {"text": ["a b", "c d"] * 20, "label": [0, 1] * 20}
+
+
+def reviews(folder: Path, name: str = "train.parquet", **columns) -> Path:
+    write(folder / "test.parquet", **GOOD)
+    write(folder / "train.parquet", **GOOD)
+    if columns:
+        write(folder / name, **columns)
+    return folder
+
+
+def test_a_good_folder_is_read(tmp_path):
+    train, test = outside.read_parquet(reviews(tmp_path))
+    assert (len(train), len(test)) == (40, 40)
+    assert train[:2] == [("a b", 0), ("c d", 1)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": ["a"]}, "needs the columns text and label"),
+        ({"text": ["a"], "label": ["x"]}, "not a text and 0 or 1"),
+        ({"text": ["a"], "label": [2]}, "not a text and 0 or 1"),
+        ({"text": [None], "label": [0]}, "not a text and 0 or 1"),
+        ({"text": [3], "label": [0]}, "not a text and 0 or 1"),
+        ({"text": [["a"]], "label": [0]}, "not a text and 0 or 1"),
+        ({"text": [], "label": []}, "the split train is empty"),
+    ],
+)
+def test_data_of_the_wrong_shape_are_refused_in_one_line(tmp_path, columns, message):
+    with pytest.raises(MadlError, match=f"cannot load data set .*{message}.*; give a folder") as e:
+        data.load_dataset(str(reviews(tmp_path, **columns)))
+    assert "\n" not in str(e.value)
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path, monkeypatch):
+    folder = reviews(tmp_path, text=["a" * 2**20] * 4096, label=[0] * 4096)
+    assert (folder / "train.parquet").stat().st_size < 2**20
+    monkeypatch.setattr(outside, "TEXT_GB", 0.25)
+    with pytest.raises(MadlError, match=r"train has more than 0.25 GB of text"):
+        data.load_dataset(str(folder))
+
+
+@pytest.mark.parametrize("how", ["half", "no Parquet", "a link", "a script", "nothing"])
+def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
+    folder = reviews(tmp_path / "data")
+    train = folder / "train.parquet"
+    if how == "half":
+        cut(train, train.stat().st_size // 2)
+    elif how == "no Parquet":
+        train.write_text("text,label\na,0\n")
+    elif how == "a link":
+        train.rename(tmp_path / "train.parquet")
+        train.symlink_to(tmp_path / "train.parquet")
+    else:
+        train.unlink()
+    if how == "a script":
+        ran = tmp_path / "ran"
+        (folder / "data.py").write_text(f"open({str(ran)!r}, 'w')")
+        (folder / "README.md").write_text(
+            "---\nconfigs: [{config_name: a, data_files: /etc/*}]\n---\n"
+        )
+    with pytest.raises(MadlError, match="cannot load data set .*; give a folder") as caught:
+        data.load_dataset(str(folder))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+# ---- names --------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_a_hash_in_its_name_is_a_folder(folder):
+    folder = folder.rename(folder.with_name("a#b"))
+    name = workloads.Workload(model=str(folder), dataset="d").params()["model"]
+    assert workloads.unpin(name) == str(folder)
+    assert workloads.unpin("org/model") == "org/model"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "options"),
+    [
+        ({}, ""),
+        (workloads.PRESETS["snippets"].params(), ""),
+        (workloads.PRESETS["imdb"].params(), " --workload imdb"),
+        ({"model": "org/m", "dataset": "movie-snippets"}, " --model org/m"),
+        ({"model": "/a b/m#0123456789ab", "dataset": "d"}, " --model '/a b/m' --dataset d"),
+    ],
+)
+def test_a_workload_says_with_which_options_it_is_chosen(chosen, options):
+    assert workloads.arguments(chosen) == options
+
+
+def test_a_hub_that_cannot_be_reached_is_one_clear_line_at_once(monkeypatch, caplog, capfd):
+    import huggingface_hub.constants as hub
+
+    monkeypatch.setattr(hub, "ENDPOINT", "https://hub.invalid")
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    for name in (
+        "HTTPS_PROXY",
+        "https_proxy",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    outside.prepare_hub.cache_clear()
+    with pytest.raises(MadlError, match="cannot load no/where .*; check the name and the network"):
+        models.load_tokenizer("no/where")
+    outside.prepare_hub.cache_clear()
+    assert not [record for record in caplog.records if "Retry" in record.message]
+    assert "Retry" not in capfd.readouterr().err

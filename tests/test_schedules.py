@@ -1,0 +1,172 @@
+"""Compression in a short training: schedules that differ in nothing but where it stands."""
+
+import importlib
+
+import pytest
+
+from madl.compression import prune, size
+from madl.logbook.records import Case, Records, Store, sealed
+from madl.training import baseline, schedules, train
+from madl.training.schedules import AFTER, BETWEEN, PLAIN
+from madl.training.supernet import Supernet
+from tests.conftest import a_record
+from tests.synthetic import judgement
+
+lab = importlib.import_module("experiments.lab2_compression")
+
+
+class Ctx:
+    device = "cpu"
+
+    def __init__(self, root):
+        self.artifact, self.folder = Store(root).artifact, Store(root).folder
+
+
+@pytest.fixture
+def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
+    params = {
+        "model": str(tiny_model),
+        "dataset": str(tiny_dataset),
+        "seed": 0,
+        "max_length": 32,
+        "train_examples": 48,
+        "validation_examples": 32,
+        "test_examples": 32,
+        "epochs": 1,
+        "learning_rate": 5e-5,
+        "batch_size": 32,
+        "space": "compact",
+        "study": 0,
+        "trial": 1,
+        "draw": 1,
+        "trial_examples": 24,
+        "trial_learning_rate": 1e-3,
+        "trial_batch_size": 4,
+        "width": 8,
+        "frac_width": 7,
+        "input_frac_width": 4,
+        "sparsity": 0.5,
+    }
+    return Supernet(params, Ctx(tmp_path))
+
+
+def recipe(net):
+    return baseline.training_recipe(net.params, prefix="trial_", epochs=1)
+
+
+def test_two_halves_hold_every_example_once(net):
+    examples = net.trial_examples
+    first, second = schedules.halved(examples)
+    assert [*first.token_ids, *second.token_ids] == list(examples.token_ids)
+    assert [*first.labels, *second.labels] == list(examples.labels)
+    assert [len(half) for half in schedules.halved(examples.first(7))] == [3, 3]
+
+
+def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_rates(
+    net, monkeypatch
+):
+    """Read off the optimizer at work, and equal to what the page says of it."""
+    took: list[tuple[float, list[list[int]]]] = []  # learning rate and sentences of every step
+    step = train.take_step
+
+    def watched(model, batch, optimizer, **how):
+        took.append((optimizer.param_groups[0]["lr"], batch["input_ids"].tolist()))
+        return step(model, batch, optimizer, **how)
+
+    model, halves, how = net.build({}), schedules.halved(net.trial_examples), recipe(net)
+    monkeypatch.setattr(train, "take_step", watched)
+    of: dict[str, list[tuple[float, list[list[int]]]]] = {}
+    for schedule, _ in schedules.trained(model, halves, how, net.params, "cpu"):
+        of[schedule] = list(took)
+    steps = len(of[PLAIN])
+    between = [*of[BETWEEN][: steps // 2], *of[BETWEEN][steps:]]  # the first half is shared
+    assert of[AFTER] == of[PLAIN] == between
+    said = schedules.training(how, halves)
+    assert said["steps"] == steps == 6
+    assert sum(rate for rate, _ in between) == pytest.approx(how.learning_rate * said["rates"])
+    assert said["rates"] == pytest.approx(2 * (1 + 1 + 1 / 2))
+    assert said["rates_undivided"] == pytest.approx(1 + (5 + 4 + 3 + 2 + 1) / 5)
+
+
+def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_training(net):
+    halves = schedules.halved(net.trial_examples)
+    bits: dict[str, float] = {}
+    zeros: dict[str, float] = {}
+    for schedule, model in schedules.trained(
+        net.build({}), halves, recipe(net), net.params, net.ctx.device
+    ):
+        bits[schedule], zeros[schedule] = size.linear_bits(model), prune.weight_sparsity(model)
+    assert zeros[PLAIN] < 0.01
+    assert zeros[AFTER] == zeros[BETWEEN] == pytest.approx(0.5, abs=0.01)
+    assert bits[AFTER] == bits[BETWEEN] < bits[PLAIN] / 6  # 8 of 32 bits, half of them, the bitmap
+
+
+def test_training_behind_the_compression_changes_the_weights_that_are_left(net):
+    halves, weights = schedules.halved(net.trial_examples), {}
+    for schedule, model in schedules.trained(net.build({}), halves, recipe(net), net.params, "cpu"):
+        weights[schedule] = model.classifier.weight.detach().clone()
+    assert not (weights[AFTER] == weights[BETWEEN]).all()
+
+
+def test_a_candidate_is_judged_on_test_where_it_is_compressed_only(net):
+    values = schedules.candidate(net.params, net.ctx)
+    assert "outcomes" not in values[PLAIN]
+    assert all(values[schedule]["outcomes"]["n"] == 32 for schedule in (AFTER, BETWEEN))
+    assert values["point"] == schedules.drawn(lab_space(net), study=0, trial=1)
+
+
+def lab_space(net):
+    from madl.training.supernet import space
+
+    return space(net.config, "compact", pooler=False)
+
+
+def test_a_study_draws_every_point_before_one_comes_again():
+    space = {"a": [1, 2, 3], "b": [1, 2]}
+    points = [tuple(schedules.drawn(space, 5, trial).values()) for trial in range(12)]
+    assert len(set(points[:6])) == 6
+    assert points[:6] == points[6:]
+    other = [tuple(schedules.drawn(space, 6, trial).values()) for trial in range(6)]
+    assert points[:6] != other
+
+
+# ---- what the page makes of the candidates ------------------------------------------------------
+
+SCORES = {0: [(0.5, 0.9, 0.6), (0.7, 0.8, 0.7), (0.7, 0.7, 0.8)], 1: [(0.6, 0.5, 0.4)] * 3}
+
+
+def records() -> Records:
+    """Two studies of three candidates with these validation accuracies, in any order."""
+    found = []
+    for study, scores in SCORES.items():
+        for trial, by_objective in enumerate(scores):
+            params = {"part": "study", "seed": 0, "study": study, "trial": trial}
+            values = {
+                objective: judgement(1000 + 10 * trial, validation=score)
+                for objective, score in zip(lab.OBJECTIVES, by_objective, strict=True)
+            }
+            found.append(sealed(a_record(case=Case(experiment="x", params=params), values=values)))
+    return Records(reversed(found))
+
+
+def test_each_objective_chooses_its_own_and_of_equal_ones_the_first():
+    study = lab.studies(records())[0]
+    trials = [lab.best(study, one).case.params["trial"] for one in lab.OBJECTIVES]
+    assert trials == [1, 0, 2]
+
+
+def test_what_a_search_would_choose_follows_its_own_objective():
+    study = lab.studies(records())[0]
+    assert lab.chosen_so_far(study, PLAIN, PLAIN) == [0.5, 0.7, 0.7]
+    assert lab.chosen_so_far(study, PLAIN, AFTER) == [0.9, 0.8, 0.8]
+
+
+def test_shapes_and_studies_are_the_units():
+    made = records()
+    assert lab.candidates(made, AFTER).drawn == "shapes of 1 model"
+    assert len(lab.candidates(made, AFTER).groups) == 6
+    assert len(lab.chosen(made, BETWEEN, AFTER).groups) == 2
+
+
+def test_how_often_the_objectives_agree_is_counted():
+    assert "in 1 of the studies" in lab.choices_coincide(records()).text
