@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from madl.logbook import searches, stats
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, level, log, percent, points
 from madl.logbook.claims import Fact, Judged, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -20,6 +20,7 @@ from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.stats import number, per_cent
 from madl.training import baseline, widths
 
+NAME = "lab2_compression"
 page = Experiment(title="Compression-aware search", needs=("baseline", "lab1_fractions"))
 
 PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
@@ -44,11 +45,10 @@ def cases(plan: Plan) -> Iterable[Params]:
             "input_frac_width": inputs,
             "sparsity": SPARSITY,
         }
-        yield {**base, "part": "whole", "draw": seed * DRAWS * DRAWS + DRAWS - 1}
         for study in range(choose(smoke=2, quick=3, full=6)):
             for trial in range(choose(smoke=2, quick=6, full=20)):
                 draw = (seed * DRAWS + study) * DRAWS + trial
-                yield {**base, "part": "study", "study": study, "trial": trial, "draw": draw}
+                yield {**base, "study": study, "trial": trial, "draw": draw}
 
 
 @page.run
@@ -63,7 +63,11 @@ def run(params: Params, ctx: Context) -> Values:
 
 def candidates(r: Records, schedule: str) -> Arm:
     """Every candidate of every study under a schedule, on test."""
-    return judged([one for found in studies(r) for one in found], schedule, units="shapes")
+    return judged(everyone(r), schedule, units="shapes")
+
+
+def everyone(r: Records) -> list[Record]:
+    return [one for found in studies(r) for one in found]
 
 
 def judged(found: Sequence[Record], schedule: str, *, units: str = "") -> Arm:
@@ -72,7 +76,7 @@ def judged(found: Sequence[Record], schedule: str, *, units: str = "") -> Arm:
 
 def studies(r: Records) -> list[list[Record]]:
     """The candidates of each study, in the order of its trials."""
-    every = sorted(r.all(part="study"), key=lambda one: (_study(one), one.case.params["trial"]))
+    every = sorted(r.of(NAME).all(), key=lambda one: (_study(one), one.case.params["trial"]))
     return [list(found) for _, found in groupby(every, _study)]
 
 
@@ -104,14 +108,13 @@ def training_after_helps_a_shape(r: Records) -> Judged:
     a, b = candidates(r, BETWEEN), candidates(r, AFTER)
     made = compare(a, b)
     gap, count = made.comparison.estimate(), len(a.records)
-    said = (
-        f"At {WIDTH} bits without half of the weights, training that comes half after compression"
-    )
-    means = f"{a} after {b}, mean of {count} candidates"
+    said = f"At equal training, shapes in {WIDTH} bits with half of their weights"
+    how = "with half of the training after compression than with all of it before"
+    means = f"{a} against {b}, means of {count} candidates on test"
     return made.judge(
-        supported=f"{said} makes the same shapes {gap} better than the same before it: {means}",
-        refuted=f"{said} makes the same shapes worse than the same before it, by {gap:+}: {means}",
-        undecided=f"{said} is not shown to differ from the same before it: {means}, {gap:+i}",
+        supported=f"{said} are {gap} better {how}: {means}",
+        refuted=f"{said} are worse {how}, by {gap:+}: {means}",
+        undecided=f"{said} are not shown to be better or worse {how}: {means}, {gap:+i}",
     )
 
 
@@ -159,7 +162,7 @@ def training_after_delivers_more(r: Records) -> Judged:
 @page.claim
 def compression_costs_a_shape(r: Records) -> Judged:
     """Even with half of the training after it, compression costs a shape accuracy."""
-    every = r.all(part="study")
+    every = r.of(NAME).all()
     plain, between = (
         searches.of_units(every, lambda one, o=o: validation(one, o)) for o in (PLAIN, BETWEEN)
     )
@@ -180,7 +183,7 @@ def compression_costs_a_shape(r: Records) -> Judged:
 
 @page.fact
 def training_is_equal(r: Records) -> Fact:
-    every = [one.values for found in studies(r) for one in found]
+    every = [one.values for one in everyone(r)]
     amounts = {(values["steps"], values["rates"], values["rates_undivided"]) for values in every}
     assert len(amounts) == 1, amounts
     steps, rates, undivided = amounts.pop()
@@ -195,9 +198,10 @@ def training_is_equal(r: Records) -> Fact:
 @page.fact
 def choices_coincide(r: Records) -> Fact:
     every = studies(r)
-    same = [len({best(found, o).case.key for o in OBJECTIVES}) == 1 for found in every]
+    same = {o: sum(best(x, o) is best(x, PLAIN) for x in every) for o in (AFTER, BETWEEN)}
     return Fact(
-        text=f"All three objectives choose the same candidate in {sum(same)} of the studies",
+        text=f"The candidate that the plain objective chooses is also the choice of the objective "
+        f"“{AFTER}” in {same[AFTER]} of the studies, and of “{BETWEEN}” in {same[BETWEEN]}",
         of=f"{len(every)} studies",
     )
 
@@ -211,7 +215,6 @@ def choices_coincide(r: Records) -> Fact:
     "reaches on validation, for each schedule apart."
 )
 def front(r: Records) -> Chart:
-    whole = arm(r, "whole model, trained on", BETWEEN, part="whole", seed=0)
     rows: list[Row] = [
         {
             "schedule": schedule,
@@ -219,8 +222,7 @@ def front(r: Records) -> Chart:
             "test accuracy": judged([one], schedule),
             "validation": validation(one, schedule),
         }
-        for found in studies(r.where(seed=0))
-        for one in found
+        for one in everyone(r.where(seed=0))
         for schedule in (AFTER, BETWEEN)
     ]
     return searches.front_chart(
@@ -229,7 +231,7 @@ def front(r: Records) -> Chart:
         value="test accuracy",
         front_by="validation",
         by="schedule",
-        levels=[level(baseline.fp32(r)), level(whole)],
+        levels=[level(baseline.fp32(r))],
     )
 
 
@@ -266,56 +268,26 @@ def chosen_so_far(found: Sequence[Record], objective: str, schedule: str) -> lis
     "further to the right."
 )
 def ranks(r: Records) -> Chart:
-    rows = [
-        {
-            "without": validation(one, PLAIN),
-            **{o: validation(one, o) for o in (AFTER, BETWEEN)},
-        }
-        for found in studies(r)
-        for one in found
-    ]
     return Chart(
-        rows,
-        x=percent("accuracy without compression", column="without"),
+        [{o: validation(one, o) for o in OBJECTIVES} for one in everyone(r)],
+        x=percent("accuracy without compression", column=PLAIN),
         y=percent("accuracy compressed"),
         marks=[points(AFTER), points(BETWEEN)],
     )
 
 
-SIZES = {
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "heads",
-    "hidden_size": "width",
-    "intermediate_size": "FFN",
-}
-
-
-def shape(record: Record) -> dict[str, str]:
-    """Of those sizes that are searched."""
-    sizes = {
-        SIZES[name]: str(record.values["point"][name])
-        for name in SIZES
-        if name in record.values["point"]
-    }
-    return {" · ".join(sizes): " · ".join(sizes.values())}
-
-
 @page.table
 def choices(r: Records) -> Sequence[Row]:
-    """What the studies of the first trained model chose, and the whole model."""
-    whole = r.one(part="whole", seed=0)
-    rows = [{"study": "no search", "objective": "none", **_chosen_row(whole, BETWEEN)}]
-    for i, found in enumerate(studies(r.where(seed=0)), 1):
-        for objective in OBJECTIVES:
-            named = {"study": str(i), "objective": objective}
-            rows.append({**named, **_chosen_row(best(found, objective), objective)})
-    return rows
-
-
-def _chosen_row(record: Record, objective: str) -> dict[str, Any]:
-    return {
-        **shape(record),
-        "Linear, Mbit": record.values[AFTER]["linear_bits"] / 1e6,
-        "validation": per_cent(validation(record, objective)),
-        **{f"test, {s}": judged([record], s) for s in (AFTER, BETWEEN)},
-    }
+    """What the studies of the first trained model chose."""
+    return [
+        {
+            "study": str(i),
+            "objective": objective,
+            "shape": " · ".join(map(str, (one := best(found, objective)).values["point"])),
+            "Linear, Mbit": one.values[AFTER]["linear_bits"] / 1e6,
+            "validation": per_cent(validation(one, objective)),
+            **{f"test, {schedule}": judged([one], schedule) for schedule in (AFTER, BETWEEN)},
+        }
+        for i, found in enumerate(studies(r.where(seed=0)), 1)
+        for objective in OBJECTIVES
+    ]

@@ -47,8 +47,8 @@ def cases(plan: Plan) -> Iterable[Params]:
         ends = {"narrow": written(narrow), "wide": written(wide)}
         path = {"space": NARROWER, **spaces[NARROWER].params(), **ends}
         yield {"part": "sensitivity", **path, "steps": choose(smoke=2, quick=6, full=39), **recipe}
-        base = {**recipe, "trial_examples": choose(smoke=16, quick=96, full=500)}
-        trials, studies = choose(smoke=4, quick=40, full=200), choose(smoke=2, quick=3, full=8)
+        base = {**recipe, "trial_examples": choose(smoke=16, quick=96, full=250)}
+        trials, studies = choose(smoke=4, quick=40, full=100), choose(smoke=2, quick=3, full=5)
         for name, space in spaces.items():
             offered = {"space": name, **space.params(), **base}
             for sampler in SAMPLERS:

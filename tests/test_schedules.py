@@ -112,7 +112,7 @@ def test_a_candidate_is_judged_on_test_where_it_is_compressed_only(net):
     values = schedules.candidate(net.params, net.ctx)
     assert "outcomes" not in values[PLAIN]
     assert all(values[schedule]["outcomes"]["n"] == 32 for schedule in (AFTER, BETWEEN))
-    assert values["point"] == schedules.drawn(lab_space(net), study=0, trial=1)
+    assert values["point"] == list(schedules.drawn(lab_space(net), study=0, trial=1).values())
 
 
 def lab_space(net):
@@ -140,12 +140,14 @@ def records() -> Records:
     found = []
     for study, scores in SCORES.items():
         for trial, by_objective in enumerate(scores):
-            params = {"part": "study", "seed": 0, "study": study, "trial": trial}
+            params = {"seed": 0, "study": study, "trial": trial}
             values = {
                 objective: judgement(1000 + 10 * trial, validation=score)
                 for objective, score in zip(lab.OBJECTIVES, by_objective, strict=True)
             }
-            found.append(sealed(a_record(case=Case(experiment="x", params=params), values=values)))
+            found.append(
+                sealed(a_record(case=Case(experiment=lab.NAME, params=params), values=values))
+            )
     return Records(reversed(found))
 
 
@@ -169,4 +171,6 @@ def test_shapes_and_studies_are_the_units():
 
 
 def test_how_often_the_objectives_agree_is_counted():
-    assert "in 1 of the studies" in lab.choices_coincide(records()).text
+    text = lab.choices_coincide(records()).text
+    assert "“compressed” in 1 of the studies" in text
+    assert text.endswith("“compressed and trained on” in 1")

@@ -221,6 +221,11 @@ def test_half_a_line_of_a_killed_writer_is_dropped(tmp_path):
     assert run(tmp_path / "a") == run(tmp_path / "b")
 
 
+def test_no_parameter_of_a_trial_waits_for_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: pytest.fail("waits for the disk"))
+    run(tmp_path, trials=2)
+
+
 # ---- what is refused ----------------------------------------------------------------------------
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from madl.logbook import searches
+from madl.logbook import searches, stats
+from madl.logbook.arms import Arm
 from madl.logbook.charts import doubling, interval_of, plain
 from madl.logbook.records import Case, Pending, Records, sealed
 from madl.logbook.stats import Estimate, Outcomes, Unit
@@ -91,16 +92,30 @@ def test_no_front_is_made_of_test_values():
 # ---- studies as units ---------------------------------------------------------------------------
 
 
-def study(sampler, number, seed, value):
-    correct = np.arange(40) % 4 != number
-    outcomes = Outcomes(correct, "split").to_json()
+def study(sampler, number, seed, value, *, wrong=4, seen_wrong=4):
+    """One in `wrong` test examples is wrong, and one in `seen_wrong` of validation, not the same
+    ones in every study."""
     params = {"sampler": sampler, "study": number, "seed": seed}
-    values = {"value": value, "judged": {"outcomes": outcomes, "accuracy": 0.75, "loss": 1.0}}
+    judged = judgement_of(np.arange(400) % wrong != number % wrong, "test")
+    judged["validation"] = judgement_of(np.arange(200) % seen_wrong != number % seen_wrong, "val")
+    values = {"value": value, "judged": judged}
     return sealed(a_record(case=Case(experiment="x", params=params), values=values))
+
+
+def judgement_of(correct, examples):
+    outcomes = Outcomes(correct, examples)
+    return {"outcomes": outcomes.to_json(), "accuracy": float(correct.mean())}
 
 
 def value_of(record):
     return record.values["value"]
+
+
+def an_arm(*records):
+    return Arm(label="a", records=records, within=("judged",), units=searches.STUDIES)
+
+
+VALIDATION = ("judged", "validation")
 
 
 def test_the_units_of_one_model_are_its_studies_and_of_several_the_models():
@@ -112,23 +127,64 @@ def test_the_units_of_one_model_are_its_studies_and_of_several_the_models():
     made = searches.compare_values(one, other, value_of).comparison
     assert made.effect == pytest.approx(0.15)
     assert made.drawn == "2 studies of 1 model"
-
-
-def test_studies_of_one_model_are_not_called_seeds():
-    one = Records([study("tpe", i, 0, 0.5) for i in range(3)])
-    other = Records([study("random", 3 - i, 0, 0.5) for i in range(3)])
-    a, b = (
-        searches.chosen(records, name, "judged") for name, records in (("A", one), ("B", other))
-    )
-    made = searches.compare_chosen(a, b).comparison
-    assert made.drawn == "3 studies of 1 model × 40 test examples"
-    assert "seed" not in made.test + made.needs(0.01)
-
-
-def test_of_several_models_the_first_study_is_what_is_judged():
-    both = Records([study("tpe", i, seed, 0.5) for seed in range(2) for i in range(3)])
-    arm = searches.chosen(both, "A", "judged")
-    assert [record.case.params["seed"] for record in arm.records] == [0, 1]
-    missing = Records(both, missing=[Case(experiment="x", params={"seed": 0, "study": 9})])
+    missing = Records(two, missing=[Case(experiment="x", params={"seed": 0, "study": 9})])
     with pytest.raises(Pending):
         searches.of_units(missing, value_of)
+
+
+def test_what_validation_promises_is_the_lead_there_less_the_lead_on_test():
+    chosen = an_arm(*(study("tpe", i, 0, 0.5, wrong=4, seen_wrong=20) for i in range(3)))
+    rival = an_arm(*(study("random", i, 0, 0.5, wrong=5, seen_wrong=4) for i in range(3)))
+    made = searches.promised(chosen, rival, VALIDATION)
+    assert made.comparison.effect == pytest.approx((1 / 4 - 1 / 20) - (1 / 5 - 1 / 4))
+    drawn = "3 studies of 1 model × 200 validation examples, and 3 studies of 1 model × 400 test"
+    assert made.comparison.drawn == f"{drawn} examples"
+    assert made.judge(supported="a", refuted="b", undecided="c").agrees
+    assert f"{searches.lead(chosen, rival, VALIDATION)}" == "20.0 points"
+    assert f"{searches.gap(an_arm(chosen.records[0]), VALIDATION)}" == "20.0 points"
+
+
+def test_the_interval_between_two_samples_is_mover_s():
+    a, b = (stats.share(k, n, level=0.0, drawn="x") for k, n in ((80, 100), (140, 200)))
+    made = searches.apart(a, b)
+    (a_low, a_high), (b_low, b_high) = a.interval, b.interval
+    assert made.interval.low == pytest.approx(0.1 - np.hypot(0.8 - a_low, b_high - 0.7))
+    assert made.interval.high == pytest.approx(0.1 + np.hypot(a_high - 0.8, 0.7 - b_low))
+
+
+@pytest.mark.parametrize("boundary", [-0.2, -0.05, 0.0, 0.09, 0.11, 0.3])
+def test_the_p_value_between_two_samples_is_that_of_the_interval_that_ends_there(boundary):
+    a, b = (stats.share(k, n, level=0.0, drawn="x") for k, n in ((80, 100), (140, 200)))
+    made = searches.apart(a, b)
+    p = min(made.tails(boundary))
+    ends = made.interval_at(1 - 2 * p)
+    assert min(abs(end - boundary) for end in ends) < 1e-6
+    assert (made.tails(boundary).above < 0.5) == (boundary < made.effect)
+
+
+# ---- ranks --------------------------------------------------------------------------------------
+
+
+def test_a_rank_correlation_looks_at_the_order_alone():
+    a = [0.1, 0.2, 0.3, 0.5, 0.9]
+    made = searches.rank_correlation(a, [x**3 for x in a], drawn="points")
+    assert made.effect == pytest.approx(1)
+    assert searches.rank_correlation(a, a[::-1], drawn="points").effect == pytest.approx(-1)
+    assert searches.rank_correlation(a, [0.5] * 5, drawn="points").effect == 0
+    swapped = searches.rank_correlation(a, [0.2, 0.1, 0.3, 0.5, 0.9], drawn="points")
+    assert swapped.effect == pytest.approx(1 - 6 * 2 / (5 * 24))
+    with pytest.raises(ValueError, match="four or more"):
+        searches.rank_correlation(a[:3], a[:3], drawn="points")
+
+
+def test_the_error_of_a_rank_correlation_is_that_of_simulations():
+    rng = np.random.default_rng(0)
+    first = searches.rank_correlation(
+        list(rng.standard_normal(20)), list(rng.standard_normal(20)), drawn="points"
+    )
+    assert first.redraw is not None
+    for truth in (0.0, 0.6):
+        drawn = [first.redraw(rng, truth) for _ in range(400)]
+        assert np.mean([one.effect for one in drawn]) == pytest.approx(truth, abs=0.04)
+        covered = np.mean([one.interval.low <= truth <= one.interval.high for one in drawn])
+        assert covered > 0.91

@@ -1,11 +1,13 @@
 """Sub-networks: what is cut is what was named, and what is kept is what it was."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from madl.compression import size, subnetwork
-from madl.compression.subnetwork import Importance, Shape, cut
+from madl.compression.subnetwork import Identity, Importance, Shape, cut
 from madl.errors import MadlError
 
 WHOLE = Shape(
@@ -150,21 +152,46 @@ def test_an_encoder_that_is_not_bert_is_refused():
         subnetwork.shape_of(nn.Linear(2, 2))
 
 
-def test_an_identity_is_square(model, batch):
-    subnetwork.to_identity_(model, ["bert.pooler.dense"])
-    assert isinstance(model.bert.pooler.dense, nn.Identity)
-    model(**batch)
-    for name in ("classifier", "bert.pooler.activation", "bert.nothing"):
-        with pytest.raises(MadlError, match="only a square Linear layer"):
-            subnetwork.to_identity_(model, [name])
+# ---- Linear or identity -------------------------------------------------------------------------
 
 
-def test_from_scratch_keeps_the_shape_and_none_of_the_weights(model, batch):
-    before = {name: p.clone() for name, p in model.named_parameters() if p.ndim > 1}
-    subnetwork.start_over_(model, seed=0)
-    assert not [n for n, p in model.named_parameters() if p.ndim > 1 and (p == before[n]).any()]
-    first = model(**batch).logits
-    subnetwork.start_over_(model, seed=0)
-    assert torch.equal(model(**batch).logits, first)
-    subnetwork.start_over_(model, seed=1)
-    assert not torch.equal(model(**batch).logits, first)
+@pytest.mark.parametrize("shape", [WHOLE, smaller(hidden_size=20, num_attention_heads=1)])
+def test_identities_have_no_parameters_at_any_shape(model, batch, scores, shape):
+    width, rows = shape.hidden_size, 16 * shape.num_attention_heads
+    square = width * width + width  # the pooler, with its bias
+    attention = {"query": width * rows + rows, "attention_output": rows * width + width}
+    whole = size.num_parameters(cut(model, shape, scores))
+    for kinds, removed in (
+        (["query"], 2 * attention["query"]),
+        (["key", "value"], 4 * attention["query"]),
+        (["attention_output", "pooler"], 2 * attention["attention_output"] + square),
+    ):
+        small = cut(model, shape, scores, kinds)
+        assert size.num_parameters(small) == whole - removed
+        small(**batch, labels=torch.tensor([0, 1])).loss.backward()
+
+
+def test_an_identity_passes_each_channel_to_its_place():
+    same = Identity(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]))
+    x = torch.tensor([[1.0, 2.0, 3.0]])
+    assert torch.equal(same(x), x)
+    other = Identity(outputs=torch.tensor([1, 4, 5, 7]), inputs=torch.tensor([0, 1, 5]))
+    assert other(x).tolist() == [[2, 0, 3, 0]]
+
+
+def test_an_identity_is_cut_as_a_layer_of_ones_on_the_diagonal(model, batch, scores):
+    shape = smaller(hidden_size=20, num_attention_heads=1)
+    passing = copy.deepcopy(model)
+    with torch.no_grad():
+        for layer in passing.bert.encoder.layer:
+            layer.attention.self.value.weight.copy_(torch.eye(32))
+            layer.attention.self.value.bias.zero_()
+    expected = cut(passing, shape, scores)(**batch).logits
+    assert torch.allclose(cut(model, shape, scores, ["value"])(**batch).logits, expected, atol=1e-6)
+
+
+def test_what_is_not_square_cannot_be_an_identity(model, scores):
+    with pytest.raises(MadlError, match="'ffn' cannot be an identity; known: query, key"):
+        cut(model, WHOLE, scores, ["ffn"])
+    with pytest.raises(MadlError, match="is not square"):
+        subnetwork._identity(nn.Linear(2, 3), torch.arange(3), torch.arange(2))

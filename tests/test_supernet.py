@@ -1,12 +1,13 @@
 """The searches' workbench: spaces that fit the model, trials that are functions of their point."""
 
-import importlib
-import json
-
 import pytest
+import torch
+from torch import nn
 
+from madl.errors import MadlError
 from madl.logbook.records import Store
-from madl.training import search, supernet
+from madl.logbook.stats import Outcomes
+from madl.training import audit, baseline, search, supernet
 from madl.training.supernet import Supernet
 
 MINILM = {
@@ -38,7 +39,6 @@ def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
         "epochs": 1,
         "learning_rate": 5e-5,
         "batch_size": 32,
-        "weights": "inherited",
         "trial_examples": 16,
         "trial_learning_rate": 1e-4,
         "trial_batch_size": 8,
@@ -48,7 +48,7 @@ def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
 
 
 @pytest.mark.parametrize(
-    ("detail", "points"), [("coarse", 3 * 2 * 3 * 3 * 2), ("fine", 6 * 3 * 3 * 3 * 2)]
+    ("detail", "points"), [("coarse", 3 * 2 * 3 * 3 * 2**5), ("fine", 6 * 3 * 3 * 3 * 2**5)]
 )
 def test_the_space_of_the_default_model_holds_sizes_that_exist(detail, points):
     space = supernet.space(MINILM, detail)
@@ -63,13 +63,44 @@ def test_a_model_too_small_for_a_choice_is_not_searched_along_it():
     assert set(space) == {"num_attention_heads", "hidden_size", "intermediate_size"}
 
 
-def test_every_parameter_of_the_space_changes_the_model(net):
-    def signature(point):
-        model = net.build(point)
-        shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-        return {"shapes": json.dumps(shapes)}
+def test_every_parameter_of_the_space_changes_what_the_model_does(net):
+    choices = supernet.space(net.config, "coarse")
+    seen = audit.of_space(net, choices)
+    assert [effect["name"] for effect in seen] == list(choices)
+    assert all(effect["changes"] == ["parameters", "output"] for effect in seen)
 
-    search.refuse_idle(search.effects(supernet.space(net.config, "coarse"), signature))
+
+def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
+    build = Supernet.build
+    always = {"key": supernet.LINEAR}
+    monkeypatch.setattr(Supernet, "build", lambda net, point: build(net, {**point, **always}))
+    with pytest.raises(MadlError, match="search parameter key changes nothing"):
+        audit.of_space(net, supernet.space(net.config, "coarse"))
+
+
+def test_the_largest_point_is_the_whole_model(net):
+    model = net.build(audit.largest(supernet.space(net.config, "coarse")))
+    whole = net.whole.eval()
+    batch = baseline.load_splits(net.params).validation.batch(range(4))
+    assert torch.allclose(model.eval()(**batch).logits, whole(**batch).logits, atol=1e-5)
+
+
+def test_a_bert_config_takes_two_of_the_courseworks_names_and_ignores_them(net):
+    idle = [one["name"] for one in audit.of_course_config(net) if not one["changes"]]
+    assert idle == ["num_layers", "num_heads"]
+
+
+def test_linear_layers_that_are_square_are_of_the_kinds_offered(net):
+    # two layers of six Linear ones, the pooler, the classifier
+    counted = audit.linear_layers(net)
+    assert counted == {
+        "all": 14,
+        "query": 2,
+        "key": 2,
+        "value": 2,
+        "attention_output": 2,
+        "pooler": 1,
+    }
 
 
 def test_a_trial_is_made_once_and_gives_the_same_again(net, tmp_path, monkeypatch):
@@ -82,42 +113,32 @@ def test_a_trial_is_made_once_and_gives_the_same_again(net, tmp_path, monkeypatc
     assert net.trial(POINT) == first
 
 
+def test_what_is_judged_is_what_the_trial_saw(net):
+    judged, trial = net.judged(POINT), net.trial(POINT)
+    assert judged["validation"]["accuracy"] == trial["accuracy"]
+    assert Outcomes.from_json(judged["outcomes"]).n == 32
+
+
 def test_another_training_is_another_trial(net):
     net.trial(POINT)
-    other = Supernet({**net.params, "trial_examples": 8}, net.ctx)
-    other.trial(POINT)
+    net.with_params(trial_examples=8).trial(POINT)
     assert len(list((net.ctx.artifact("x", lambda f: f.mkdir()).parent).glob("trial-*/"))) == 2
 
 
-def test_from_scratch_keeps_nothing_of_the_trained_weights(net):
-    inherited = net.build({}).classifier.weight
-    scratch = Supernet({**net.params, "weights": "scratch"}, net.ctx).build({}).classifier.weight
-    assert inherited.shape == scratch.shape
-    assert not (inherited == scratch).any()
+def test_a_draw_decides_the_sentences_of_a_trial(net):
+    train = baseline.load_splits(net.params).train
+    one, again, other = (net.with_params(draw=draw).trial_examples for draw in (1, 1, 2))
+    assert list(net.trial_examples.token_ids) == list(train.token_ids[:16])
+    assert one.token_ids == again.token_ids != other.token_ids
+    assert len(one) == 16
+    assert all(ids in train.token_ids for ids in one.token_ids)
 
 
-def test_equal_training_is_split_without_a_sentence_twice(net):
-    lab = importlib.import_module("experiments.lab2_compression")
-    examples = net.trial_examples
-    first, second = examples.first(8), lab._after(examples, 8)
-    assert [*first.token_ids, *second.token_ids] == list(examples.token_ids)
-    assert [*first.labels, *second.labels] == list(examples.labels)
-
-
-def test_what_a_search_would_choose_follows_its_own_objective():
-    lab = importlib.import_module("experiments.lab2_compression")
-    assert lab.chosen_so_far([0.5, 0.7, 0.7, 0.9], [4, 3, 2, 1]) == [4, 3, 3, 1]
-
-
-def test_compression_prunes_and_quantizes_every_linear_layer(net):
-    from madl.compression import prune, size
-
-    lab = importlib.import_module("experiments.lab2_compression")
-    net.params = {**net.params, "width": 8, "frac_width": 6, "sparsity": 0.5}
-    model = net.build({})
-    before = size.linear_bits(model)
-    lab._compress(net, model)
-    assert prune.weight_sparsity(model) == pytest.approx(0.5, abs=0.01)
-    assert size.linear_bits(model) < before / 6  # 8 of 32 bits for half of them, and the bitmap
-    model = lab._build_trained_on(net, {})
-    assert prune.weight_sparsity(model) == pytest.approx(0.5, abs=0.01)  # the masks held
+def test_a_trial_trains_without_dropout_and_holds_the_word_embeddings(net):
+    model = net.trained(POINT)
+    words = net.build(POINT).bert.embeddings.word_embeddings.weight
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, words)
+    assert not torch.equal(model.classifier.weight, net.build(POINT).classifier.weight)
+    assert {layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)} == {0.0}
+    assert net.whole.config.hidden_dropout_prob > 0  # the whole model is as it was
+    assert {layer.p for layer in net.whole.modules() if isinstance(layer, nn.Dropout)} != {0.0}

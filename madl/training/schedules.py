@@ -39,18 +39,13 @@ Halves = tuple[Encoded, Encoded]
 
 
 def candidate(params: Params, ctx: Context) -> dict[str, Any]:
-    """One candidate under every schedule: validation, size, and on test what is compressed.
-
-    Without a `study` it is the whole model.
-    """
+    """One candidate under every schedule: validation, size, and on test what is compressed."""
     net = Supernet(params, ctx)
     choices = space(net.config, str(params["space"]), pooler=False)
-    point = {name: values[-1] for name, values in choices.items()}
-    if "study" in params:
-        point = drawn(choices, _int(params, "study"), _int(params, "trial"))
+    point = drawn(choices, _int(params, "study"), _int(params, "trial"))
     recipe = baseline.training_recipe(params, prefix="trial_", epochs=1)
     recipe, halves = replace(recipe, seed=_int(params, "draw")), halved(net.trial_examples)
-    values: dict[str, Any] = {"point": point, **training(recipe, halves)}
+    values: dict[str, Any] = {"point": list(point.values()), **training(recipe, halves)}
     for schedule, model in trained(net.build(point), halves, recipe, params, ctx.device):
         judge = baseline.judge_on_validation if schedule == PLAIN else baseline.judge
         judged = judge(model, params, ctx.device)
