@@ -53,6 +53,29 @@ def test_of_equal_validation_accuracies_the_smaller_validation_loss_wins_then_th
     assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
 
 
+def study(number: int, correct: int, seed: int = 0):
+    return model(correct, params={"study": number, "seed": seed})
+
+
+def studies(*found, units="studies") -> Arm:
+    return Arm(label="x", records=tuple(read(*found)), units=units)
+
+
+def test_several_models_of_one_seed_are_the_units_and_of_several_seeds_the_seeds_are():
+    a, b = studies(study(0, 1700), study(1, 1600)), studies(study(0, 1500), study(1, 1500))
+    assert (a.drawn, len(a.groups)) == ("studies of 1 model", 2)
+    assert versus(a, b).drawn == "2 studies of 1 model × 2,000 test examples"
+    assert f"{a}, {a - b}" == "82.5 %, 7.5 points"
+    two = studies(study(0, 1700), study(1, 1500), study(0, 1800, seed=1), study(1, 1800, seed=1))
+    assert (two.drawn, [len(group) for group in two.groups]) == ("trained models", [2, 2])
+    assert f"{two}" == "85.0 %"
+    assert two.accuracy.seeds == 2
+
+
+def test_a_single_unit_is_a_model_like_any_other():
+    assert versus(studies(study(0, 1700)), studies(study(0, 1500))).test == "exact McNemar"
+
+
 def test_a_missing_case_means_that_none_is_the_best():
     missing = [width(16, 0).case]
     for choose in (arm, best, every_arm):

@@ -163,13 +163,16 @@ def test_a_good_folder_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"text": ["a"]}, "needs the columns text and label"),
-        ({"text": ["a"], "label": ["x"]}, "not a text and 0 or 1"),
+        ({"text": ["a"]}, "it needs columns text and label"),
+        ({"text": ["a"], "label": ["x"]}, "it needs columns text and label"),
+        ({"text": ["a"], "label": [True]}, "it needs columns text and label"),
+        ({"text": ["a"], "label": [None]}, "it needs columns text and label"),
         ({"text": ["a"], "label": [2]}, "not a text and 0 or 1"),
-        ({"text": [None], "label": [0]}, "not a text and 0 or 1"),
-        ({"text": [3], "label": [0]}, "not a text and 0 or 1"),
-        ({"text": [["a"]], "label": [0]}, "not a text and 0 or 1"),
-        ({"text": [], "label": []}, "the split train is empty"),
+        ({"text": ["a", None], "label": [0, 1]}, "not a text and 0 or 1"),
+        ({"text": ["a", "b"], "label": [0, None]}, "not a text and 0 or 1"),
+        ({"text": [3], "label": [0]}, "it needs columns text and label"),
+        ({"text": [["a"]], "label": [0]}, "it needs columns text and label"),
+        ({"text": [], "label": []}, "it needs columns text and label"),
     ],
 )
 def test_data_of_the_wrong_shape_are_refused_in_one_line(tmp_path, columns, message):
@@ -179,11 +182,19 @@ def test_data_of_the_wrong_shape_are_refused_in_one_line(tmp_path, columns, mess
 
 
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path, monkeypatch):
-    folder = reviews(tmp_path, text=["a" * 2**20] * 4096, label=[0] * 4096)
-    assert (folder / "train.parquet").stat().st_size < 2**20
-    monkeypatch.setattr(outside, "TEXT_GB", 0.25)
-    with pytest.raises(MadlError, match=r"train has more than 0.25 GB of text"):
-        data.load_dataset(str(folder))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = reviews(tmp_path) / "train.parquet"
+    rows = pa.table({"text": ["a" * 2**20] * 32, "label": [0] * 32})
+    with pq.ParquetWriter(path, rows.schema) as writer:
+        for _ in range(4):
+            writer.write_table(rows)
+    assert path.stat().st_size < 2**20
+    monkeypatch.setattr(outside, "TEXT_GB", 2**-5)
+    monkeypatch.setattr(outside, "BATCH_MB", 4)
+    with pytest.raises(MadlError, match=r"train has more than 0.03125 GB of text"):
+        data.load_dataset(str(tmp_path))
 
 
 @pytest.mark.parametrize("how", ["half", "no Parquet", "a link", "a script", "nothing"])

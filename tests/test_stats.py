@@ -306,6 +306,46 @@ def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
     assert one.test == "exact McNemar"
 
 
+def some(*correct: int) -> list[Outcomes]:
+    """Models of a hundred examples, of which the first so many are right."""
+    return [Outcomes(np.arange(100) < count, "x") for count in correct]
+
+
+def test_a_group_s_models_are_averaged_within_it():
+    a, b = [some(80, 60), some(70, 70)], [some(60, 60), some(60, 40)]
+    made = stats.compare_groups(a, b, of="trained models")
+    assert made.effect == pytest.approx(0.15)  # 10 and 20 points
+    assert made.drawn == "2 trained models × 100 test examples"
+    assert made.test == "models × examples, both random"
+    assert "models" in made.needs(0.2)
+
+
+def test_groups_of_one_are_compared_as_seeds_are_and_carry_their_own_name():
+    rng = np.random.default_rng(0)
+    a, b = methods(rng, 4, 200, effect=1.0)
+    seeds = stats.compare(a, b)
+    made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="shapes of 1 model")
+    assert (made.effect, made.error) == (seeds.effect, seeds.error)
+    assert made.interval == seeds.interval
+    assert made.drawn == "4 shapes of 1 model × 200 test examples"
+    assert "seed" not in made.test + made.needs(0.3)
+
+
+def test_groups_of_the_same_models_have_no_interval_of_width_zero():
+    same = [some(80), some(70)]
+    made = stats.compare_groups(same, same, of="studies of 1 model")
+    assert made.effect == 0
+    assert made.interval.low < 0 < made.interval.high
+
+
+def test_groups_that_do_not_fit_together_are_refused():
+    with pytest.raises(ValueError, match="the same two or more studies"):
+        stats.compare_groups([some(80, 70), some(60)], [some(80), some(60)], of="studies")
+    other = [Outcomes(np.ones(100, bool), "y")]
+    with pytest.raises(ValueError, match="different examples"):
+        stats.compare_groups([some(80), some(60)], [other, other], of="studies")
+
+
 def test_pairs_that_are_not_examples_are_named_in_what_would_decide():
     found = stats.paired_mean([0.1, 0.3], [0.2, 0.1], unit=Unit.POINTS, drawn="studies of 1 model")
     assert found.drawn == "2 studies of 1 model"

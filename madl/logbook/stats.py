@@ -369,9 +369,16 @@ def compare_groups(
     if len({o.examples for o in every}) > 1:
         raise ValueError("outcomes on different examples cannot be paired")
     sides = [np.stack([np.mean([o._correct for o in g], axis=0) for g in side]) for side in (a, b)]
-    if not (difference := sides[0] - sides[1]).any():
-        return _compare_models(a[0][0], b[0][0])  # the same models stand on both sides
-    return _crossed(difference, of)
+    difference = sides[0] - sides[1]
+
+    def redraw(generator: np.random.Generator, effect: float) -> Comparison:
+        """The sides of each group exchanged at random, and shifted."""
+        signs = generator.choice((-1.0, 1.0), (len(difference), 1))
+        return _crossed(signs * (difference - difference.mean()) + effect, of)
+
+    if not difference.any():  # the same models stand on both sides
+        return replace(_compare_models(a[0][0], b[0][0]), redraw=redraw)
+    return replace(_crossed(difference, of), redraw=redraw)
 
 
 def group_accuracy(groups: Sequence[Sequence[Outcomes]], *, of: str) -> Estimate:

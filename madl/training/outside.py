@@ -26,7 +26,7 @@ CONFIG_KB = 1024
 LAYERS = 1000  # of whatever a configuration counts: more would take hours even without memory
 FILE_GB = 20
 TEXT_GB = 2  # of a data set, all splits together
-ROWS_AT_ONCE = 256
+BATCH_MB = 256  # at most, unpacked at once
 
 
 # ---- models -------------------------------------------------------------------------------------
@@ -174,13 +174,12 @@ def _read_split(folder: Path, split: str) -> Examples:
             raise _no_data(folder, f"{path.name} is not a regular file of it")
         try:
             opened = parquet.ParquetFile(path)
-            for batch in opened.iter_batches(ROWS_AT_ONCE, columns=["text", "label"]):
-                if (size := size + batch.nbytes) > TEXT_GB << 30:
+            rows = _rows_at_once(folder, opened)
+            for batch in opened.iter_batches(rows, columns=["text", "label"]):
+                if (size := size + batch.nbytes) > TEXT_GB * 2**30:
                     raise _no_data(folder, f"{split} has more than {TEXT_GB} GB of text")
-                if set(batch.schema.names) != {"text", "label"}:
-                    raise _no_data(folder, f"{path.name} needs the columns text and label")
-                rows = zip(batch.column("text").to_pylist(), batch.column("label").to_pylist())
-                found += [_example(folder, text, label) for text, label in rows]
+                columns = (batch.column(name).to_pylist() for name in ("text", "label"))
+                found += [_example(folder, *row) for row in zip(*columns)]
         except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
             said = next(iter(str(error).splitlines()), type(error).__name__)
             raise _no_data(folder, f"{path.name}: {said}") from error
@@ -189,8 +188,27 @@ def _read_split(folder: Path, split: str) -> Examples:
     return found
 
 
+def _rows_at_once(folder: Path, opened: Any) -> int:
+    """How many rows cannot unpack to more than a batch may hold.
+
+    A chunk whose texts are numbers into a dictionary may hold its largest text in every row.
+    """
+    types = {field.name: str(field.type) for field in opened.schema_arrow}
+    if types.get("text") not in ("string", "large_string") or "int" not in types.get("label", ""):
+        raise _no_data(folder, f"it needs columns text and label of texts and 0 or 1, has {types}")
+    metadata = opened.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    largest = max(
+        (c.total_uncompressed_size for c in chunks if c.path_in_schema == "text"), default=1
+    )
+    if largest > TEXT_GB * 2**30:
+        raise _no_data(folder, f"it has more than {TEXT_GB} GB of text")
+    return max(1, min(1024, (BATCH_MB << 20) // max(largest, 1)))
+
+
 def _example(folder: Path, text: object, label: object) -> tuple[str, int]:
-    if not isinstance(text, str) or isinstance(label, bool) or label not in (0, 1):
+    if not isinstance(text, str) or label not in (0, 1):
         raise _no_data(folder, f"an example is {shown((text, label))}, not a text and 0 or 1")
     return text, int(str(label))
 
