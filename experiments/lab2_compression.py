@@ -159,7 +159,7 @@ def training_after_delivers_more(r: Records) -> Judged:
     )
 
 
-@page.claim
+@page.claim(headline=True)
 def compression_costs_a_shape(r: Records) -> Judged:
     """Even with half of the training after it, compression costs a shape accuracy."""
     every = r.of(NAME).all()

@@ -13,7 +13,7 @@ from typing import Any
 
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, line, linear, percent
+from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, Judged, all_of, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
@@ -238,7 +238,8 @@ def _nats(values: Sequence[float]) -> stats.Estimate:
 
 @page.chart(
     caption="Accuracy on validation sentences (all) and on test sentences (the first, with "
-    "intervals), at the start, within the first epoch and after every epoch. The axis is cut."
+    "intervals), at the start, within the first epoch and after every epoch; beside them the "
+    "fine-tuned model that is cut, as it was, on all of test. The axis is cut."
 )
 def accuracy(r: Records) -> Chart:
     rows: list[Row] = [
@@ -255,7 +256,7 @@ def accuracy(r: Records) -> Chart:
         rows,
         x=linear("epoch", "epochs of further training"),
         y=percent("accuracy"),
-        marks=[line("validation"), line("test")],
+        marks=[line("validation"), line("test"), level(baseline.fp32(r))],
         facet="model",
     )
 

@@ -86,7 +86,7 @@ def search_beats_the_whole(r: Records) -> Judged:
     return _against(r, "tpe", whole(r), "the whole model after the same training, without a search")
 
 
-@page.claim
+@page.claim(headline=True)
 def search_beats_the_start(r: Records) -> Judged:
     """On test, what TPE's studies choose is better than the model it is cut from, as it was."""
     rival = "the model that they are cut from, without a search and without more training"
@@ -103,7 +103,7 @@ def _against(r: Records, sampler: str, b: Arm, rival: str) -> Judged:
     )
 
 
-@page.claim(headline=True)
+@page.claim
 def validation_promises_too_much(r: Records) -> Judged:
     """TPE's choices lead the whole model by more on validation, which chose them, than on test."""
     a, b = found.choices(r, "tpe"), whole(r)
@@ -270,13 +270,11 @@ def samplers(r: Records) -> Sequence[Row]:
     for sampler, title in SAMPLERS.items():
         every, a = studies(r, sampler), found.choices(r, sampler)
         visited = {len(set(map(tuple, record.values["points"]))) for record in every}
-        at = (searches.found_at(record.values["values"]) for record in every)
         rows.append(
             {
                 "sampler": title,
                 "points visited": " to ".join(map(str, sorted({min(visited), max(visited)})))
                 + f" of {every[0].values['num_points']:,}",
-                "best found at trial": ", ".join(map(str, at)),
                 "best on validation": found.mean(r, sampler, best_value),
                 "choices on test": a,
                 "less the whole model": a - whole(r),

@@ -1,7 +1,8 @@
 """Build C++ sources at first use with the compiler that is there, and say what was chosen and why.
 
 A library is kept in the cache under a key of its sources, flags and compiler, and put there by one
-rename, so that a killed or a second build harms nothing.
+rename, so that a killed or a second build harms nothing. Its name ends in the digest of what is in
+it: one that the disk has damaged, whose code would end the process, is built again.
 
 Environment: `MADL_KERNELS` forces a path: auto (default), avx512, avx2, portable, or torch, which
 is no C++ at all. `CXX` names the compiler. `MADL_CACHE` or `XDG_CACHE_HOME` say where the cache is.
@@ -18,6 +19,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ from filelock import FileLock
 log = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
+LEFT_S = 3600  # after which nobody is still building
 NO_COMPILER = "no C++ compiler (g++ or clang++) on the PATH"
 _FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-Wall"),
@@ -201,17 +204,36 @@ def _build(
     text = "\0".join([version, *flags, *needed, *texts(source)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     library = cache_dir() / f"{source.stem}-{key}{suffix}"
-    if not library.is_file():
-        publish(library, lambda new: run([compiler, *flags, str(source), *needed, "-o", str(new)]))
-    return library
+    return kept(library) or publish(
+        library, lambda new: run([compiler, *flags, str(source), *needed, "-o", str(new)])
+    )
 
 
-def publish(path: Path, make: Callable[[Path], object]) -> None:
-    """Put into the cache what `make` writes, whole or not at all."""
+def kept(path: Path) -> Path | None:
+    """What was put into the cache under this name, with its digest, and is still whole."""
+    for found in sorted(path.parent.glob(f"{path.stem}-*{path.suffix}")):
+        if found.stem.rpartition("-")[2] == _digest(found):
+            return found
+        log.warning("%s is damaged; it is built again", found)
+        found.unlink(missing_ok=True)
+    return None
+
+
+def publish(path: Path, make: Callable[[Path], object]) -> Path:
+    """Put into the cache what `make` writes, whole or not at all; under which name."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(".building-*"):  # by a killed run
+        if time.time() - left.stat().st_mtime > LEFT_S:
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as work:
-        make(Path(work) / path.name)
-        os.replace(Path(work) / path.name, path)
+        make(made := Path(work) / path.name)
+        final = path.with_name(f"{path.stem}-{_digest(made)}{path.suffix}")
+        os.replace(made, final)
+    return final
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def program(source: str, *, include: Sequence[Path] = ()) -> Path:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.build import SOURCES, cache_dir, publish, run, texts
+from kernels.build import SOURCES, cache_dir, kept, publish, run, texts
 
 log = logging.getLogger(__name__)
 
@@ -94,16 +94,13 @@ def _stem(source: str, architecture: int) -> str:
 
 def cached(source: str, architecture: int) -> Path | None:
     """The cubin that some compiler made from these very sources."""
-    found = sorted(cache_dir().glob(f"{_stem(source, architecture)}-*.cubin"))
-    return found[0] if found else None
+    return kept(cache_dir() / f"{_stem(source, architecture)}.cubin")
 
 
 def _build(source: str, architecture: int, compiler: str, make: Callable[[Path], object]) -> Path:
     identity = hashlib.sha256(compiler.encode()).hexdigest()[:8]
     cubin = cache_dir() / f"{_stem(source, architecture)}-{identity}.cubin"
-    if not cubin.is_file():
-        publish(cubin, make)
-    return cubin
+    return kept(cubin) or publish(cubin, make)
 
 
 # ---- nvcc ---------------------------------------------------------------------------------------

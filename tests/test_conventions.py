@@ -282,6 +282,7 @@ def test_the_log_is_the_library_s_only_output():
 BROAD = {  # who catches everything, and what a failure becomes there
     "cli.py": "one line and an exit status",
     "data.py": "one line, where a library raises a dozen kinds of its own",
+    "outside.py": "one line, whatever the numbers of somebody else's configuration lead to",
     "page.py": "a figure or table that is pending, and a line",
     "project.py": "a line that names the experiment",
     "runner.py": "a record",

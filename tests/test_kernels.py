@@ -213,6 +213,28 @@ def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize("how", ["half", "flipped", "empty"])
+def test_a_damaged_library_is_built_again_and_never_loaded(fresh, caplog, how):
+    round_to_grid.route()
+    (library,) = fresh.glob("kernels/*.so")
+    data = library.read_bytes()
+    broken = {"half": data[: len(data) // 2], "flipped": data[:-1] + b"x", "empty": b""}[how]
+    copy = library.with_name("copy")  # the library itself is mapped: writing into it is no test
+    copy.write_bytes(broken)
+    copy.replace(library)
+    code = (
+        "import logging; logging.basicConfig(); from kernels import round_to_grid as it\n"
+        "assert it.is_fast(), it.route()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "is damaged; it is built again" in done.stderr
+    assert library.read_bytes() == data
+    assert list(fresh.glob("kernels/round*")) == [library]
+
+
+@needs_compiler
 def test_two_processes_may_build_at_once(fresh):
     code = "from kernels import round_to_grid as it; assert it.is_fast(), it.route()"
     running = [

@@ -44,7 +44,7 @@ HOSTILE = {  # what is done to a folder, and what is said
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff"), "byte 0 is not UTF-8"),
     "deep": (lambda f: (f / "config.json").write_text("[" * 10**5), "config.json cannot be read"),
     "long": (lambda f: (f / "config.json").write_text(" " * 2**21), "more than 1024 KB"),
-    "wide": (lambda f: configure(f, hidden_size=2**40, num_attention_heads=1), "asks for"),
+    "wide": (lambda f: configure(f, hidden_size=2**20, num_attention_heads=1), "asks for"),
     "many words": (lambda f: configure(f, vocab_size=2**50), "asks for"),
     "overflowing": (lambda f: configure(f, vocab_size=2**62), "cannot be made of config.json"),
     "negative": (lambda f: configure(f, vocab_size=-1), "cannot be made of config.json"),

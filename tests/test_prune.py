@@ -196,7 +196,7 @@ def study(trained: list[float], untrained: list[float], nothing: float) -> Recor
         for part in ("weights", "both")
         for i, (before, after) in enumerate(zip(untrained, trained, strict=True))
     ]
-    start = record("lab1_quantization", {"operands": "both"}, start=nothing)
+    start = record("lab1_quantization", {"operands": "both", "width": 8}, start=nothing)
     control = record("lab1_pruning", {"part": "nothing", "sparsity": 0.0}, after=nothing - 0.01)
     return read(start, control, *points)
 
@@ -208,6 +208,18 @@ def test_free_is_the_highest_sparsity_that_validation_finds_as_good_trained_or_n
     assert sparsities.how(sparsities.whole(r)) == "untrained"
     best = sparsities.free(study([0.70, 0.75], [0.60, 0.50], nothing=0.80), "weights")
     assert best.param("sparsity") == 0.2  # none is free: the one that validation prefers
+
+
+def test_of_equally_good_widths_pruning_starts_from_the_narrowest():
+    """On validation, whatever their losses."""
+    found = [
+        a_record(
+            case=Case(experiment="lab1_quantization", params={"operands": "both", "width": width}),
+            values=judgement(1600, validation=validation, loss=loss),
+        )
+        for width, validation, loss in ((4, 0.7, 0.1), (12, 0.8, 0.3), (8, 0.8, 0.4))
+    ]
+    assert sparsities.starting_point(read(*found)) == {"operands": "both", "width": 8}
 
 
 def test_training_is_judged_where_validation_gains_most_by_it():

@@ -118,7 +118,7 @@ def test_a_candidate_is_judged_on_test_where_it_is_compressed_only(net):
 def lab_space(net):
     from madl.training.supernet import space
 
-    return space(net.config, "compact", pooler=False)
+    return space(net.config, "compact", identities=False)
 
 
 def test_a_study_draws_every_point_before_one_comes_again():

@@ -59,7 +59,7 @@ def test_the_space_of_the_default_model_holds_sizes_that_exist(detail, points):
 
 
 def test_a_model_too_small_for_a_choice_is_not_searched_along_it():
-    space = supernet.space({**MINILM, "num_hidden_layers": 1}, "compact", pooler=False)
+    space = supernet.space({**MINILM, "num_hidden_layers": 1}, "compact", identities=False)
     assert set(space) == {"num_attention_heads", "hidden_size", "intermediate_size"}
 
 

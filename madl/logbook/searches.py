@@ -114,11 +114,13 @@ def apart(a: Comparison, b: Comparison) -> Comparison:
         return Interval(effect - down, effect + math.hypot(x.high - a.effect, b.effect - y.low))
 
     def tails(boundary: float) -> Tails:
-        def beyond(z: float) -> float:  # negative while the interval does not reach the boundary
+        def short_by(z: float) -> float:  # of the boundary, the interval of so many errors
             low, high = interval_at(1 - 2 * float(norm.sf(z)))
             return boundary - high if boundary > effect else low - boundary
 
-        z = MOST_SURE if beyond(MOST_SURE) > 0 else float(brentq(beyond, 1e-9, MOST_SURE))  # type: ignore[arg-type]
+        z = MOST_SURE if short_by(MOST_SURE) > 0 else 0.0
+        if z == 0 and short_by(0.0) > 0:
+            z = float(brentq(short_by, 0.0, MOST_SURE))  # type: ignore[arg-type]
         p = float(norm.sf(z))
         return Tails(1 - p, p) if boundary > effect else Tails(p, 1 - p)
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from madl.logbook import searches, stats
-from madl.logbook.arms import Arm
+from madl.logbook.arms import SEED, Arm
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import Estimate
@@ -84,23 +84,24 @@ def ranking(r: Records) -> Contrast:
 
 
 def choice_rows(r: Records) -> list[Row]:
-    """What every study chose, the whole model of each draw, and the model that is cut."""
-    rows: list[Row] = []
+    """What every study of the first model chose, that model after each draw, and as it was."""
+    one, rows = r.where(**{SEED: 0}), list[Row]()
     for sampler, title in SAMPLERS.items():
-        for record in studies(r, sampler):
-            best = record.values["values"].index(best_value(record))
-            point = dict(zip(record.values["names"], record.values["points"][best], strict=True))
-            rows.append(_choice(title, record, shape(point), record.values["parameters"]))
-    size = r.one(part="audit").values["space"][0]["parameters"][-1]
-    rows += [_choice(whole(r).label, record, "", size) for record in whole(r).records]
-    return [*rows, {"model": "the model that is cut, as it was", "test": baseline.fp32(r)}]
+        for study in studies(one, sampler):
+            at = searches.found_at(study.values["values"])
+            point = dict(zip(study.values["names"], study.values["points"][at - 1], strict=True))
+            rows.append(_choice(title, study, shape(point), study.values["parameters"], at))
+    size = one.one(part="audit").values["space"][0]["parameters"][-1]
+    rows += [_choice(whole(one).label, record, "the whole", size) for record in whole(one).records]
+    return [*rows, {"model": "FP32, not trained on", "test": baseline.fp32(one)}]
 
 
-def _choice(model: str, record: Record, shape: str, size: int) -> Row:
+def _choice(model: str, record: Record, shape: str, size: int, at: int | str = "") -> Row:
     test = Arm(label=model, records=(record,), within=("judged",))
     return {
         "model": model,
         "draw": record.case.params["draw"],
+        "found at trial": at,
         "shape": shape,
         "parameters, M": size / 1e6,
         "validation": stats.per_cent(best_value(record)),

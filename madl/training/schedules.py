@@ -41,7 +41,7 @@ Halves = tuple[Encoded, Encoded]
 def candidate(params: Params, ctx: Context) -> dict[str, Any]:
     """One candidate under every schedule: validation, size, and on test what is compressed."""
     net = Supernet(params, ctx)
-    choices = space(net.config, str(params["space"]), pooler=False)
+    choices = space(net.config, str(params["space"]), identities=False)
     point = drawn(choices, _int(params, "study"), _int(params, "trial"))
     recipe = baseline.training_recipe(params, prefix="trial_", epochs=1)
     recipe, halves = replace(recipe, seed=_int(params, "draw")), halved(net.trial_examples)

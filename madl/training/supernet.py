@@ -56,19 +56,19 @@ PARTS = {  # how many of the model's own a size may be
 }
 
 
-def space(config: Mapping[str, Any], detail: str, *, pooler: bool = True) -> Space:
+def space(config: Mapping[str, Any], detail: str, *, identities: bool = True) -> Space:
     """The sizes to choose from, as parts of the model's own `BertConfig` fields.
 
     A model too small to offer a choice of a field is not searched along it. Each kind of Linear
-    layer that is square in the whole model is a Linear layer or an identity in every layer, unless
-    `pooler` is false.
+    layer that is square in the whole model may be an identity, in all layers at once, if that is
+    part of the search.
     """
     choices: dict[str, list[Scalar]] = {}
     for name, parts in PARTS[detail].items():
         sizes = sorted({max(round(part * config[name]), 1) for part in parts})
         if len(sizes) > 1:
             choices[name] = [*sizes]
-    return {**choices, **({kind: [LINEAR, IDENTITY] for kind in KINDS} if pooler else {})}
+    return {**choices, **({kind: [LINEAR, IDENTITY] for kind in KINDS} if identities else {})}
 
 
 class Supernet:
@@ -102,7 +102,7 @@ class Supernet:
     def build(self, point: Point) -> "nn.Module":
         """The sub-network at that point, before any training.
 
-        Its attention is the plain one: on a CPU, the fused one's way back takes longer than all else.
+        Its attention is the plain one, as on a CPU the fused one's way back takes half of a step.
         """
         from torch import nn
 
