@@ -25,9 +25,10 @@ NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
 page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
 
 FOUND, WHOLE = f"best of {SEARCH}", "whole model"
+MODELS = {FOUND: "best of the searches", WHOLE: WHOLE}  # as they are shown
 TRIAL = ("trial_examples", "trial_learning_rate", "trial_batch_size", "draw")
 TITLES = {"start": "start", "best": "lowest validation loss", "last": "end"}
-MARGIN = 0.02  # two points: what a user who wants the smaller model would give away
+MARGIN = 0.03  # three points: what a user who wants the smaller model would give away
 
 
 @page.cases
@@ -176,17 +177,17 @@ def more_training_helps(r: Records) -> Judged:
 
 @page.claim
 def as_good_as_the_whole_model(r: Records) -> Judged:
-    """Trained on alike, the searches' best model is less than two points below the whole model."""
+    """Trained alike, the searches' best model is less than three points below the whole model."""
     a, b = tested(r, FOUND, "best"), tested(r, WHOLE, "best")
     said, both = "Trained on alike, the searches' best model", "where validation prefers each"
     return (
         compare(a, b)
         .no_worse(MARGIN)
         .judge(
-            supported=f"{said} is within two points of the whole model, {both}: {a} and {b}",
-            refuted=f"{said} is more than two points below the whole model, {both}: {a} and {b}",
-            undecided=f"{said} has {a} and the whole model {b}, {both}; whether that is within two "
-            "points is not decided",
+            supported=f"{said} is within three points of the whole model, {both}: {a} and {b}",
+            refuted=f"{said} is more than three points below the whole model, {both}: {a} and {b}",
+            undecided=f"{said} has {a} and the whole model {b}, {both}; whether that is within "
+            "three points is not decided",
         )
     )
 
@@ -209,14 +210,14 @@ def checks(r: Records, model: str) -> list[tuple[int, float, Sequence[Mapping[st
 )
 def loss(r: Records) -> Chart:
     rows: list[Row] = []
-    for model in (FOUND, WHOLE):
+    for model in MODELS:
         found = [one.values for one in every(r, model)]
         looked = {step: one for step, _, one in checks(r, model)}
         for step in range(len(found[0]["losses"]) + 1):
             seen = looked.get(step)
             rows.append(
                 {
-                    "model": model,
+                    "model": MODELS[model],
                     "epoch": step / found[0]["steps_per_epoch"],
                     "training": fmean(v["losses"][step - 1] for v in found) if step else None,
                     "validation": _nats([one["loss"] for one in seen]) if seen else None,
@@ -244,12 +245,12 @@ def _nats(values: Sequence[float]) -> stats.Estimate:
 def accuracy(r: Records) -> Chart:
     rows: list[Row] = [
         {
-            "model": model,
+            "model": MODELS[model],
             "epoch": epoch,
             "validation": mean_estimate([one["accuracy"] for one in seen]),
             "test": seen[0]["test"]["accuracy"],
         }
-        for model in (FOUND, WHOLE)
+        for model in MODELS
         for _, epoch, seen in checks(r, model)
     ]
     return Chart(
@@ -265,7 +266,7 @@ def accuracy(r: Records) -> Chart:
 def models(r: Records) -> Sequence[Row]:
     """Three models of each training: test, and what they were trained on; losses of the first."""
     rows: list[Row] = []
-    for model in (FOUND, WHOLE):
+    for model in MODELS:
         first = every(r, model)[0]
         at = {"start": "0", "best": epochs_at(r, model), "last": first.case.params["more_epochs"]}
         for when, epochs in at.items():
@@ -273,7 +274,7 @@ def models(r: Records) -> Sequence[Row]:
             own = first.values["models"][when]["trained"]
             rows.append(
                 {
-                    "model": model,
+                    "model": MODELS[model],
                     "at": TITLES[when],
                     "epochs": str(epochs),
                     "test accuracy": judged,

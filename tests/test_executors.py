@@ -321,7 +321,9 @@ def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypat
 def test_a_shard_that_is_being_run_is_refused(tmp_path):
     with (
         shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match="shard 1/2 is at work on .* already; give each run its own, or stop it"),
+        pytest.raises(
+            MadlError, match="shard 1/2 is at work on .* already; give each run its own, or stop it"
+        ),
         shards.at_work(tmp_path, (1, 2)),
     ):
         pass

@@ -1,10 +1,7 @@
 """Stops: whatever ends a run, nothing that it has started outlives it, and nothing done is lost."""
 
-import os
-import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
