@@ -245,7 +245,7 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="The families that end near the best one, and the search over all formats, on a finer "
-    "scale. Single sentences of the validation split make the steps."
+    "scale."
 )
 def zoom(r: Records) -> Chart:
     found = [*format_arms.searched(r).values(), format_arms.combined(r)]

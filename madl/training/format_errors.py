@@ -123,9 +123,14 @@ def magnitudes(data: Tensors) -> dict[str, list[float]]:
 
 
 def _sampled(x: Tensor) -> Tensor:
-    """Some values of a tensor: those of a format without a scale need no neighbours."""
+    """Some values of a tensor, drawn at random: without a scale, no value needs its neighbours.
+
+    Every so many values would be of a few features alone, and outliers sit in features.
+    """
     flat = x.flatten()
-    return flat[:: max(1, flat.numel() // SAMPLED)]
+    if flat.numel() <= SAMPLED:
+        return flat
+    return flat[torch.randint(flat.numel(), (SAMPLED,), generator=torch.Generator().manual_seed(0))]
 
 
 # ---- positions ----------------------------------------------------------------------------------

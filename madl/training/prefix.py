@@ -49,7 +49,10 @@ def recorded(model: nn.Module) -> Generator[Outputs]:
     outputs: Outputs = [[] for _ in blocks(model)]
 
     def keep(number: int) -> Any:
-        return lambda module, inputs, output: outputs[number].append(output)
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            outputs[number].append(output)
+
+        return hook
 
     hooks = [one.register_forward_hook(keep(i)) for i, one in enumerate(blocks(model))]
     try:

@@ -1,7 +1,8 @@
-"""A toy whose cases start processes in all the ways that cases do, and what to stop it with."""
+"""A toy whose cases start processes in all the ways that cases do, and how to run and stop it."""
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,18 +33,20 @@ from madl.machine import fresh
 
 import nest_wait
 
-page = Experiment(title="Nest")
+page = Experiment(title="Nest", values={"waited": str})
 WAYS = os.environ["NEST_WAYS"].split()
 
 
 @page.cases
 def cases(plan):
-    return [{"way": way, "seed": seed} for seed in range(2) for way in WAYS]
+    return [{"way": way, "draw": draw, "seed": 0} for draw in range(30) for way in WAYS]
 
 
 @page.run
 def run(params, ctx):
     argument = {"way": params["way"]}
+    folder = ctx.artifact("weights", lambda made: (made.mkdir(), (made / "w").write_text("w")))
+    assert (folder / "w").read_text() == "w"
     if params["way"] == "plain":
         return nest_wait.wait(argument)
     if params["way"] == "fresh":
@@ -55,22 +58,48 @@ def run(params, ctx):
                 return pool.submit(nest_wait.wait, argument).result()
     code = "import nest_wait; nest_wait.wait({'way': 'shell'})"
     subprocess.run(f'"{sys.executable}" -c "{code}" & wait', shell=True, check=True)
-    return {"waited": 1}
+    return {"waited": "shell"}
 '''
 
 WAIT = '''
+"""What a case waits for: a file, or some seconds."""
+
 import os
 import time
 from pathlib import Path
 
 
 def wait(argument):
-    """Until told to go; a minute at most."""
-    end = time.monotonic() + 60
+    """Say that we are here, and stay for `$NEST_S`."""
     Path(os.environ["NEST"], f"at-{os.getpid()}").write_text(argument["way"])
-    while not Path(os.environ["NEST"], "go").exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    return {"waited": 1}
+    time.sleep(float(os.environ["NEST_S"]))
+    return {"waited": argument["way"]}
+'''
+
+TORCH = '''
+"""In the place of torch, which takes seconds to be imported and has no part in this."""
+
+__version__ = "none"
+
+
+class version:
+    cuda = None
+
+
+class cuda:
+    is_available = staticmethod(lambda: False)
+
+
+def manual_seed(seed):
+    pass
+
+
+def set_num_threads(count):
+    pass
+
+
+def get_num_threads():
+    return 1
 '''
 
 
@@ -93,6 +122,12 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
+def is_one_line(stderr: str) -> bool:
+    """Whether an error was said as it should be: once, on the last line, and nothing more."""
+    errors = [line for line in stderr.splitlines() if line.startswith("Error: ")]
+    return len(errors) == 1 and "Traceback" not in stderr and '  File "' not in stderr
+
+
 class Nest:
     """The toy in a folder of its own, and runs of it."""
 
@@ -101,19 +136,24 @@ class Nest:
         self.mark = f"NEST={at}"
         self.started: list[subprocess.Popen[str]] = []
 
-    def environment(self) -> dict[str, str]:
-        paths = [str(self.root / "lib"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    def environment(self, ways: str, seconds: float) -> dict[str, str]:
+        paths = [str(self.root / "lib"), str(ROOT)]
         return {
             **os.environ,
             "MADL_ROOT": str(self.root),
             "NEST": str(self.at),
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "NEST_WAYS": ways,
+            "NEST_S": str(seconds),
+            "PYTHONPATH": os.pathsep.join(paths),
         }
 
-    def run(self, *arguments: str, ways: str = "plain fresh pool shell") -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, ways: str = "plain fresh pool shell", seconds: float = 60
+    ) -> subprocess.Popen[str]:
         run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), "run", *arguments],
-            env={**self.environment(), "NEST_WAYS": ways},
+            [sys.executable, str(ROOT / "cli.py"), *arguments],
+            env=self.environment(ways, seconds),
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=hears_ctrl_c,
@@ -122,44 +162,51 @@ class Nest:
         self.started.append(run)
         return run
 
-    def waiting(self) -> dict[str, list[int]]:
-        """Processes that are inside a case now, by the way of their case."""
-        found: dict[str, list[int]] = {}
-        for path in self.at.glob("at-*"):
-            if (way := path.read_text()) and Path(f"/proc/{path.name[3:]}").exists():
-                found.setdefault(way, []).append(int(path.name[3:]))
-        return found
+    def run(self, *arguments: str, **more: object) -> subprocess.Popen[str]:
+        return self.start("run", "--device", "cpu", *arguments, **more)
+
+    def waiting(self) -> list[int]:
+        """Processes that are inside a case now."""
+        pids = [int(path.name[3:]) for path in self.at.glob("at-*")]
+        return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists()]
 
     def left(self) -> dict[int, str]:
         return alive(self.mark)
 
-    def records(self) -> list[Path]:
-        return list((self.root / ".madl").glob("records/*/[!.]*.json"))
+    def records(self) -> dict[Path, bytes]:
+        found = (self.root / ".madl").glob("records/*/*.json")
+        return {path: path.read_bytes() for path in found if not path.name.startswith(".")}
 
     def temporaries(self) -> list[Path]:
-        return [path for path in (self.root / ".madl" / "tmp").glob("[!.]*") if path.is_dir()]
+        """What a run has put down for a while, and should have taken away."""
+        state = self.root / ".madl"
+        folders = [path for path in (state / "tmp").glob("[!.]*") if path.is_dir()]
+        return [*folders, *state.glob("records/*/.*"), *state.glob("artifacts/.*")]
 
-    def close(self) -> None:
+    def end(self) -> None:
         for pid in self.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for run in self.started:
             run.wait()
-            assert run.stderr is not None
-            run.stderr.close()
+            if run.stderr is not None:
+                run.stderr.close()
 
 
 @pytest.fixture
 def nest(tmp_path: Path) -> Iterator[Nest]:
-    """The toy with the processes, ready to run."""
+    """The toy with the processes, ready to run, in a folder with an awkward name."""
     root, at = tmp_path / "a nest ü", tmp_path / "at"
-    for folder in ("experiments", "templates", "docs", "lib"):
+    for folder in ("experiments", "templates", "docs", "lib/torch"):
         (root / folder).mkdir(parents=True)
     at.mkdir()
     (root / "experiments" / "nest.py").write_text(NEST)
     (root / "experiments" / "questions.toml").write_text("")
-    (root / "templates" / "nest.md.j2").write_text("")
+    (root / "templates" / "nest.md.j2").write_text("# {{ title() }}\n{{ provenance() }}")
+    for name in ("index.md.j2", "ledger.md.j2"):
+        shutil.copy(ROOT / "templates" / name, root / "templates")
     (root / "lib" / "nest_wait.py").write_text(WAIT)
+    (root / "lib" / "torch" / "__init__.py").write_text(TORCH)
     made = Nest(root, at)
     yield made
-    made.close()
+    made.end()

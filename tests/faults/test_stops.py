@@ -1,11 +1,21 @@
 """Stops: whatever ends a run, nothing that it has started outlives it, and nothing done is lost."""
 
+import json
+import os
+import random
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import GRACE_S, Nest, wait_for
+from madl.logbook import records
+from tests.faults.conftest import GRACE_S, ROOT, Nest, wait_for
+
+if not Path("/proc").is_dir():
+    pytest.skip("who is alive is read from /proc", allow_module_level=True)
 
 STOPS = {
     "kill": signal.SIGKILL,
@@ -14,22 +24,181 @@ STOPS = {
     "ctrl-c": signal.SIGINT,
 }
 LAYOUTS = {"inline": ("--executor", "inline"), "one": ("--jobs", "1"), "two": ("--jobs", "2")}
+SAMPLE = [("fresh", "kill"), ("pool", "ctrl-c"), ("shell", "term")]
+EVERY = [(way, stop) for way in ("fresh", "pool", "shell") for stop in STOPS]
 
 
-def ends_with_everything(nest: Nest, run) -> float:
-    """How long after the run itself the last process that it had started was still there."""
-    run.communicate(timeout=GRACE_S + 3)  # what it does itself at its end, on a busy machine
-    ended = time.monotonic()
-    wait_for(lambda: not nest.left() or time.monotonic() - ended > GRACE_S)
+def assert_all_ends_with(nest: Nest, run: subprocess.Popen[str]) -> str:
+    """What the run has said, once it and everything that it had started have ended."""
+    _, said = run.communicate(timeout=30)
+    end = time.monotonic() + GRACE_S
+    while nest.left() and time.monotonic() < end:
+        time.sleep(0.02)
     assert nest.left() == {}
-    return time.monotonic() - ended
+    return said
 
 
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("way", ["fresh", "pool", "shell"])
+@pytest.mark.parametrize(
+    ("way", "stop"),
+    [
+        pytest.param(*one, marks=() if one in SAMPLE else pytest.mark.faults, id="-".join(one))
+        for one in EVERY
+    ],
+)
 def test_what_a_case_has_started_ends_with_the_run(nest, way, stop):
     run = nest.run(*LAYOUTS["inline"], ways=way)
     wait_for(nest.waiting)
     run.send_signal(STOPS[stop])
-    ends_with_everything(nest, run)
+    said = assert_all_ends_with(nest, run)
+    assert "Traceback" not in said
     assert nest.temporaries() == []
+    if stop == "ctrl-c":
+        assert run.returncode == 130
+        assert said.endswith("stopped; run the same command again to go on\n")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("way", ["plain", "fresh", "pool", "shell"])
+def test_what_a_killed_worker_has_started_ends_too(nest, way):
+    run = nest.run(*LAYOUTS["two"], ways=way)
+    wait_for(lambda: len(nest.waiting()) == 2)
+    workers = [pid for pid, command in nest.left().items() if "spawn_main" in command]
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    os.kill(next(pid for pid in workers if str(pid) in children), signal.SIGKILL)
+    said = assert_all_ends_with(nest, run)
+    assert run.returncode == 1
+    assert "a worker process died" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.faults
+def test_ctrl_c_twice_is_as_good_as_once(nest):
+    run = nest.run(*LAYOUTS["two"], ways="fresh pool")
+    wait_for(lambda: len(nest.waiting()) == 2)
+    for _ in range(2):
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    assert_all_ends_with(nest, run)
+    assert run.returncode in (130, -signal.SIGINT)
+
+
+def stop(nest: Nest, run: subprocess.Popen[str], how: str, rng: random.Random) -> None:
+    """Stop a run, or kill one of the processes that it has started."""
+    if how != "worker":
+        run.send_signal(STOPS[how])
+        return
+    others = [pid for pid in nest.left() if pid != run.pid]
+    if others:
+        os.kill(rng.choice(others), signal.SIGKILL)
+    else:
+        run.kill()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_stops_at_random_moments_lose_nothing_and_leave_nothing(nest, layout):
+    """17 stops of each layout, each of which finds the records of those before it untouched."""
+    rng = random.Random(layout)
+    before: dict[Path, bytes] = {}
+    for _ in range(17):
+        run = nest.run(*LAYOUTS[layout], seconds=0.05)
+        time.sleep(rng.uniform(0.1, 4.0))
+        how = rng.choice([*STOPS, "worker"])
+        if run.poll() is None:
+            stop(nest, run, how, rng)
+        if how == "worker" and run.poll() is None:  # the resource tracker, say: nobody misses it
+            time.sleep(0.3)
+            run.kill()
+        said = assert_all_ends_with(nest, run)
+        assert "Traceback" not in said, (how, said)
+        after = nest.records()
+        assert {path: after[path] for path in before} == before
+        for path, text in after.items():
+            read = records.decode(text.decode(), str(path))
+            assert read.case.key == path.stem
+        good = {p: t for p, t in after.items() if json.loads(t)["status"] == "ok"}
+        before = good
+    assert before, "none of the runs has finished a case"
+    run = nest.run("--jobs", "2", seconds=0.0)
+    assert_all_ends_with(nest, run)
+    assert run.returncode == 0
+    assert len(nest.records()) == 120
+    assert nest.temporaries() == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("way", ["plain", "fresh", "pool", "shell"])
+def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
+    pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
+    file = nest.root / "scheduler.json"
+    environment = nest.environment(way, 60)
+    options = {
+        "env": environment,
+        "cwd": nest.root,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
+    dask = [sys.executable, "-m", "dask"]
+    there = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(file))
+    scheduler = subprocess.Popen([*dask, "scheduler", "--port", "0", *there], **options)
+    wait_for(lambda: file.exists() and file.read_text().endswith("}"))
+    worker = subprocess.Popen(
+        [*dask, "worker", "--nthreads", "1", "--no-nanny", *there[1:], "--no-dashboard"], **options
+    )
+    try:
+        run = nest.run("--executor", "dask", "--scheduler", str(file), ways=way)
+        wait_for(nest.waiting)
+        worker.kill()
+        worker.wait()
+        time.sleep(GRACE_S)
+        known = (" scheduler ", "lifeline.py")  # and the run, with its guard
+        left = {pid: what for pid, what in nest.left().items() if pid != run.pid}
+        assert [what for what in left.values() if not any(one in what for one in known)] == []
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=30)
+        assert "Traceback" not in said
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.faults
+def test_a_guard_that_is_killed_leaves_what_asks_the_kernel(nest):
+    """Workers and fresh processes end with their parent all the same."""
+    run = nest.run(*LAYOUTS["two"], ways="plain fresh")
+    wait_for(lambda: len(nest.waiting()) == 2)
+    guards = [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if b"lifeline.py\0" in read(folder / "cmdline")
+        and str(run.pid).encode() in read(folder / "cmdline")
+    ]
+    for pid in guards:
+        os.kill(pid, signal.SIGKILL)
+    run.kill()
+    assert_all_ends_with(nest, run)
+    assert len(guards) == 1
+    assert nest.temporaries() != []  # which the next run takes away
+    again = nest.run(ways="plain", seconds=0)
+    assert_all_ends_with(nest, again)
+    assert again.returncode == 0
+    assert nest.temporaries() == []
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_the_guard_imports_nothing_of_ours():
+    """It is started for every run, and must not wait for anything."""
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); print([*filter(bool, sys.modules)])"
+    path = ROOT / "madl" / "machine" / "lifeline.py"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, path], capture_output=True, text=True, check=True
+    )
+    assert "madl" not in done.stdout
+    assert "filelock" not in done.stdout

@@ -1,0 +1,237 @@
+"""Disks that are full and folders that cannot be written: one line, and then as if it had not been."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TEMPLATE, TOY
+from tests.faults.conftest import ROOT, is_one_line
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk"
+    ),
+]
+
+ARTIFACT = 'lambda path: (path.mkdir(), (path / "weights").write_bytes(b"w" * 300_000))'
+TEMPORARY = """
+    import tempfile
+    with tempfile.TemporaryFile() as file:
+        file.write(b"t" * 300_000)
+        file.flush()
+    folder ="""
+
+
+class Small:
+    """Disks of a few hundred kilobytes, each in the place of a folder."""
+
+    def __init__(self) -> None:
+        self.mounted: list[Path] = []
+
+    def mount(self, folder: Path, kb: int = 256) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = folder.parent / f".{folder.name}-kept"
+        shutil.copytree(folder, kept)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kb}k", "tmpfs", folder], check=True)
+        self.mounted.append(folder)
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+        shutil.rmtree(kept)
+        return folder
+
+    def again(self, folder: Path, options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
+
+    def unmount(self) -> None:
+        for folder in reversed(self.mounted):
+            subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture
+def small() -> Iterator[Small]:
+    made = Small()
+    probe = subprocess.run(
+        ["mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False, capture_output=True
+    )
+    if probe.returncode != 0:
+        pytest.skip("this machine does not let root mount")
+    subprocess.run(["umount", "/mnt"], check=True)
+    yield made
+    made.unmount()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The toy, with a large artifact and a large temporary file."""
+    root = tmp_path / "toy"
+    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    text = TOY.replace("lambda path: path.mkdir()", ARTIFACT)
+    (root / "experiments" / "toy.py").write_text(text.replace("    folder =", TEMPORARY, 1))
+    (root / "experiments" / "questions.toml").write_text("")
+    (root / "templates" / "toy.md.j2").write_text(TEMPLATE.replace("{{ question() }}", ""))
+    for name in ("index.md.j2", "ledger.md.j2"):
+        shutil.copy(ROOT / "templates" / name, root / "templates")
+    shutil.copy(ROOT / "mkdocs.yml", root)
+    return root
+
+
+@pytest.fixture
+def call(root: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "cli.py"), *arguments],
+            env={
+                **os.environ,
+                "MADL_ROOT": str(root),
+                "TOY_LOG": str(tmp_path / "log"),
+                "HOME": str(tmp_path / "home"),
+                **more,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return call
+
+
+def pages(root: Path) -> dict[str, bytes]:
+    docs = root / "docs"
+    found = {str(path.relative_to(docs)): path for path in docs.rglob("*.md")}
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+def fill(folder: Path) -> None:
+    """Leave not a byte on a disk."""
+    with (folder / "filler").open("wb") as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(b"f" * 4096)
+            file.flush()
+
+
+PLACES = {  # which disk is full → what cannot be written
+    "records": (".madl", ("run", "--executor", "inline")),
+    "records of workers": (".madl", ("run", "--jobs", "2")),
+    "artifacts": (".madl/artifacts", ("run", "--executor", "inline")),
+    "temporary files": (".madl/tmp", ("run", "--executor", "inline")),
+    "pages": ("docs", ("report",)),
+    "the build's own": (".madl/build", ("report",)),
+    "evidence": ("docs/data", ("publish",)),
+}
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_a_full_disk_is_one_line_and_with_room_everything_goes_on(small, root, call, what):
+    place, command = PLACES[what]
+    if command[0] != "run":
+        assert call("run", "--executor", "inline").returncode == 0
+    disk = small.mount(root / place)
+    fill(disk)
+    done = call(*command, "--profile", "quick")
+    assert done.returncode == 1, done.stderr
+    assert is_one_line(done.stderr), done.stderr
+    assert "disk is full" in done.stderr
+    left = [path for path in root.rglob("*") if path.is_file() and ".madl/tmp" in str(path)]
+    assert [path for path in left if path.suffix != ".lock" and path.name != "filler"] == []
+    small.again(disk, "size=8m")
+    (disk / "filler").unlink()
+    assert call("all", "--executor", "inline").returncode == 0
+    assert len(list((root / ".madl" / "records" / "toy").glob("*.json"))) == 4
+    assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
+
+
+def test_a_disk_that_fills_up_at_any_write_is_one_line(small, root, call):
+    """A little more room each time: every kind of write is the one that no longer fits."""
+    disk = small.mount(root / ".madl", kb=4)
+    seen = set()
+    for kb in (8, 16, 24, 300, 312, 324, 336, 640, 660, 8192):
+        small.again(disk, f"size={kb}k")
+        done = call("all", "--executor", "inline")
+        assert done.returncode in (0, 1)
+        assert done.returncode == 0 or is_one_line(done.stderr), done.stderr
+        seen.add(done.returncode)
+    assert seen == {0, 1}
+    assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
+
+
+def test_a_full_disk_of_the_site_ends_mkdocs_and_leaves_the_pages(small, root, call):
+    assert call("all", "--executor", "inline").returncode == 0
+    before = pages(root)
+    fill(small.mount(root / "site"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "No space left" in done.stderr
+    assert pages(root) == before
+
+
+READ_ONLY = {
+    "the project, at the first run": (".", ("run", "--executor", "inline"), False, 1),
+    "the project, at a report": (".", ("report",), True, 1),
+    "records": (".madl", ("run", "--executor", "inline", "--force"), True, 1),
+    "docs": ("docs", ("report",), True, 1),
+    "docs, at a publication": ("docs", ("publish",), True, 1),
+    "the project, at a look": (".", ("status",), True, 0),
+    "the project, at another look": (".", ("checklist",), True, 0),
+    "experiments and templates": ("experiments", ("all", "--executor", "inline"), False, 0),
+}
+
+
+@pytest.mark.parametrize("what", READ_ONLY)
+def test_a_folder_that_cannot_be_written_is_one_line(small, root, call, what):
+    place, command, is_run, status = READ_ONLY[what]
+    if is_run:
+        assert call("run", "--executor", "inline").returncode == 0
+    disk = small.mount(root / place, kb=8192)
+    small.again(disk, "ro")
+    done = call(*command)
+    assert done.returncode == status, done.stderr
+    if status:
+        assert is_one_line(done.stderr), done.stderr
+        assert "read-only file system" in done.stderr
+        small.again(disk, "rw")
+        assert call("all", "--executor", "inline").returncode == 0
+        assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
+
+
+def test_a_home_that_cannot_be_written_is_no_matter(small, root, call, tmp_path):
+    home = small.mount(tmp_path / "home")
+    small.again(home, "ro")
+    done = call("all", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("place", ["experiments", "templates"])
+def test_a_folder_that_is_not_there_is_one_line(root, call, place):
+    shutil.rmtree(root / place)
+    done = call("report")
+    assert done.returncode in (1, 2)
+    assert is_one_line(done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    "place", ["docs", "docs/labs", ".madl", ".madl/records", ".madl/artifacts", ".madl/build"]
+)
+def test_a_file_in_the_place_of_a_folder_is_one_line(root, call, place):
+    shutil.rmtree(root / place, ignore_errors=True)
+    (root / place).parent.mkdir(parents=True, exist_ok=True)
+    (root / place).write_text("")
+    done = call("all", "--executor", "inline")
+    if place == "docs/labs":  # this toy answers no question, and needs none
+        return
+    assert done.returncode == 1
+    assert is_one_line(done.stderr) or "Traceback" not in done.stderr, done.stderr
