@@ -97,7 +97,7 @@ def bits(a: Arm) -> str:
 @page.claim(headline=True)
 def asked_search_pays(r: Records) -> Judged:
     """As asked for, a format for each layer that TPE finds is more accurate than one for all."""
-    rival = f"{ALIKE} ({widths.ptq(r, PROBE)} at {PROBE} bits), the best"
+    rival = f"{ALIKE} that validation prefers within the budget"
     best = best_of(wide_formats(r, WIDE_SPACE.budget))
     return _pays(searched(r, ASKED), best, "what TPE finds as asked for", rival)
 
