@@ -131,13 +131,13 @@ def is_one_line(stderr: str) -> bool:
 class Nest:
     """The toy in a folder of its own, and runs of it."""
 
-    def __init__(self, root: Path, at: Path) -> None:
-        self.root, self.at = root, at
+    def __init__(self, root: Path, at: Path, lib: Path) -> None:
+        self.root, self.at, self.lib = root, at, lib
         self.mark = f"NEST={at}"
         self.started: list[subprocess.Popen[str]] = []
 
     def environment(self, ways: str, seconds: float) -> dict[str, str]:
-        paths = [str(self.root / "lib"), str(ROOT)]
+        paths = [str(self.lib), str(ROOT)]
         return {
             **os.environ,
             "MADL_ROOT": str(self.root),
@@ -194,10 +194,18 @@ class Nest:
 
 
 @pytest.fixture
-def nest(tmp_path: Path) -> Iterator[Nest]:
+def no_torch(tmp_path: Path) -> Path:
+    """A folder for `PYTHONPATH` with what stands in the place of torch."""
+    (tmp_path / "lib" / "torch").mkdir(parents=True)
+    (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
+    return tmp_path / "lib"
+
+
+@pytest.fixture
+def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     """The toy with the processes, ready to run, in a folder with an awkward name."""
     root, at = tmp_path / "a nest ü", tmp_path / "at"
-    for folder in ("experiments", "templates", "docs", "lib/torch"):
+    for folder in ("experiments", "templates", "docs"):
         (root / folder).mkdir(parents=True)
     at.mkdir()
     (root / "experiments" / "nest.py").write_text(NEST)
@@ -205,8 +213,7 @@ def nest(tmp_path: Path) -> Iterator[Nest]:
     (root / "templates" / "nest.md.j2").write_text("# {{ title() }}\n{{ provenance() }}")
     for name in ("index.md.j2", "ledger.md.j2"):
         shutil.copy(ROOT / "templates" / name, root / "templates")
-    (root / "lib" / "nest_wait.py").write_text(WAIT)
-    (root / "lib" / "torch" / "__init__.py").write_text(TORCH)
-    made = Nest(root, at)
+    (no_torch / "nest_wait.py").write_text(WAIT)
+    made = Nest(root, at, no_torch)
     yield made
     made.end()
