@@ -142,12 +142,13 @@ def _word_table(model: Any) -> Tensor:
 def moved_rows(before: Tensor, after: Tensor, read: Sequence[int]) -> dict[str, Any]:
     """How far rows moved, the median of those read and the two extremes of all others.
 
-    Shapes: tables (rows, width); `read` indexes rows.
+    Shapes: tables (rows, width); `read` indexes rows. A row of zeros, as padding has, is no word.
     """
-    moved = (after - before).norm(dim=1) / before.norm(dim=1)  # (rows,)
+    length = before.norm(dim=1)  # (rows,)
+    moved = (after - before).norm(dim=1) / length
     is_read = torch.zeros(len(moved), dtype=torch.bool)
     is_read[list(read)] = True
-    others = moved[~is_read]
+    others = moved[~is_read & (length > 0)]
     return {
         "rows": len(moved),
         "read": int(is_read.sum()),
