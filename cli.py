@@ -55,7 +55,9 @@ class _Group(click.Group):
             told = _Wrong if isinstance(error, WrongCommand) else click.ClickException
             raise told(" ".join(_what_to_do(error).split())) from error
         except KeyboardInterrupt:
-            click.echo("\nstopped; run the same command again to go on", err=True)
+            from madl.machine.lifeline import STOPPED
+
+            click.echo(f"\n{STOPPED}", err=True)
             sys.exit(130)
 
 
@@ -402,4 +404,10 @@ def _summary(state: "Ledger") -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code == 130:  # at once: a library that was interrupted may wait at the end
+            sys.stdout.flush()
+            os._exit(130)
+        raise

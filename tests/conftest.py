@@ -234,8 +234,11 @@ def tiny_dataset(tmp_path_factory) -> Path:
 
 
 def hears_ctrl_c() -> None:
-    """For `preexec_fn`: a process in the background of a script would ignore SIGINT from birth."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """For `preexec_fn`: a process in the background of a script ignores SIGINT from birth, and one
+    started by nohup SIGHUP.
+    """
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""4.3b, 4.3c and the formats: what is counted, on cases small enough to count by hand."""
+"""4.3b and 4.3c: what is counted, on cases small enough to count by hand."""
 
 import pytest
 import torch
 
-from experiments import formats, lab4_decode, lab4_tiles
+from experiments import lab4_decode, lab4_tiles
 from madl.logbook.records import Case, Records
 from tests.conftest import a_record
 
@@ -88,9 +88,3 @@ def test_cute_maps_as_the_layouts_read():
     assert other["first_warp"] == list(range(0, 1024, 32))
     assert (lab["filled"], fewer["filled"]) == (1024, 256)
     assert found["tile"]["first_warp"] == found["flat"]["first_warp"] == list(range(0, 256, 8))
-
-
-def test_the_front_has_no_format_that_a_cheaper_one_reaches():
-    found = [("a", 4, 10.0), ("b", 4, 12.0), ("c", 6, 12.0), ("d", 6, 11.0), ("e", 8, 20.0)]
-    rows = [{"name": name, "bits": bits, "weights_db": db} for name, bits, db in found]
-    assert formats.front(rows) == ["b", "e"]

@@ -40,13 +40,14 @@ def values(tmp_path, tiny_model, tiny_dataset):
         "more_examples": 30,
         "more_learning_rate": 1e-3,
         "more_batch_size": 4,
-        "watch_examples": 10,
     }
     return longer.trained_on(params, Ctx(tmp_path), {"num_hidden_layers": 1})
 
 
 def test_it_looks_before_within_the_first_and_after_every_epoch():
-    assert sorted(longer.steps_to_look_at(8, 3)) == [0, 2, 4, 8, 16, 24]
+    assert sorted(longer.validated_at(8, 4)) == [0, 2, 4, 8, 16, 24, 32]
+    assert sorted(longer.tested_at(8, 4)) == [4, 8, 16, 32]
+    assert longer.tested_at(8, 4) < longer.validated_at(8, 4)
 
 
 def test_every_step_and_every_look_is_kept_and_the_lowest_validation_loss_is_the_best(values):
@@ -54,7 +55,7 @@ def test_every_step_and_every_look_is_kept_and_the_lowest_validation_loss_is_the
     assert [check["step"] for check in values["checks"]] == [0, 2, 4, 8, 16]
     lowest = min(values["checks"], key=lambda check: check["loss"])
     assert values["best_step"] == lowest["step"]
-    assert {check["test"]["outcomes"]["n"] for check in values["checks"]} == {10}
+    assert [check["step"] for check in values["checks"] if "test" in check] == [4, 8, 16]
 
 
 def test_the_best_and_the_last_are_judged_on_all_of_test_and_all_on_their_training(values):
@@ -63,6 +64,8 @@ def test_the_best_and_the_last_are_judged_on_all_of_test_and_all_on_their_traini
     for when in ("best", "last"):
         assert len(values["models"][when]["test"]["losses"]) == 32
     assert {len(one["trained"]["losses"]) for one in values["models"].values()} == {30}
+    last = values["checks"][-1]["test"]
+    assert last["outcomes"] == values["models"]["last"]["test"]["outcomes"]
 
 
 def test_dropout_is_on_in_the_further_training(tiny_model):

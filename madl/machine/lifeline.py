@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 MARK = "MADL_RUN"
+STOPPED = "stopped; run the same command again to go on"
+UNWIND_S = 1.5  # that a stopped run has to end by itself
 PATIENCE_S = 10.0
 PR_SET_PDEATHSIG = 1
 
@@ -71,13 +73,11 @@ def guarded(folder: Path) -> Generator[Path]:
         mine.mkdir()
     before = os.environ.get("TMPDIR")
     _tell(os.fsencode(mine.resolve()))
-    heard = _on_ctrl_c()
     os.environ["TMPDIR"], tempfile.tempdir = str(mine.resolve()), None
     try:
-        yield mine
+        with _ends_on_ctrl_c():
+            yield mine
     finally:
-        if heard is not None:
-            signal.signal(signal.SIGINT, heard)
         os.environ.pop("TMPDIR")
         if before is not None:
             os.environ["TMPDIR"] = before
@@ -99,18 +99,36 @@ def _sweep(folder: Path) -> None:
             Path(f"{left}.lock").unlink(missing_ok=True)
 
 
-def _on_ctrl_c() -> Any:
-    """Have it end what this process has started; the handler that was there, if it was Python's."""
+@contextlib.contextmanager
+def _ends_on_ctrl_c() -> Generator[None]:
+    """Ctrl-C ends what this process has started, and soon this process itself.
+
+    A library that is interrupted while it starts a process may wait for it for ever.
+    """
     import threading
+
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or not is_usual:
+        yield
+        return
+    done = threading.Event()
+
+    def give_up() -> None:
+        if not done.wait(UNWIND_S):
+            os.write(2, f"\n{STOPPED}\n".encode())
+            os._exit(130)
 
     def stop(number: int, frame: Any) -> None:
         _tell(END_ALL)
+        threading.Thread(target=give_up, daemon=True).start()
         signal.default_int_handler(number, frame)
 
-    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if threading.current_thread() is threading.main_thread() and is_usual:
-        return signal.signal(signal.SIGINT, stop)
-    return None
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        done.set()
 
 
 END_ALL = b""  # to the guard: kill now; anything else is a folder to remove at the end
