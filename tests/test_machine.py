@@ -157,13 +157,15 @@ def test_a_machine_is_named_by_what_it_is(monkeypatch):
 
 
 def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
-    """What is imported at any distance counts, and the kernels that it names; nothing else."""
+    """What is imported at any distance counts, and the kernels that it names; no claim does."""
 
     def write(name, text):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    write("experiments/a.py", "def run():\n    from madl.formats import f\n    import torch\n")
+    judged = "@page.claim\ndef claim(r):\n    from madl.formats import other\n    return 1\n"
+    text = "@page.run\ndef run():\n    from madl.formats import f\n    return LIMIT\n\nLIMIT = 1\n"
+    write("experiments/a.py", text)
     write("madl/formats/__init__.py", "")
     write("madl/formats/f.py", "from kernels import k\nfrom madl.logbook import l\n")
     write("madl/formats/other.py", "1")
@@ -176,7 +178,12 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
     for unrelated in ("madl/formats/other.py", "madl/logbook/l.py"):
         write(unrelated, "2")
         assert sources.digest(tmp_path, "a") == first
-    for needed in ("kernels/k.h", "kernels/k.cpp", "madl/far/away.py", "experiments/a.py"):
+    write("experiments/a.py", '"""Worded anew."""\n' + judged + text)
+    assert sources.digest(tmp_path, "a") == first
+    write("experiments/a.py", text.replace("LIMIT = 1", "LIMIT = 2"))
+    assert sources.digest(tmp_path, "a") != first
+    write("experiments/a.py", text)
+    for needed in ("kernels/k.h", "kernels/k.cpp", "madl/far/away.py"):
         write(needed, "2")
         changed = sources.digest(tmp_path, "a")
         assert changed != first
