@@ -3,11 +3,13 @@
 One case takes all presets at once, because the tensors are what takes time to get. A format whose
 values lie where a fraction width or a bias puts them is measured *moved* too: for weights and for
 inputs at the position that keeps other data of the same kind best. So is what is called the best of
-its bits chosen on other data than it is shown on. The digest of the formats' sources is a
-parameter, so a new or changed format is measured again.
+its bits chosen on other data than it is shown on, within three classes: formats with a scale from
+the data, moved ones, whose position the data choose once, and formats as they come. The digest of
+the formats' sources is a parameter, so a new or changed format is measured again.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.number_line import number_lines
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number
-from madl.training import baseline
+from madl.training import baseline, format_times
 from madl.training.families import short
 
 page = Experiment(title="Number formats", needs=("baseline",))
@@ -34,7 +36,7 @@ SOURCES = {
     "ResidualSign": "arXiv:1711.01243; one level, arXiv:1603.05279",
     "Ternary": "arXiv:1605.04711",
     "FixedPoint": "two's complement",
-    "ScaledInteger": "`torch.fake_quantize_per_tensor_affine`",
+    "ScaledInteger": "`torch.fake_quantize_per_tensor_affine`",  # of a row: per channel
     "Logarithmic": "arXiv:1603.01025",
     "Minifloat": "IEEE 754; OCP FP8 1.0",
     "DenormalMinifloat": "Minifloat without an implicit one",
@@ -81,11 +83,23 @@ def _formats(r: Records) -> list[dict[str, Any]]:
     return sorted(found, key=lambda f: (f["bits"], -f["weights_db"]))
 
 
-def _best(
-    formats: Iterable[Mapping[str, Any]], part: str, *, scaled: bool
-) -> Mapping[str, Any] | None:
-    """Which of those with a scale from the data, or without, keeps the choosing data best."""
-    found = [f for f in formats if f["is_scaled"] is scaled]
+CLASSES = {
+    "with a scale": "with a scale from the data",
+    "moved": "moved to a position from the data",
+    "as it comes": "as they come",
+}
+
+
+def _class(f: Mapping[str, Any]) -> str:
+    """Which of the three it is: what the data give it."""
+    if f["is_scaled"]:
+        return "with a scale"
+    return "moved" if f["name"].endswith(" moved") else "as it comes"
+
+
+def _best(formats: Iterable[Mapping[str, Any]], part: str, of: str) -> Mapping[str, Any] | None:
+    """Which of that class keeps the choosing data best."""
+    found = [f for f in formats if _class(f) == of]
     return max(found, key=lambda f: f[f"choosing {part}_db"], default=None)
 
 
@@ -97,16 +111,16 @@ def _near(r: Records, bits: int) -> list[dict[str, Any]]:
 def _best_at(r: Records, bits: int) -> Fact:
     said: list[str] = []
     for part in PARTS:
-        scaled, free = (_best(_near(r, bits), part, scaled=scaled) for scaled in (True, False))
-        assert scaled is not None
-        assert free is not None
-        said.append(
-            f"{part} lie {number(scaled[f'{part}_db'])} dB above their error with a scale from "
-            f"the data (`{scaled['name']}`, {number(scaled['bits'])} bits), "
-            f"{number(free[f'{part}_db'])} dB without one (`{free['name']}`)"
-        )
+        best = {of: _best(_near(r, bits), part, of) for of in CLASSES}
+        shown = [
+            f"{number(f[f'{part}_db'])} dB {CLASSES[of]} (`{f['name']}`, {number(f['bits'])} bits)"
+            for of, f in best.items()
+            if f is not None
+        ]
+        said.append(f"{part} lie above their error by {', '.join(shown)}")
     return Fact(
-        text=f"At {bits} bits, with the formats that other data prefer, {'; '.join(said)}",
+        text=f"At {bits} bits, or part of one more for a block's scale, with the formats that "
+        f"other data prefer, {'; '.join(said)}",
         of=f"{len(_near(r, bits))} formats, {_values(r)['num_weights']:,} weights, "
         f"{_values(r)['num_inputs']:,} inputs",
     )
@@ -208,15 +222,15 @@ def lines(r: Records) -> Sequence[Row]:
 
 @page.table
 def by_width(r: Records) -> Sequence[Row]:
-    """The best of each whole number of bits, with a scale from the data and without."""
+    """The best of each whole number of bits, of the three classes."""
     rows: list[Row] = []
     for bits in sorted({int(f["bits"]) for f in _formats(r)}):
         for part in PARTS:
             row: dict[str, Any] = {"bits": bits, "of": part}
-            for scaled, said in ((True, "with a scale"), (False, "without")):
-                best = _best(_near(r, bits), part, scaled=scaled)
-                row[f"best {said}"] = f"`{best['name']}`" if best else "there is none"
-                row[f"{said} (dB)"] = number(best[f"{part}_db"]) if best else "–"
+            for of in CLASSES:
+                best = _best(_near(r, bits), part, of)
+                row[of] = f"`{best['name']}`" if best else "there is none"
+                row[f"{of}, dB"] = number(best[f"{part}_db"]) if best else "–"
             rows.append(row)
     return rows
 
@@ -226,12 +240,12 @@ def formats(r: Records) -> Sequence[Row]:
     return [
         {
             "format": f"`{f['name']}`",
-            "bits": f["bits"],
+            "bits": int(f["bits"]) if f["bits"] % 1 == 0 else f["bits"],
             "constants": f["constants"],
             "magnitudes": _magnitudes(f),
             "weights (dB)": f["weights_db"],
             "inputs (dB)": f["inputs_db"],
-            "source": SOURCES[f["kind"]],
+            "source": _source(f),
         }
         for f in _formats(r)
     ]
@@ -240,43 +254,41 @@ def formats(r: Records) -> Sequence[Row]:
 def _magnitudes(f: Mapping[str, Any]) -> str:
     if f["is_scaled"]:
         return "scaled by the data"
-    return "moved" if f["range"] is None else f"{f['smallest']:.3g} to {f['range'][1]:.4g}"
+    if f["range"] is None:
+        return "moved"
+    return f"{_short(f['smallest'])} to {_short(f['range'][1])}"
+
+
+def _short(value: float) -> str:
+    """Three digits, with a power of two where the number would be long."""
+    if 1e-3 <= value < 1e5:
+        return number(float(value))
+    mantissa, exponent = math.frexp(value)
+    power = "2" + str(exponent - 1).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if mantissa == 0.5 else f"{number(2 * mantissa)} · {power}"
+
+
+def _source(f: Mapping[str, Any]) -> str:
+    found = SOURCES[f["kind"]]
+    return found.replace("tensor", "channel") if "per row" in f["constants"] else found
 
 
 # ---- the last published run of benchmarks/formats.py --------------------------------------------
 
-HOW = {"": "here", "plain torch (no compiler)": "plain torch", "torch.compile of that": "compiled"}
-
-
-def _pivoted(*, of: str, first: str, peers: bool = False) -> list[Row]:
-    """A row a variant, a column for each work and way to do it, of times that are `× of`."""
-    made: dict[str, dict[str, Any]] = {}
-    for row in benchmarks.rows("formats"):
-        variant = row["variant"]
-        is_peer = variant.startswith("peer of")
-        if not row["time"].endswith(f"× {of}") or variant == of or is_peer is not peers:
-            continue
-        name, _, how = (variant, "", "") if peers else variant.partition(", ")
-        work = row["work"].partition(" (")[2].rstrip(")") or row["work"].partition(",")[0]
-        column = work if peers else f"{work}: {HOW.get(how, how)}"
-        cells = made.setdefault(name, {first: name.removeprefix("peer of ")})
-        cells[column] = row["time"].removesuffix(f" {of}")
-    return list(made.values())
-
 
 @page.table
 def tensor_times(r: Records) -> Sequence[Row]:
-    return _pivoted(of="copy", first="format")
+    return format_times.times(of="copy", first="format")
 
 
 @page.table
 def peer_times(r: Records) -> Sequence[Row]:
-    return _pivoted(of="copy", first="peer", peers=True)
+    return format_times.times(of="copy", first="peer", peers=True)
 
 
 @page.table
 def model_times(r: Records) -> Sequence[Row]:
-    return _pivoted(of="float32", first="format")
+    return format_times.times(of="float32", first="format")
 
 
 @page.table

@@ -14,7 +14,7 @@ from madl.logbook.claims import Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Values
 from madl.logbook.stats import per_cent
-from madl.training import baseline, sparsities
+from madl.training import baseline, sparsities, sparsity_rows
 from madl.training.baseline import fp32
 from madl.training.sparsities import (
     HALF,
@@ -48,7 +48,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     probe = {"probe_examples": choose(smoke=2, quick=32, full=256)}
     recovery = {
         "recovery_examples": choose(smoke=32, quick=512, full=2048),
-        "recovery_learning_rate": 3e-5,  # as 1.1 trains; the cases of RATES try others
+        "recovery_learning_rate": 3e-5,  # the rate of 1.1; the cases of RATES try others
         "recovery_batch_size": 16,
     }
     for seed in range(plan.profile.seeds):
@@ -147,7 +147,7 @@ def accuracy(r: Records) -> Chart:
     share = fp32(r).value("positive_share")
     lines = [(line(name), line(f"{name}, untrained", like=name)) for name in METHODS.values()]
     return Chart(
-        sparsities.accuracy_rows(r),
+        sparsity_rows.accuracy_rows(r),
         x=percent("removed", column="removed"),
         y=percent("test accuracy"),
         marks=[level(control(r)), level(max(share, 1 - share), "larger class"), *lines],
@@ -182,7 +182,7 @@ def magnitude_explains(r: Records) -> Judged:
 def histogram(r: Records) -> Chart:
     kept = [line(f"kept by {name}", markers=False, like=name) for name in METHODS.values()]
     return Chart(
-        sparsities.histogram_rows(r),
+        sparsity_rows.histogram_rows(r),
         x=linear("magnitude", "magnitude of the weight"),
         y=percent("share of the weights in a bin"),
         marks=[line("all weights", markers=False), *kept],
@@ -195,7 +195,7 @@ def histogram(r: Records) -> Chart:
 )
 def mechanism(r: Records) -> Chart:
     return Chart(
-        sparsities.kept_rows(r),
+        sparsity_rows.kept_rows(r),
         x=percent("squared magnitude kept", column="kept"),
         y=percent("test accuracy"),
         marks=[level(sparsities.starting(r)), *map(line, METHODS.values())],
@@ -248,7 +248,7 @@ def both_beat_one(r: Records) -> Judged:
 )
 def products(r: Records) -> Chart:
     return Chart(
-        sparsities.left_rows(r),
+        sparsity_rows.left_rows(r),
         x=percent("products left", column="left"),
         y=percent("test accuracy"),
         marks=[level(control(r)), *map(line, PARTS)],
@@ -261,8 +261,8 @@ def products(r: Records) -> Chart:
 @page.claim
 def masked_is_as_slow(r: Records) -> Judged:
     """At the highest sparsity, a dense product takes the same time with masked weights, to 5 %."""
-    at = sparsities.timed_at(r)[-1]
-    a, b = sparsities.product(r, "masked", at), sparsities.product(r, "dense")
+    at = sparsity_rows.timed_at(r)[-1]
+    a, b = sparsity_rows.product(r, "masked", at), sparsity_rows.product(r, "dense")
     where, said = f"With {sparsities.shown(float(at))} of its weights zero", f"{b / a:i} as fast"
     tested = compare(a, b).within(SAME_TIME)
     return tested.judge(
@@ -275,8 +275,8 @@ def masked_is_as_slow(r: Records) -> Judged:
 @page.claim
 def csr_is_faster(r: Records) -> Judged:
     """At the highest sparsity, a sparse (CSR) product is faster than the dense one."""
-    at = sparsities.timed_at(r)[-1]
-    a, b = sparsities.product(r, "csr", at), sparsities.product(r, "dense")
+    at = sparsity_rows.timed_at(r)[-1]
+    a, b = sparsity_rows.product(r, "csr", at), sparsity_rows.product(r, "dense")
     where, said = f"With {sparsities.shown(float(at))} of its weights zero", f"{b / a:i} as fast"
     return compare(a, b).judge(
         supported=f"{where}, one layer's sparse (CSR) product is faster than the dense: {said}",
@@ -287,8 +287,8 @@ def csr_is_faster(r: Records) -> Judged:
 
 # ---- counted ------------------------------------------------------------------------------------
 
-for _rows in (sparsities.points, sparsities.ways, sparsities.zeros, sparsities.rates):
+for _rows in (sparsity_rows.points, sparsity_rows.ways, sparsity_rows.zeros, sparsity_rows.rates):
     page.table(_rows)
-page.table(sparsities.costs)
-page.fact(sparsities.draws_differ)
-page.fact(sparsities.fresh_masks_answer_anew)
+page.table(sparsity_rows.costs)
+page.fact(sparsity_rows.draws_differ)
+page.fact(sparsity_rows.fresh_masks_answer_anew)

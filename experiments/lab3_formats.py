@@ -1,15 +1,14 @@
 """Question 3.2: every number format on every Linear layer, one search a family, one over all.
 
-All layers take one format, and the model is judged right after quantization (PTQ) and after it was
-trained on in the format (QAT), each with the same few steps as an FP32 control. Formats without a
-scale, whose few values lie where a fraction width or a bias puts them, are here once more, moved:
-with a position for weights and one for inputs, chosen on validation. A search gives each kind of
-layer one of its family's formats or FP32, at a price on bits. The choice of the search over all is
-trained on like every other model, and judged.
+All layers take one format. The model is judged on validation as quantization leaves it (PTQ) and
+trained on in the format (QAT) at two learning rates, and the best of the three meets the test
+split; so does FP32 with the same choice. Formats without a scale, whose few values lie where a
+fraction width or a bias puts them, are here once more, moved: with a position for weights and one
+for inputs, chosen on validation. A search gives each kind of layer one of its family's formats or
+FP32, at a price on bits. The choice of the search over all is trained on and judged like a format.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import product
 from typing import Any
 
 from madl.logbook import searches
@@ -21,14 +20,16 @@ from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number, per_cent
 from madl.training import baseline, families, format_arms
 from madl.training.baseline import fp32
-from madl.training.families import is_log
-from madl.training.format_arms import control, said, strongest, trained, untrained
+from madl.training.families import MOVED, has_scale, is_log
+from madl.training.format_arms import control, said, strongest, trained
 
 page = Experiment(title="Mixed precision: every number format", needs=("baseline",))
 
 PRICE_PER_BIT = 0.001  # accuracy that one bit a weight has to bring
 MARGIN = 0.03  # accuracy that a format may cost; less is not decided for so many at once
+SLACK = 0.01  # of validation accuracy, so that what is chosen does not lie at the margin
 NARROW, PROBE = 4, 8  # bits
+SCALES = 0.5  # bits a value that a block's scale may add to them
 ZOOM = 0.02  # searches that end this close to the best one
 
 
@@ -41,36 +42,30 @@ def cases(plan: Plan) -> Iterable[Params]:
         base = {
             **baseline.recipe_params(plan, seed),
             "tune_examples": choose(smoke=32, quick=256, full=2048),
-            "tune_learning_rate": 3e-5,
+            "tune_learning_rates": "1e-05 3e-05",
             "tune_batch_size": 8,
         }
         probe = {"probe_examples": choose(smoke=16, quick=128, full=500)}
-        classes = choose(smoke=(NARROW, PROBE), quick=families.CLASSES, full=families.CLASSES)
-        for bits, scale in product(classes, (False, True)):
-            rivals = {"most_bits": bits, "scale": scale, "formats": len(families.EVERY)}
-            yield {"part": "untrained", **rivals, **probe, **base}
         search = {"sampler": "tpe", "weights": "trained on", "price": PRICE_PER_BIT, **probe}
         trials = choose(smoke=2, quick=40, full=200)
         space = {"choices": len(families.space(None))}
         yield {"part": "combined", **space, "trials": trials, **search, **base}
-        trials = choose(smoke=2, quick=24, full=60)
+        trials = choose(smoke=2, quick=20, full=60)
         for family in choose(smoke=("binary", "MX integer"), quick=every, full=every):
             space = {"family": family, "choices": len(families.space(family))}
             yield {"part": "family", **space, "trials": trials, **search, **base}
         yield {"part": "control", **base}
         for name in choose(smoke=few, quick=families.NAMES, full=families.NAMES):
             yield {"part": "uniform", "format": name, **base}
-        for name in choose(smoke=("log(4) moved",), quick=families.MOVED, full=families.MOVED):
-            tried = {"tried": families.tried(name), **probe}
-            yield {"part": "moved", "format": name, **tried, **base}
+        for name in choose(smoke=("log(4) moved",), quick=MOVED, full=MOVED):
+            yield {"part": "moved", "format": name, **probe, **base}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from madl.training import format_models as of
 
-    runs = {"untrained": of.untrained, "combined": of.searched, "family": of.searched}
-    run = runs.get(str(params["part"]), of.judged)
+    run = of.searched if params["part"] in ("combined", "family") else of.judged
     return run(baseline.fine_tuned(params, ctx), params, ctx)
 
 
@@ -81,10 +76,9 @@ def _keeps(found: Arm, full: Arm, what: str) -> Judged:
     margin, on_test = f"{100 * MARGIN:g} points", f"{found} on test, {full.label} {full}"
     tested = compare(found, full).no_worse(MARGIN)
     return tested.judge(
-        supported=f"{what}, {said(found)}, loses less than {margin}: {on_test}",
-        refuted=f"{what}, {said(found)}, loses more than {margin}: {on_test}",
-        undecided=f"{what}, {said(found)}, has {on_test}: {found - full:+i}, which does not "
-        f"settle whether it loses more than {margin}",
+        supported=f"{what} loses less than {margin}: {on_test}",
+        refuted=f"{what} loses more than {margin}: {on_test}",
+        undecided=f"Whether {what} loses more than {margin} is open: {on_test}, {found - full:+i}",
     )
 
 
@@ -97,55 +91,62 @@ def _better(a: Arm, b: Arm, when: str) -> Judged:
     )
 
 
+def _is_free(name: str) -> bool:
+    """Whether the data give it neither a scale nor a position."""
+    return not has_scale(name) and name not in MOVED
+
+
 @page.claim
 def fewest_bits(r: Records) -> Judged:
-    """The narrowest format that validation finds within three points of FP32 after the same
-    training is so on test too."""
+    """The narrowest format that validation puts at most one point below FP32 is less than three
+    points below it on test."""
     full, every = control(r), [trained(r, name) for name in format_arms.names(r)]
-    good = [a for a in every if a.validation >= full.validation - MARGIN] or [best_of(every)]
+    good = [a for a in every if a.validation >= full.validation - SLACK] or [best_of(every)]
     found = min(good, key=lambda a: (a.value("bits"), -a.validation, a.validation_loss))
-    return _keeps(found, full, "The narrowest format that validation finds good enough")
-
-
-@page.claim(headline=True)
-def log_8_keeps(r: Records) -> Judged:
-    """The logarithmic format of 8 bits, trained on, is less than three points below FP32 after the
-    same training."""
-    return _keeps(trained(r, f"log({PROBE})"), control(r), "Powers of two alone, trained on")
-
-
-@page.claim(headline=True)
-def log_4_lacks_a_position(r: Records) -> Judged:
-    """At 4 bits, powers of two with a bias of their own for weights and for inputs beat the same
-    format with its default bias, both trained on."""
-    default = f"log({NARROW})"
-    return _better(trained(r, f"{default} moved"), trained(r, default), "Trained on")
+    return _keeps(found, full, f"{said(found)}, the narrowest that validation finds good enough,")
 
 
 @page.claim
+def log_8_keeps(r: Records) -> Judged:
+    """The logarithmic format of 8 bits, whose values are powers of two alone, is less than three
+    points below FP32."""
+    found = trained(r, f"log({PROBE})")
+    return _keeps(found, control(r), f"{said(found)}, all of whose values are powers of two,")
+
+
+@page.claim
+def log_4_lacks_a_position(r: Records) -> Judged:
+    """At 4 bits, powers of two with a bias of their own for weights and for inputs beat the same
+    format with its default bias."""
+    default = f"log({NARROW})"
+    moved, own = trained(r, f"{default} moved"), trained(r, default)
+    return _better(moved, own, "With a bias for weights and one for inputs, or its default")
+
+
+@page.claim(headline=True)
 def log_8_is_behind(r: Records) -> Judged:
-    """Of formats of at most 8 bits, the best other one beats the logarithmic one of 8 bits, both
-    trained on."""
+    """Of formats of at most 8 bits, the best other one beats the logarithmic one of 8 bits."""
     rival = strongest(r, PROBE, lambda name: not is_log(name))
-    return _better(rival, trained(r, f"log({PROBE})"), f"At {PROBE} bits, trained on")
+    return _better(rival, trained(r, f"log({PROBE})"), f"Of at most {PROBE} bits")
 
 
 @page.claim
 def log_4_is_behind(r: Records) -> Judged:
-    """Of formats of at most 4 bits, the best other one beats the best logarithmic one, both trained
-    on."""
-    rival = strongest(r, NARROW, lambda name: not is_log(name))
-    found = strongest(r, NARROW, is_log)
-    return _better(rival, found, f"At {NARROW} bits, trained on")
+    """Of formats of at most 4.5 bits with their block's scale, the best other one beats the best
+    logarithmic one."""
+    rival = strongest(r, NARROW + SCALES, lambda name: not is_log(name))
+    found = strongest(r, NARROW + SCALES, is_log)
+    return _better(rival, found, f"Of at most {NARROW + SCALES:g} bits with a block's scale")
 
 
 @page.claim
 def eight_bits_need_no_scale(r: Records) -> Judged:
-    """Of formats of more than 4 and at most 8 bits, untrained, the best without a scale from the
-    data is less than three points below the best with one."""
-    free, scaled = (untrained(r, PROBE, scale=scale) for scale in (False, True))
+    """Of formats of 8 bits, or 8.5 with a block's scale, the best that takes neither a scale nor a
+    position from the data is less than three points below the best with a scale."""
+    wide = {"most_bits": PROBE + SCALES, "least_bits": PROBE}
+    free, scaled = strongest(r, keep=_is_free, **wide), strongest(r, keep=has_scale, **wide)
     tested, margin = compare(free, scaled).no_worse(MARGIN), f"{100 * MARGIN:g} points"
-    pair = f"untrained, {said(free)} has {free} on test, {said(scaled)} {scaled}"
+    pair = f"{said(free)} has {free} on test, {said(scaled)} {scaled}"
     return tested.judge(
         supported=f"At {PROBE} bits a scale from the data brings less than {margin}: {pair}",
         refuted=f"At {PROBE} bits a scale from the data brings more than {margin}: {pair}",
@@ -156,18 +157,20 @@ def eight_bits_need_no_scale(r: Records) -> Judged:
 
 @page.claim
 def four_bits_need_a_scale(r: Records) -> Judged:
-    """Of formats of at most 4 bits, untrained, the best with a scale from the data beats the best
-    without one."""
-    free, scaled = (untrained(r, NARROW, scale=scale) for scale in (False, True))
-    return _better(scaled, free, f"At {NARROW} bits, untrained, with a scale from the data or none")
+    """Of formats of 4 bits, or 4.5 with a block's scale, the best with a scale from the data beats
+    the best that is moved to a position for all weights and one for all inputs."""
+    wide = {"most_bits": NARROW + SCALES, "least_bits": NARROW}
+    moved = strongest(r, keep=lambda name: name in MOVED, **wide)
+    scaled = strongest(r, keep=has_scale, **wide)
+    return _better(scaled, moved, f"At {NARROW} to {NARROW + SCALES:g} bits, with a scale or moved")
 
 
 @page.claim
 def one_bit_classifies(r: Records) -> Judged:
-    """The best format of one bit for weights and inputs, trained on, beats always answering with
-    the larger class."""
+    """The best format of one bit for weights and inputs beats always answering with the larger
+    class."""
     found, guess = strongest(r, 1), format_arms.larger_class(r)
-    so = f"{said(found)}, trained on, classifies {found:i} of the test sentences correctly"
+    so = f"{said(found)} classifies {found:i} of the test sentences correctly"
     always = f"always answering with the larger class gives {per_cent(guess)}"
     return above(found, guess).judge(
         supported=f"{so}; {always}",
@@ -179,14 +182,17 @@ def one_bit_classifies(r: Records) -> Judged:
 @page.claim(headline=True)
 def combined_beats_uniform(r: Records) -> Judged:
     """What one search over all formats finds is more accurate than the best single format of no
-    more bits, both trained on."""
+    more bits."""
     mixed = format_arms.combined(r)
     alike = strongest(r, mixed.value("bits"))
     found = (
-        f"After {mixed.param('trials')} trials over all formats the mixture found "
-        f"({number(mixed.value('bits'))} bits on average) has {mixed} on test"
+        f"After {mixed.param('trials')} trials of {mixed.param('probe_examples')} validation "
+        f"sentences the mixture found ({number(mixed.value('bits'))} bits) has {mixed} on test"
     )
-    best = f"the best single format of no more bits, {said(alike)}, {alike}"
+    best = (
+        f"the best single format of no more bits, {said(alike)}, chosen among "
+        f"{len(format_arms.names(r))} by all validation sentences, {alike}"
+    )
     return compare(mixed, alike).judge(
         supported=f"{found}; {best}: {mixed - alike} more",
         refuted=f"{found}; {best}: {alike - mixed} less",
@@ -196,27 +202,17 @@ def combined_beats_uniform(r: Records) -> Judged:
 
 @page.fact(headline=True)
 def settled(r: Records) -> Fact:
-    found = list(format_arms.verdicts(r, MARGIN).values())
-    keeps, loses, open_ = (found.count(what) for what in ("keeps", "loses", "not decided"))
-    full = control(r)
-    return Fact(
-        text=f"Trained on, {keeps} formats are shown to stay within {100 * MARGIN:g} points of "
-        f"{full.label} ({full}), {loses} to lose more, and {open_} are not decided",
-        of=f"{len(found)} formats, each on all layers, with one correction for all of them",
-    )
+    return format_arms.settled(r, MARGIN)
+
+
+@page.fact
+def training_pays(r: Records) -> Fact:
+    return format_arms.training_pays(r)
 
 
 @page.fact
 def ends(r: Records) -> Fact:
-    found, score = format_arms.searched(r), format_arms.score
-    low, high = min(found.values(), key=score), max(found.values(), key=score)
-    return Fact(
-        text=f"The best scores of the families' searches go from {per_cent(score(low))} "
-        f"({low.label}) to {per_cent(score(high))} ({high.label}); the search over all formats "
-        f"ends at {per_cent(score(format_arms.combined(r)))}",
-        of=f"{len(found)} families of {low.param('trials')} trials, on "
-        f"{low.param('probe_examples')} validation sentences",
-    )
+    return format_arms.ends(r)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
@@ -234,8 +230,8 @@ def _curves(rows: Sequence[Row], **limits: Any) -> Chart:
 
 @page.chart(
     caption="A small chart a family: each kind of layer takes one of its formats or stays in FP32. "
-    "The score is validation accuracy less the price of the bits; the other line is the score of "
-    "leaving all layers in FP32."
+    "The score is validation accuracy less the price of the bits. Each search has weights of its "
+    "own; dashed is the score of these weights with all layers left in FP32."
 )
 def curves(r: Records) -> Chart:
     return _curves(
@@ -255,9 +251,10 @@ def zoom(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="Every format on all layers, trained on, and what the search over all formats found: "
-    "test accuracy with its interval. The line joins those that validation places above all of as "
-    "few bits. Dashed: FP32 after the same training, and always giving the larger class."
+    caption="Every format on all layers, at its best learning rate, and what the search over all "
+    "formats found: test accuracy with its interval. The line joins those that validation places "
+    "above all of as few bits; of equally accurate ones, that of fewer bits. *At*: positions of "
+    "weights and inputs. Dashed: FP32 tuned alike, and giving the larger class."
 )
 def front(r: Records) -> Chart:
     return searches.front_chart(

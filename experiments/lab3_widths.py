@@ -2,24 +2,25 @@
 
 Every Linear layer's weight, bias and input become fixed point, and nothing is trained on. A model
 has a budget, the average of the widths on offer; within it a search looks for accuracy alone. It
-looks twice: among what is asked for, and where a choice can matter, between the widths at which one
-format for all layers is too narrow and enough, with the fraction widths that 1.1 chose at these. A
-model is held against the best one format for all layers within the same budget.
+looks twice: among what is asked for, and "narrower", between the widths at which one format for
+all layers is too narrow and enough, with the fraction widths that 1.1 chose. Its rival is the best
+format for all layers within the budget, of those on offer; narrower, of those around them too.
 """
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean
+from dataclasses import replace
 from typing import Any
 
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm, best_of
-from madl.logbook.charts import Chart, line, linear, percent, points, span
+from madl.logbook.charts import Chart, line, linear, percent, span
 from madl.logbook.claims import Fact, Judged, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import Unit, number, per_cent
-from madl.training import baseline, mixed_records, widths
-from madl.training.mixed_records import alike, layer_map, moved
+from madl.logbook.stats import Unit, number
+from madl.training import baseline, mixed_facts, mixed_records, widths
+from madl.training.mixed_facts import bits, sampler_of
+from madl.training.mixed_records import alike, moved
 from madl.training.width_space import Space, kind, written
 
 page = Experiment(
@@ -32,7 +33,9 @@ WIDE_SPACE = Space(widths=(8, 16, 32), fractions=(2, 4, 8))
 NARROW, ENOUGH = widths.APART, 6  # bits of one format for all layers (1.1)
 SAMPLERS = {"tpe": "TPE", "random": "Random"}
 PROBE = 8  # bits: the one format that everybody compares with
-ALIKE = "one format for all layers"
+ALIKE = "the best format for all layers"
+FINEST, OTHERS = "16 8 8", "16 2 2, 8 8 8"  # of the asked; with less of one thing each
+REPORTED, REVIEWS = (0.8792, 0.88), 25_000  # of one report, before and after; of IMDb's test split
 
 
 @page.cases
@@ -48,13 +51,18 @@ def cases(plan: Plan) -> Iterable[Params]:
         path = {"space": NARROWER, **spaces[NARROWER].params(), **ends}
         yield {"part": "sensitivity", **path, "steps": choose(smoke=2, quick=6, full=39), **recipe}
         base = {**recipe, "trial_examples": choose(smoke=16, quick=96, full=250)}
-        trials, studies = choose(smoke=4, quick=40, full=100), choose(smoke=2, quick=3, full=5)
+        trials, studies = choose(smoke=(4, 2), quick=(40, 3), full=(100, 5))
+        around = choose(smoke=False, quick=True, full=True)
         for name, space in spaces.items():
             offered = {"space": name, **space.params(), **base}
             for sampler in SAMPLERS:
                 searched = {"sampler": sampler, "trials": trials, "studies": studies}
-                yield {"part": "search", "judged": sampler == "tpe", **searched, **offered}
-            yield {"part": "uniform", "judged": name == NARROWER, **offered}
+                yield {"part": "search", **searched, **offered}
+            tested = "8 16" if name == ASKED else str(max(space.uniform())[0])
+            everywhere = {"tested": tested, "around": around and name == NARROWER}
+            yield {"part": "uniform", **everywhere, **offered}
+        alone = {"space": ASKED, **WIDE_SPACE.params(), "base": FINEST, "others": OTHERS, **recipe}
+        yield {"part": "alone", "sentences": choose(smoke=8, quick=64, full=250), **alone}
 
 
 @page.run
@@ -72,23 +80,36 @@ def searched(r: Records, space: str, sampler: str = "tpe") -> Arm:
     return arm(r, f"{SAMPLERS[sampler]}, {space}", part="search", space=space, sampler=sampler)
 
 
+def searches(r: Records) -> dict[str, dict[str, Arm]]:
+    return {
+        space: {title: searched(r, space, sampler) for sampler, title in SAMPLERS.items()}
+        for space in (ASKED, NARROWER)
+    }
+
+
+def best_search(r: Records, space: str) -> Arm:
+    """Of all samplers, what validation prefers."""
+    return best_of([searched(r, space, sampler) for sampler in SAMPLERS])
+
+
 def assembled(r: Records) -> Arm:
     return arm(r, "put together by sensitivity", part="sensitivity")
 
 
-def uniform(r: Records, space: str) -> Arm:
+def on_trials(r: Records, space: str) -> Arm:
+    """The formats for all layers, on a trial's sentences."""
     return arm(r, "one format", part="uniform", space=space)
+
+
+def uniform(r: Records, space: str) -> list[Arm]:
+    """One format for all layers: at each tested width, what validation prefers."""
+    a = on_trials(r, space)
+    return [replace(a, within=("at", width)) for width in a.value("at")]
 
 
 def wide_formats(r: Records, most: float) -> list[Arm]:
     """One format for all layers of up to so many bits, as 1.1 chose and judged them."""
-    tried = r.where(method="qat").each("width")
-    return [widths.ptq(r, width) for width in tried if width <= most]
-
-
-def bits(a: Arm) -> str:
-    """Of a weight, the mean over the seeds."""
-    return number(fmean(x.values.get("bits", x.case.params.get("width", 32)) for x in a.records))
+    return [widths.ptq(r, x) for x in r.where(method="qat").each("width") if x <= most]
 
 
 # ---- claims and facts ---------------------------------------------------------------------------
@@ -96,34 +117,40 @@ def bits(a: Arm) -> str:
 
 @page.claim(headline=True)
 def asked_search_pays(r: Records) -> Judged:
-    """As asked for, a format for each layer that TPE finds is more accurate than one for all."""
-    rival = f"{ALIKE} that validation prefers within the budget"
-    best = best_of(wide_formats(r, WIDE_SPACE.budget))
-    return _pays(searched(r, ASKED), best, "what TPE finds as asked for", rival)
+    """As asked for, what a search finds is better than the best format on offer for all layers."""
+    return _search_pays(r, ASKED)
 
 
 @page.claim(headline=True)
 def narrow_search_pays(r: Records) -> Judged:
-    """At five bits a weight, a format for each layer that TPE finds is better than one for all."""
-    return _pays(searched(r, NARROWER), uniform(r, NARROWER), "what TPE finds")
+    """At five bits a weight, what a search finds is better than one format for all layers."""
+    return _search_pays(r, NARROWER)
+
+
+def _search_pays(r: Records, space: str) -> Judged:
+    a = best_search(r, space)
+    over = f"{mixed_facts.of_trials(a)} over it, which were not evaluated"
+    rival = "the best format on offer for all layers" if space == ASKED else ALIKE
+    return _pays(a, best_of(uniform(r, space)), f"what {sampler_of(a)} finds ({over})", rival)
 
 
 @page.claim(headline=True)
 def assembly_pays(r: Records) -> Judged:
     """At five bits a weight, a model put together by sensitivity is better than one for all."""
     a = assembled(r)
-    return _pays(a, uniform(r, NARROWER), f"a model {a.label}")
+    return _pays(a, best_of(uniform(r, NARROWER)), f"a model {a.label}")
 
 
 @page.claim(headline=True)
 def assembly_beats_search(r: Records) -> Judged:
-    """At five bits a weight, a model put together by sensitivity is better than what TPE finds."""
-    a = assembled(r)
-    return _pays(a, searched(r, NARROWER), f"a model {a.label}", rival="what TPE finds")
+    """At five bits, a model put together by sensitivity is better than what a search finds."""
+    a, b = assembled(r), best_search(r, NARROWER)
+    return _pays(a, b, f"a model {a.label}", f"what {sampler_of(b)} finds")
 
 
 def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
-    said = f"At {bits(a)} bits a weight, {named} has {a} on test"
+    budget = f"Within a budget of {mixed_facts.budget(a)} bits a weight"
+    said = f"{budget}, {named} takes {bits(a)} and has {a} on test"
     other = f"{rival} at {bits(b)} bits, {b}"
     return compare(a, b).judge(
         supported=f"{said}: {a - b} above {other}",
@@ -152,7 +179,7 @@ def one_kind_stands_out(r: Records) -> Judged:
 def _further(r: Records, a: Any, b: Any, here: str, there: str) -> Judged:
     drawn = "validation sentences of 1 model" if len(r.each("seed")) == 1 else "sentences"
     made = stats.paired_mean(a.tolist(), b.tolist(), unit=Unit.NATS, drawn=drawn)
-    moves, said = "A narrow layer moves a sentence's loss", number(float(a.mean()))
+    moves, said = "In the narrower space, a narrow layer moves a loss", number(float(a.mean()))
     other = f"{number(float(b.mean()))} {there}"
     return contrast(made, assembled(r).records).judge(
         supported=f"{moves} by {said} nats {here}, and by {other}",
@@ -163,50 +190,37 @@ def _further(r: Records, a: Any, b: Any, here: str, there: str) -> Judged:
 
 @page.fact
 def rivals(r: Records) -> Fact:
-    given, a = alike(uniform(r, ASKED)), searched(r, ASKED)
-    found = mixed_records.best_trial(a)
-    return Fact(
-        text=f"{sum(value > found for value in given)} of the {len(given)} formats on offer within "
-        f"the budget, each for all layers, reach more than any trial of TPE: the best of them "
-        f"{per_cent(max(given))}, TPE {per_cent(found)}",
-        of=f"{a.param('studies')} searches of {a.param('trials')} trials, on a trial's sentences",
-    )
+    return mixed_facts.rivals(searches(r), {x: on_trials(r, x) for x in (ASKED, NARROWER)})
+
+
+@page.fact
+def over_trials(r: Records) -> Fact:
+    return mixed_facts.over_trials(searches(r))
 
 
 @page.fact
 def coarse_heads(r: Records) -> Fact:
-    blind, coarsest = searched(r, ASKED, "random"), min(WIDE_SPACE.fractions)
-    with_it = [trial["head"] == coarsest for trial in mixed_records.within_budget(blind)]
-    best = [mixed_records.best_trial(blind, head) for head in (coarsest, *WIDE_SPACE.fractions[1:])]
-    return Fact(
-        text=f"{sum(with_it)} of {len(with_it)} blind draws give the pooler or the classifier the "
-        f"coarsest fraction width. The best of them reaches {per_cent(best[0])}, the best of the "
-        f"others {per_cent(max(best[1:]))}",
-        of="Random's trials within the budget, on a trial's sentences",
-    )
+    return mixed_facts.coarse_heads(searched(r, ASKED, "random"), WIDE_SPACE.fractions)
+
+
+@page.fact
+def furthest(r: Records) -> Fact:
+    return mixed_facts.furthest(arm(r, part="alone"), assembled(r))
 
 
 @page.fact
 def evaluations(r: Records) -> Fact:
-    a, spent = searched(r, NARROWER), mixed_records.whole_evaluations(assembled(r))
-    fitting = len(mixed_records.within_budget(a)) / len(a.records)
-    return Fact(
-        text=f"TPE's trials within the budget take {round(fitting * a.param('trial_examples')):,} "
-        f"evaluations of a sentence, the order of the layers by sensitivity {spent:,}",
-        of="the narrower formats, blocks that are not run again left out",
-    )
+    return mixed_facts.evaluations(mixed_facts.first(searches(r)), assembled(r))
 
 
 @page.fact
 def agreement(r: Records) -> Fact:
-    a = searched(r, ASKED)
-    same, layers = mixed_records.agreeing(a)
-    dice = layers / len(WIDE_SPACE.widths) ** (a.param("studies") - 1)
-    return Fact(
-        text=f"{a.param('studies')} searches with TPE give the same width to {same} of {layers} "
-        f"layers; dice would to about {number(dice)}",
-        of="the choices of all studies of one trained model",
-    )
+    return mixed_facts.agreement(mixed_facts.first(searches(r)))
+
+
+@page.fact
+def apart(r: Records) -> Fact:
+    return mixed_facts.apart(*REPORTED, REVIEWS)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
@@ -220,9 +234,8 @@ def agreement(r: Records) -> Fact:
 def curves(r: Records) -> Chart:
     rows: list[Row] = []
     for space in (ASKED, NARROWER):
-        arms = {title: searched(r, space, sampler) for sampler, title in SAMPLERS.items()}
-        same = {"space": space, "one format": max(alike(uniform(r, space)))}
-        rows += mixed_records.curve_rows(arms, **same)
+        same = {"space": space, "one format": max(alike(on_trials(r, space)))}
+        rows += mixed_records.curve_rows(searches(r)[space], **same)
     startup = searched(r, ASKED).value("settings")["startup_trials"]
     marks = [line(name, markers=False) for name in (*SAMPLERS.values(), "one format")]
     return Chart(
@@ -236,23 +249,19 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="The bits of each layer, of the first seed's models; as asked for, also how many of "
-    "them lie behind the point. Pooler and classifier are one layer each."
+    "them lie behind the point. *head*: pooler and classifier, one layer each."
 )
 def choices(r: Records) -> Chart:
-    tpe = searched(r, ASKED)
-    shown = [(f"{a.label}: bits", a, 0) for a in (tpe, searched(r, NARROWER), assembled(r))]
-    shown.insert(1, (f"{tpe.label}: behind the point", tpe, 1))
-    every = [(title, a.value("choices").items(), i) for title, a, i in shown]
-    return layer_map((title, x, choice[i]) for title, given, i in every for x, choice in given)
+    return mixed_facts.choices_map(searched(r, ASKED), searched(r, NARROWER), assembled(r))
 
 
 @page.chart(
-    caption="How far a narrow layer among wide ones moves a sentence's loss, up or down, in "
-    "thousandths of a nat: the mean over the validation sentences."
+    caption="How far one layer alone moves a sentence's loss, up or down, in thousandths of a nat: "
+    "the mean over validation sentences. As asked for, among layers of the finest format that the "
+    "budget allows everywhere; narrower, a narrow layer among wide ones."
 )
 def sensitivity(r: Records) -> Chart:
-    found = moved(assembled(r), lambda layer: layer)
-    return layer_map(("", layer, round(1e3 * float(by.mean()))) for layer, by in found.items())
+    return mixed_facts.moved_map(arm(r, part="alone"), assembled(r))
 
 
 @page.chart(
@@ -264,37 +273,28 @@ def rises(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="Accuracy on the whole validation split at the bits that a model takes. By "
-    "sensitivity: from right to left, more layers are narrow. A point: what a study chose."
+    caption="Accuracy on the whole validation split at the bits that a model takes, with its "
+    "interval; models of the first seed. By sensitivity: from right to left, more layers are "
+    "narrow. A point: what a study chose."
 )
 def front(r: Records) -> Chart:
     wide = [{"bits": a.param("width"), **a.records[0].values} for a in wide_formats(r, PROBE)]
-    found = {
-        "one format": [*wide, uniform(r, NARROWER).records[0].values],
+    shown = {
+        "one format": [*wide, *on_trials(r, NARROWER).value("at").values()],
         "by sensitivity": assembled(r).value("path"),
-        "TPE": searched(r, NARROWER).value("chosen"),
+        **{name: a.value("chosen") for name, a in searches(r)[NARROWER].items()},
     }
-    return Chart(
-        mixed_records.by_bits(found),
-        x=linear("bits", "bits per weight"),
-        y=percent("validation accuracy"),
-        marks=[line("one format"), line("by sensitivity"), points("TPE")],
-    )
+    return mixed_facts.front(shown, searched(r, NARROWER).value("sentences"), SAMPLERS.values())
 
 
 @page.table
 def models(r: Records) -> Sequence[Row]:
     """Every model that met the test split, here or on the page of 1.1."""
-    named = [
-        ("FP32", baseline.fp32(r)),
-        ("as asked for: TPE", searched(r, ASKED)),
-        ("one format within that budget", best_of(wide_formats(r, WIDE_SPACE.budget))),
-        (f"one format of {PROBE} bits", widths.ptq(r, PROBE)),
-        ("narrower: TPE", searched(r, NARROWER)),
-        ("narrower: by sensitivity", assembled(r)),
-        ("one format within this budget", uniform(r, NARROWER)),
-    ]
-    return [
-        {"model": name, "bits a weight": bits(a), "validation": per_cent(a.validation), "test": a}
-        for name, a in named
-    ]
+    named = [("", "FP32", baseline.fp32(r)), ("", "one format", widths.ptq(r, PROBE))]
+    for space, arms in searches(r).items():
+        named += [(space, name, a) for name, a in arms.items()]
+        named += [(space, "one format", a) for a in uniform(r, space)]
+    unasked = best_of(wide_formats(r, WIDE_SPACE.budget))
+    named.insert(6, ("", f"one format within {WIDE_SPACE.budget:.1f} bits", unasked))
+    named.append((NARROWER, "put together by sensitivity", assembled(r)))
+    return [mixed_facts.model_row(*one, searched(r, ASKED).value("sentences")) for one in named]

@@ -44,7 +44,8 @@ def test_every_family_is_in_one_group_and_a_moved_format_in_its_own():
     grouped = [family for members in families.GROUPS.values() for family in members]
     assert sorted(grouped) == sorted(families.FAMILIES)
     assert [families.family_of(name) for name in families.MOVED] == [
-        *("fixed point", "fixed point", "logarithmic", "minifloat", "denormal"),
+        *("fixed point", "fixed point", "logarithmic", "minifloat", "minifloat", "minifloat"),
+        "denormal",
     ]
 
 
@@ -53,19 +54,34 @@ def test_a_scale_from_the_data_is_what_leaves_a_format_without_a_range():
         assert families.has_scale(name) is (preset.range is None), name
 
 
-def test_every_format_is_in_one_class_of_rivals():
-    for name in families.EVERY:
-        bits = families.bits_of(name)
-        assert sum(low < bits <= high for low, high in families.CLASSES.values()) == 1, name
-
-
 def test_a_larger_position_makes_the_values_smaller():
-    for name, (weights, inputs) in families.POSITIONS.items():
-        moved = families.moved(f"{name} moved", max(weights), min(inputs))
+    for name in families.MOVED:
+        own = families.position(families.preset_of(name))
+        moved = families.moved(name, own + 1, own)
         assert moved.weight.range[1] < moved.input.range[1], name
-        assert moved.bits == moved.input.bits
+        assert moved.input.range == families.preset_of(name).range
+        assert moved.bits == moved.input.bits == families.bits_of(name)
     assert families.moved("log(4) moved", 8, 4).weight.range == (-0.5, 0.5)
     assert families.moved("fixed(8) moved", 7, 4).input.name == "fixed(8,4)"
+
+
+def test_a_format_is_moved_once_and_its_preset_is_known():
+    moved = [families.moved_of(name) for name in families.NAMES]
+    assert sorted(name for name in moved if name) == sorted(families.MOVED)
+    assert families.moved_of("fixed(8,4)") == "fixed(8) moved"
+    assert families.moved_of("log(8)") is None
+
+
+def test_a_descent_ends_below_its_neighbors_wherever_it_begins():
+    judged: list[tuple[int, int]] = []
+
+    def loss(at):
+        judged.append(at)
+        return (at[0] - 8) ** 2 + (at[1] - 2) ** 2
+
+    assert format_models.descended(loss, (5, 4)) == (8, 2)
+    assert len(judged) == len(set(judged))
+    assert format_models.descended(lambda at: 0.69, (3, 3)) == (3, 3)
 
 
 def test_every_format_quantizes_a_whole_model(model, batch):
@@ -77,10 +93,11 @@ def test_every_format_quantizes_a_whole_model(model, batch):
             assert torch.isfinite(own(**batch).logits).all(), name
 
 
-def test_the_space_of_a_family_is_its_formats_moved_ones_too_and_fp32():
+def test_the_space_of_a_family_is_fp32_and_its_formats_each_once():
     assert families.space("MX integer") == ("fp32", "mxint4", "mxint8")
-    assert families.space("logarithmic") == ("fp32", "log(4)", "log(8)", "log(4) moved")
-    assert len(families.space(None)) == 1 + len(presets()) + len(families.POSITIONS)
+    assert families.space("logarithmic") == ("fp32", "log(4) moved", "log(8)")
+    assert families.space("denormal") == ("fp32", "denormal(4,2) moved", "denormal(8,4)")
+    assert len(families.space(None)) == 1 + len(presets())
 
 
 # ---- training -----------------------------------------------------------------------------------
@@ -113,6 +130,15 @@ def test_shared_weights_are_trained_in_another_precision_at_every_step(model):
     assert not torch.equal(shared.classifier.weight, alone.classifier.weight)
 
 
+def test_the_rate_that_validation_prefers_may_be_none():
+    def made(accuracy, loss):
+        return {"validation_accuracy": accuracy, "validation_loss": loss}
+
+    alike = {0.0: made(0.8, 0.4), 1e-5: made(0.8, 0.4), 3e-5: made(0.79, 0.3)}
+    assert format_models.preferred(alike) == 0.0
+    assert format_models.preferred({**alike, 1e-5: made(0.8, 0.39)}) == 1e-5
+
+
 def test_a_random_point_follows_from_its_seed():
     space = {"query": families.space("minifloat"), "value": families.space("MX float")}
     points = [format_models.random_point(space, f"0 {step}") for step in range(50)]
@@ -130,16 +156,21 @@ def verdict(judged):
 
 
 def a_model(accuracy, *, validation=None, bits=8.0, n=2000, **params):
-    """A record of a model that is right about the first sentences."""
+    """A record of a model that is right about the first sentences, and was not trained on."""
     outcomes = Outcomes(np.arange(n) < accuracy * n, "test").to_json()
     validation = accuracy if validation is None else validation
-    values = {"outcomes": outcomes, "bits": bits, "validation_accuracy": validation}
+    judged = {"validation_accuracy": validation, "validation_loss": 0.5}
+    worse = {"validation_accuracy": validation - 0.01, "validation_loss": 0.6}
+    rates = {"rate": 0.0, "by_rate": {"0": judged, "1e-05": worse}}
+    places = {"weights_at": 8, "inputs_at": 2} if params["part"] == "moved" else {}
     case = Case(experiment="lab3_formats", params={"seed": 0, **params})
-    return sealed(a_record(case=case, values={**values, "validation_loss": 0.5}))
+    values = {"outcomes": outcomes, "bits": bits, "weight_zeroed": 0.1}
+    return sealed(a_record(case=case, values={**values, **judged, **rates, **places}))
 
 
 def uniform(name, accuracy, **more):
-    return a_model(accuracy, part="uniform", format=name, **more)
+    part = "moved" if name in families.MOVED else "uniform"
+    return a_model(accuracy, part=part, format=name, **more)
 
 
 CONTROL = a_model(0.85, bits=32.0, part="control")
@@ -164,6 +195,50 @@ def test_a_format_keeps_fp32_s_accuracy_by_a_margin(accuracy, said):
 def test_a_difference_at_the_margin_is_not_decided():
     records = Records([CONTROL, uniform("log(8)", 0.82)])
     assert format_arms.verdicts(records, lab3_formats.MARGIN) == {"log(8)": "not decided"}
+
+
+def test_intervals_of_a_column_are_wider_than_one_alone():
+    alone = [uniform("log(8)", 0.83)]
+    others = [uniform(name, 0.84) for name in families.NAMES if name != "log(8)"]
+    widths: list[float] = []
+    for some in (alone, [*alone, *others]):
+        records = Records([CONTROL, *some])
+        _, (low, high) = format_arms.against(records, format_arms.once(records))["log(8)"]
+        widths.append(high - low)
+    assert widths[1] > 1.4 * widths[0]  # z of 0.05/36 is 3.2, of 0.05 it is 1.96
+
+
+def test_a_format_counts_once_at_the_position_that_validation_prefers():
+    moved = uniform("log(4) moved", 0.80, bits=4.0)
+    records = Records([CONTROL, uniform("log(4)", 0.50, bits=4.0), moved, uniform("log(8)", 0.84)])
+    assert list(format_arms.once(records)) == ["log(4) moved", "log(8)"]
+    rows = {row["format"]: row for row in format_arms.format_rows(records, lab3_formats.MARGIN)[:3]}
+    assert list(rows) == ["`log(4)`", "`log(4) at 8 and 2`", "`log(8)`"]
+    assert rows["`log(4)`"]["FP32's accuracy"] == "see moved"
+    assert rows["`log(8)`"][format_arms.UNTRAINED] == "84.0 %"
+    assert rows["`log(8)`"][format_arms.TRAINED] == "83.0 %"
+    assert rows["`log(8)`"]["rate taken"] == "untrained"
+
+
+def test_what_is_chosen_is_not_chosen_at_the_margin():
+    narrow = uniform("scaled(4,row)", 0.85, validation=0.835, bits=4.0)  # 1.5 points below
+    wide = uniform("mxint8", 0.85, validation=0.845, bits=8.25)
+    judged = lab3_formats.fewest_bits(Records([CONTROL, narrow, wide]))
+    assert "`mxint8` (8.25 bits)" in judged.supported
+
+
+def test_three_classes_of_eight_bits():
+    records = Records(
+        [
+            uniform("mxfp6-e2m3", 0.89, bits=6.25),  # too narrow to be a rival
+            uniform("mxint8", 0.86, bits=8.25),
+            uniform("fixed(8) moved", 0.87),  # its position is from the data
+            uniform("minifloat(8,4)", 0.85),
+        ]
+    )
+    judged = lab3_formats.eight_bits_need_no_scale(records)
+    assert "`minifloat(8,4)` (8 bits)" in judged.supported
+    assert "`mxint8` (8.25 bits)" in judged.supported
 
 
 def test_the_narrowest_good_format_is_chosen_on_validation():
@@ -193,7 +268,7 @@ def test_coverage_asks_for_what_the_quick_profile_plans():
     cases = list(lab3_formats.cases(plan))
     of = {part: [c for c in cases if c["part"] == part] for part in {c["part"] for c in cases}}
     assert {part: len(found) for part, found in of.items()} == {
-        **{"uniform": 36, "moved": 5, "control": 1, "untrained": 6, "family": 14, "combined": 1},
+        **{"uniform": 36, "moved": 7, "control": 1, "family": 14, "combined": 1},
     }
     steps = {c["tune_examples"] // c["tune_batch_size"] for c in cases}
     assert steps == {32}

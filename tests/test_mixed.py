@@ -12,7 +12,17 @@ from madl.formats.fixed import FixedPoint
 from madl.logbook.arms import Arm
 from madl.logbook.claims import Claim, judge_family
 from madl.logbook.records import Case, Pending, Records, sealed
-from madl.training import data, mixed, mixed_records, models, precision, prefix, train, width_space
+from madl.training import (
+    data,
+    mixed,
+    mixed_facts,
+    mixed_records,
+    models,
+    precision,
+    prefix,
+    train,
+    width_space,
+)
 from madl.training.width_space import Space
 from tests.conftest import a_record
 
@@ -58,6 +68,14 @@ def test_one_format_for_all_layers_is_within_the_budget():
     assert ASKED.uniform() == [(w, f, f) for w in (8, 16) for f in (2, 4, 8)]
     assert len(NARROWER.uniform()) == 2 * 2 * 2
     assert max(NARROWER.uniform()) == (5, 6, 3)
+
+
+def test_around_a_space_is_one_more_fraction_width_on_either_side():
+    around = NARROWER.around(5)
+    assert len(around) == len(set(around)) == 4 * 4
+    assert {one[0] for one in around} == {5}
+    assert (min(around), max(around)) == ((5, 4, 1), (5, 7, 4))
+    assert {one for one in NARROWER.uniform() if one[0] == 5} < set(around)
 
 
 def test_a_point_gives_every_layer_its_choice():
@@ -106,6 +124,54 @@ def test_a_model_over_the_budget_is_not_evaluated(model, monkeypatch):
     wide = dict.fromkeys(precision.layer_names(model), (6, 6, 3))
     found = mixed.trial(model, wide, NARROWER.params(), SimpleNamespace(device="cpu"))
     assert found == {"value": -1.0, "bits": 6.0}
+
+
+def test_the_better_half_goes_on_with_the_one_in_the_middle():
+    tried = [{"value": value} for value in (0.5, 0.9, 0.5, 0.7, 0.6)]
+    assert [one["value"] for one in mixed.better_half(tried)] == [0.9, 0.7, 0.6]
+
+
+def test_validation_chooses_among_the_better_half_of_a_width_and_its_best_is_tested(
+    model, monkeypatch
+):
+    on_trial = {(4, 5): 0.6, (5, 4): 0.9, (5, 5): 0.8, (5, 6): 0.7, (5, 7): 0.1}
+    on_all = {(5, 4): 0.5, (5, 5): 0.6, (5, 6): 0.55}
+
+    def choice(choices):
+        (same,) = set(choices.values())
+        return same[:2]
+
+    def validated(model, choices, *_):
+        value = on_all.get(choice(choices), 0.0)
+        return {"validation_accuracy": value, "validation_loss": 1.0}
+
+    def trial(model, choices, *_):
+        return {"value": on_trial.get(choice(choices), 0.0), "bits": choice(choices)[0]}
+
+    monkeypatch.setattr(mixed, "trial", trial)
+    monkeypatch.setattr(mixed, "_validated", validated)
+    monkeypatch.setattr(mixed, "_tested", lambda model, choices, *_: {"met": choice(choices)})
+    space = Space(widths=(4, 5, 6), fractions=(5, 6), inputs=(2,))
+    params = {**space.params(), "tested": "5", "around": True}
+    found = mixed.uniform(model, params, SimpleNamespace(device="cpu"))
+    offered = [one["choice"] for one in found["trials"] if one["offered"]]
+    assert offered == space.uniform()
+    assert len(found["trials"]) == 4 + (4 * 3 - 2)  # on offer, and those around five bits
+    assert list(found["at"]) == ["5"]
+    assert len(found["at"]["5"]["judged"]) == 6
+    assert found["at"]["5"]["met"] == (5, 5)
+
+
+def test_each_format_is_tried_in_every_layer_alone(model, sentences, monkeypatch):
+    splits = SimpleNamespace(validation=sentences)
+    monkeypatch.setattr(mixed.baseline, "load_splits", lambda params: splits)
+    params = {"sentences": 4, "base": "8 6 6", "others": "8 1 1, 8 6 6"}
+    found = mixed.alone(copy.deepcopy(model), params, SimpleNamespace(device="cpu"))
+    assert list(found["alone"]) == ["8 1 1", "8 6 6"]
+    assert [*found["alone"]["8 1 1"]] == found["layers"] == precision.layer_names(model)
+    assert {len(changes) for changes in found["alone"]["8 1 1"].values()} == {4}
+    assert any(any(changes) for changes in found["alone"]["8 1 1"].values())
+    assert not any(any(changes) for changes in found["alone"]["8 6 6"].values())
 
 
 def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(
@@ -188,10 +254,39 @@ def test_trials_over_the_budget_are_not_counted():
 
 def test_layers_agree_where_all_studies_gave_them_one_width():
     chosen = [
-        {"choices": {"a": [8, 2, 2], "b": [8, 4, 4]}},
-        {"choices": {"a": [8, 4, 4], "b": [16, 4, 4]}},
+        {"choices": {"a": [8, 2, 2], "b": [8, 4, 4], "c": [16, 4, 4], "d": [16, 4, 4]}},
+        {"choices": {"a": [8, 4, 4], "b": [16, 4, 4], "c": [32, 4, 4], "d": [16, 4, 4]}},
     ]
-    assert mixed_records.agreeing(an_arm({"layers": ["a", "b"], "chosen": chosen})) == (1, 2)
+    same, blind = mixed_records.agreeing(an_arm({"layers": list("abcd"), "chosen": chosen}))
+    assert same == {"a": 8, "d": 16}
+    assert blind == pytest.approx(4 * (2 / 4 * 1 / 4 + 2 / 4 * 2 / 4))
+
+
+def test_only_formats_on_offer_are_the_rivals_of_trials():
+    trials = [{"value": 0.7, "offered": True}, {"value": 0.9, "offered": False}]
+    assert mixed_records.alike(an_arm({"trials": trials})) == [0.7]
+
+
+def test_evaluations_are_all_that_were_made():
+    params = {"trial_examples": 10, "studies": 2}
+    values = {**STUDIES, "sentences": 100}
+    assert mixed_records.search_evaluations(an_arm(values, **params)) == 4 * 10 + 2 * 100
+    layers = sensitivity([[0, 0]] * 5)[0]  # two blocks, two layers in each, and the pooler
+    found = mixed_records.evaluations(an_arm({**layers, "path": [{}, {}]}))
+    assert found == 2 * (1 + (2 * 2 + 2 * 1 + 0) / 2 + 2)
+
+
+def test_a_format_is_named_by_what_it_changes():
+    alone = an_arm({}, base="16 8 8", others="16 2 2, 8 8 8, 8 4 4")
+    said = [mixed_facts.change(alone, other) for other in mixed_facts.others(alone)]
+    assert said == ["fraction width 2", "8 bits", "8 bits, fraction width 4"]
+
+
+def test_reviews_apart_are_chance_where_two_models_disagree_often():
+    said = mixed_facts.apart(0.8792, 0.88, 25_000).text
+    assert "20 reviews apart" in said
+    assert "fewer than 105 reviews" in said  # (20 / 1.96)² is 104.1
+    assert "0.4 points" in said
 
 
 LAYERS = [

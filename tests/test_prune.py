@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import parametrize
 
 from madl.compression import prune
 from madl.compression.quantize import Rule, quantize_
@@ -58,29 +59,47 @@ def two_layers() -> nn.Sequential:
     return nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 10))
 
 
+class Masked(nn.Module):
+    """A mask at every forward, as a parametrization."""
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        super().__init__()
+        self.mask = mask
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * self.mask
+
+
 @pytest.mark.parametrize("quantized", [False, True])
-def test_masks_hold_while_training_and_are_fused_after(quantized):
-    model = two_layers()
+def test_masks_hold_and_train_as_a_mask_at_every_forward_does(quantized):
+    held, masked = two_layers(), two_layers()
     if quantized:
-        quantize_(model, [Rule.uniform(FixedPoint(width=8, frac_width=6))])
-    prune.prune_(model, sparsity=0.7, method="l1")
-    zeros = [layer.weight == 0 for layer in (model[0], model[2])]
-    before = model[0].weight.detach().clone()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
-    for _ in range(3):
-        model(torch.randn(8, 10)).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert not torch.equal(model[0].weight, before)
-    for layer, zero in zip((model[0], model[2]), zeros):
-        assert torch.equal(layer.weight == 0, zero)
-    x = torch.randn(4, 10)
-    with torch.no_grad():
-        masked = model.eval()(x)
-        prune.fuse_masks_(model)
-        assert torch.equal(model(x), masked)
-    assert isinstance(model[0].weight, nn.Parameter)
-    assert prune.weight_sparsity(model) == 0.7
+        for model in (held, masked):
+            quantize_(model, [Rule.uniform(FixedPoint(width=8, frac_width=6))])
+    before = held[0].weight.detach().clone()
+    masks = prune.prune_(held, sparsity=0.7, method="l1")
+    for layer, mask in zip((masked[0], masked[2]), masks):
+        parametrize.register_parametrization(layer, "weight", Masked(mask))
+    batches = torch.randn(3, 8, 10)
+    for model in (held, masked):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+        for x in batches:
+            model(x).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for i, mask in zip((0, 2), masks):
+        assert torch.equal(held[i].weight, masked[i].weight)
+        assert not held[i].weight[~mask].any()
+    assert not torch.equal(held[0].weight, before * masks[0])
+    assert prune.weight_sparsity(held) == 0.7
+
+
+def test_the_norm_of_a_gradient_that_is_clipped_is_that_of_kept_weights():
+    model = identity(2)
+    prune.mask_(model, [torch.tensor([[True, False], [False, False]])])
+    model(torch.tensor([[3.0, 4.0]])).sum().backward()
+    assert model[0].weight.tolist() == [[1, 0], [0, 0]]
+    assert model[0].weight.grad.tolist() == [[3, 0], [0, 0]]
 
 
 def identity(features: int) -> nn.Sequential:
@@ -168,6 +187,22 @@ def test_what_masks_remove_is_counted_batch_after_batch():
     found = prune.product_zeros(model, [{"input": torch.ones(n, 4)} for n in (1, 3)])
     assert found["weights"] == 0.25
     assert found["inputs"] == 0.5
+
+
+class Tokens(nn.Sequential):
+    """Takes what a classifier of sentences takes."""
+
+    def forward(self, input, attention_mask):
+        del attention_mask
+        return super().forward(input)
+
+
+def test_padding_is_not_counted():
+    model = Tokens(identity(2))
+    x = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [5.0, 5.0]]])  # (B, T, features)
+    shown = torch.tensor([[1, 1], [1, 0]])
+    found = prune.product_zeros(model, [{"input": x, "attention_mask": shown}])
+    assert found == {"weights": 2 / 4, "inputs": 3 / 6, "products": 3 / 12}
 
 
 def test_the_histogram_counts_what_the_mask_keeps():

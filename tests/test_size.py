@@ -30,7 +30,6 @@ def test_a_quantized_layer_takes_its_format_s_bits():
 def test_pruned_weights_take_their_values_and_a_bit_a_position():
     net = model()
     prune.prune_(net, sparsity=0.5, method="l1")
-    prune.fuse_masks_(net)
     assert size.linear_bits(net) == 32 * 12 + 24 + 32 * 6
     quantize_(net, [Rule.uniform(BYTE)])
     assert size.linear_bits(net) == 8 * 12 + 24 + 8 * 6

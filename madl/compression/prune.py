@@ -1,9 +1,11 @@
 """Unstructured pruning: which values are removed, and masks that stay applied while training.
 
-A mask of weights is drawn once. It is a parametrization, so every forward and every gradient sees
-the pruned weight; `fuse_masks_` makes it permanent. Inputs differ from token to token, so there is
-no fixed set of small ones: a layer prunes what it is given, by a rule that is set once and holds in
-training and in evaluation, so that evaluation is deterministic (`INPUT_METHODS`).
+A mask of weights is drawn once. What it removes is zero at once, and so is its gradient from then
+on: an optimizer that starts after that (AdamW, SGD) leaves it at zero, its decay and the clipping
+of gradients see kept weights only, and training is what it is with a mask at every forward. Inputs
+differ from token to token, so there is no fixed set of small ones: a layer prunes what it is given,
+by a rule that is set once and holds in training and in evaluation, so that evaluation is
+deterministic (`INPUT_METHODS`).
 
 Values are ranked before they are quantized: zero stays zero in every format, so that pruning first
 or quantizing first gives the same product. What the product then sees, `product_zeros` counts.
@@ -20,7 +22,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
 
 from madl.compression.quantize import linear_layers
@@ -69,38 +70,36 @@ def _keep_highest(scores: Tensor, sparsity: float) -> Tensor:
     return mask
 
 
-class _Masked(nn.Module):
-    """The parametrization: the weight where it is kept, zero elsewhere."""
-
-    mask: Tensor
-
-    def __init__(self, mask: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("mask", mask)
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return weight * self.mask
-
-
 def prune_(model: nn.Module, *, sparsity: float, method: str, seed: int = 0) -> list[Tensor]:
-    """Mask the weight of every Linear layer until `fuse_masks_`; returns the masks."""
+    """Mask the weight of every Linear layer; returns the masks."""
     weights = [layer.weight for layer in linear_layers(model)]
     masks = weight_masks(weights, sparsity=sparsity, method=method, seed=seed)
     mask_(model, masks)
     return masks
 
 
+@torch.no_grad()
 def mask_(model: nn.Module, masks: Sequence[Tensor]) -> None:
-    """Hold the weights of every Linear layer at zero where its mask says so."""
+    """Set the weights of every Linear layer to zero where its mask says so, and hold them there.
+
+    Not handled: an optimizer with momentum from before; copies of the model, which are not held.
+    """
     for layer, mask in zip(linear_layers(model), masks, strict=True):
-        parametrize.register_parametrization(layer, "weight", _Masked(mask.to(layer.weight.device)))
+        weight, kept = layer.weight, _Kept(mask.to(layer.weight))
+        weight.mul_(kept.mask)
+        weight.register_post_accumulate_grad_hook(kept)
 
 
-def fuse_masks_(model: nn.Module) -> None:
-    """Write the zeros into the weights and remove the masks."""
-    for layer in linear_layers(model):
-        if parametrize.is_parametrized(layer, "weight"):
-            parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
+class _Kept:
+    """The hook on one weight: its gradient is zero where the weight was removed."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def __call__(self, weight: Tensor) -> None:
+        assert weight.grad is not None
+        self.mask = self.mask.to(weight.grad)  # in float32: a product with booleans converts them
+        weight.grad.mul_(self.mask)
 
 
 def weight_sparsity(model: nn.Module) -> float:
@@ -197,10 +196,12 @@ def product_zeros(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float
     """What the Linear layers multiply on these batches, counted: shares 0…1 over all layers.
 
     `weights` and `inputs` that are zero when they are multiplied, pruned, masked and quantized;
-    `products` whose two factors are both different from zero.
+    `products` whose two factors are both different from zero. Tokens that a batch's
+    `attention_mask` (B, T) hides are not counted.
     """
     counts: Counter[str] = Counter()
     layers = linear_layers(model)
+    shown: Tensor | None = None  # the tokens of a batch that are counted: (B, T)
     nonzero: dict[nn.Module, Tensor] = {}  # weights of each input feature: (in_features,)
     for layer in layers:
         nonzero[layer] = (_multiplied(layer, "weight", layer.weight) != 0).sum(0)
@@ -209,7 +210,9 @@ def product_zeros(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float
 
     def count(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         assert isinstance(layer, nn.Linear)
-        x = _multiplied(layer, "input", arguments[0]).flatten(0, -2)  # (tokens, in_features)
+        x = _multiplied(layer, "input", arguments[0])
+        hides = shown is not None and x.shape[:-1] == shown.shape
+        x = x[shown] if hides else x.flatten(0, -2)  # (tokens, in_features)
         kept = (x != 0).sum(0)  # (in_features,)
         counts["inputs"] += x.numel()
         counts["zero inputs"] += x.numel() - int(kept.sum())
@@ -219,6 +222,7 @@ def product_zeros(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float
     hooks = [layer.register_forward_pre_hook(count) for layer in layers]
     model.eval()
     for batch in batches:
+        shown = batch["attention_mask"].bool() if "attention_mask" in batch else None
         model(**batch)
     for hook in hooks:
         hook.remove()

@@ -8,6 +8,7 @@ Invariants: a NaN makes its whole row NaN (plain binary has no scale: only itsel
 counts as the largest float32. Not idempotent where the scale is a mean: it moves by rounding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from madl.formats.base import NumberFormat
 
+_IN_CACHE = 1 << 16  # values
 _LIMIT = torch.finfo(torch.float32).max
 
 
@@ -80,6 +82,9 @@ class ResidualSign(NumberFormat):
             residual.sub_(level)
         return total.clamp_(-_LIMIT, _LIMIT).add_(0.0)
 
+    def _round(self, x: Tensor) -> Tensor:
+        return _by_rows(self.quantize_reference, x)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ternary(NumberFormat):
@@ -114,6 +119,17 @@ class Ternary(NumberFormat):
         count = kept.sum(-1, keepdim=True).clamp_(min=1)
         scale = (magnitude * kept).sum(-1, keepdim=True).clamp_(max=_LIMIT).div_(count)
         return _signs(x).mul_(kept).mul_(scale).add_(0.0)
+
+    def _round(self, x: Tensor) -> Tensor:
+        return _by_rows(self.quantize_reference, x)
+
+
+def _by_rows(quantize: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The same, some rows at a time on a CPU: what a pass leaves is in cache for the next one."""
+    rows = _IN_CACHE // x.shape[-1]
+    if not x.is_cpu or x.numel() <= _IN_CACHE or rows < 8 or torch.compiler.is_compiling():
+        return quantize(x)
+    return torch.cat([quantize(some) for some in x.reshape(-1, x.shape[-1]).split(rows)]).view_as(x)
 
 
 def _signs(x: Tensor) -> Tensor:

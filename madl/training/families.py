@@ -9,7 +9,7 @@ Names only, for plans and pages; a case that runs turns them into formats.
 """
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,17 +38,16 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "MX float": ("mxfp8-e4m3", "mxfp8-e5m2", "mxfp6-e3m2", "mxfp6-e2m3", "mxfp4-e2m1"),
 }
 NAMES = tuple(name for members in FAMILIES.values() for name in members)
-# Of each format that can be moved, the positions that are tried: of weights, and of inputs.
-POSITIONS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "fixed(4)": ((4, 5, 6), (1, 2, 3)),
-    "fixed(8)": ((7, 8, 9), (3, 4, 5)),
-    "log(4)": ((7, 8, 9), (4, 5, 6)),
-    "minifloat(4,2)": ((4, 5, 6), (1, 2, 3)),
-    "denormal(4,2)": ((3, 4, 5), (0, 1, 2)),
+# What is moved, and the preset that it comes from: formats without a scale whose own position
+# rounds more than a tenth of this model's weights to zero.
+_PRESETS: Mapping[str, str] = {
+    "fixed(4)": "fixed(4,2)",
+    "fixed(8)": "fixed(8,4)",
+    **{name: name for name in ("log(4)", "minifloat(4,2)", "minifloat(6,2)", "minifloat(6,3)")},
+    "denormal(4,2)": "denormal(4,2)",
 }
-CLASSES = {4: (0, 4), 8: (4, 8), 16: (8, 16)}  # bits: above, and up to; formats that are rivals
 _MOVED = " moved"
-MOVED = tuple(name + _MOVED for name in POSITIONS)
+MOVED = tuple(name + _MOVED for name in _PRESETS)
 EVERY = (*NAMES, *MOVED)
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "fixed, scaled": ("fixed point", "scaled integer"),
@@ -66,10 +65,15 @@ SCALED = (  # families that take a scale from the data, for a block, a row or a 
 def space(family: Any) -> tuple[str, ...]:
     """What a kind of layer may take in the search of that family, or in the search over all.
 
-    FP32, and all formats of the family, the moved ones too.
+    FP32, and all formats of the family, each once: moved, where it can be.
     """
-    formats = (name for name in EVERY if family in (None, family_of(name)))
-    return (FP32, *formats)
+    once = (moved_of(name) or name for name in NAMES if family in (None, family_of(name)))
+    return (FP32, *once)
+
+
+def moved_of(preset: str) -> str | None:
+    """The name of that preset with positions of its own, if it is one that is moved."""
+    return next((name + _MOVED for name, of in _PRESETS.items() if of == preset), None)
 
 
 def family_of(name: str) -> str:
@@ -99,16 +103,6 @@ def short(name: str) -> str:
     return name.replace(",block=16", "")
 
 
-def positions(moved: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The positions that are tried for a format that is moved: of weights, and of inputs."""
-    return POSITIONS[moved.removesuffix(_MOVED)]
-
-
-def tried(moved: str) -> str:
-    """The same as a parameter: "7 8 9 | 4 5 6"."""
-    return " | ".join(" ".join(map(str, part)) for part in positions(moved))
-
-
 # ---- where a case runs --------------------------------------------------------------------------
 
 
@@ -121,29 +115,31 @@ def named(name: str) -> "NumberFormat | None":
 
 def bits_of(name: str) -> float:
     """Bits per value of a preset or of a moved format."""
-    found = moved(name, 0, 0) if name in MOVED else named(name)
+    found = preset_of(name) if name in MOVED else named(name)
     return 32.0 if found is None else found.bits
 
 
-def at_position(name: str, position: int) -> "NumberFormat":
-    """The format of that name (a key of `POSITIONS`) with its values there."""
-    from madl.formats.fixed import FixedPoint
-    from madl.formats.log import Logarithmic
-    from madl.formats.minifloat import DenormalMinifloat, Minifloat
+def preset_of(moved: str) -> "NumberFormat":
+    """The format at its own position."""
+    from madl.formats import presets
 
-    if name.startswith("fixed"):
-        return FixedPoint(width=int(name[6:-1]), frac_width=position)
-    make: dict[str, Any] = {
-        "log(4)": partial(Logarithmic, width=4),
-        "minifloat(4,2)": partial(Minifloat, width=4, exponent_width=2),
-        "denormal(4,2)": partial(DenormalMinifloat, width=4, exponent_width=2),
-    }
-    return make[name](bias=position)
+    return presets()[_PRESETS[moved.removesuffix(_MOVED)]]
+
+
+def position(number_format: Any) -> int:
+    """Where a format with a position has it."""
+    if hasattr(number_format, "frac_width"):
+        return number_format.frac_width
+    return number_format.effective_bias
 
 
 def moved(name: str, weights: int, inputs: int) -> "Operands":
     """That format (`log(4) moved`) with these positions."""
     from madl.training.precision import Operands
 
-    of = name.removesuffix(_MOVED)
-    return Operands(weight=at_position(of, weights), input=at_position(of, inputs))
+    def at(where: int) -> "NumberFormat":
+        preset: Any = preset_of(name)
+        part = "frac_width" if hasattr(preset, "frac_width") else "bias"
+        return replace(preset, **{part: where})
+
+    return Operands(weight=at(weights), input=at(inputs))

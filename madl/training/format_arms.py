@@ -4,20 +4,20 @@ An experiment that has `lab3_formats` among its needs takes a format's model fro
 `trained(r, "mxint8")`.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from statistics import fmean
-from typing import Any
 
 from madl.logbook import searches
-from madl.logbook.arms import Arm, arm, best_of
-from madl.logbook.claims import compare
-from madl.logbook.records import Pending, Records, Row, Scalar
-from madl.logbook.stats import ALPHA, holm, number, per_cent
+from madl.logbook.arms import Arm, arm, best_of, versus
+from madl.logbook.claims import Fact
+from madl.logbook.records import Pending, Records, Row
+from madl.logbook.stats import ALPHA, Estimate, Interval, number, per_cent
 from madl.training import baseline, families
-from madl.training.families import EVERY, MOVED, group_of, short
+from madl.training.families import EVERY, MOVED, NAMES, group_of, moved_of, short
 
 EXPERIMENT = "lab3_formats"  # that trains and judges them
-VALIDATED = "untrained, validation"
+UNTRAINED, TRAINED = "untrained, validation", "trained, validation"
 BEST, LEFT_ALONE = "best so far", "all layers left in FP32"
 
 
@@ -35,31 +35,33 @@ def names(r: Records) -> list[str]:
 
 
 def trained(r: Records, name: str) -> Arm:
-    """The model with that format on all layers, trained on in it."""
-    part = "moved" if name in MOVED else "uniform"
-    return arm(r.of(EXPERIMENT), short(name), part=part, format=name)
+    """The model with that format on all layers, trained on in it or not, as validation prefers.
+
+    A moved format's label has its positions: `log(4) at 8 and 3`, of weights and of inputs.
+    """
+    of = r.of(EXPERIMENT)
+    if name not in MOVED:
+        return arm(of, short(name), part="uniform", format=name)
+    found = of.all(part="moved", format=name)
+    places = (f"{one.values['weights_at']} and {one.values['inputs_at']}" for one in found)
+    label = f"{name.removesuffix(' moved')} at {' or '.join(dict.fromkeys(places))}"
+    return arm(of, label, part="moved", format=name)
 
 
-def untrained(r: Records, most_bits: int, *, scale: bool) -> Arm:
-    """Right after quantization: what validation prefers of a class of `families.CLASSES`."""
-    where: dict[str, Scalar] = {"part": "untrained", "most_bits": most_bits, "scale": scale}
-    chosen = (short(record.values["format"]) for record in r.of(EXPERIMENT).all(**where))
-    return arm(r.of(EXPERIMENT), " or ".join(dict.fromkeys(chosen)), **where)
-
-
-def tried(r: Records) -> dict[str, dict[str, float]]:
-    """Every format right after quantization, on validation, the means over seeds."""
-    found: dict[str, list[Any]] = {}
-    for record in r.of(EXPERIMENT).all(part="untrained"):
-        for name, values in record.values["tried"].items():
-            found.setdefault(name, []).append(values)
-    shown = ("validation_accuracy", "weight_zeroed")
-    return {name: {key: fmean(v[key] for v in of) for key in shown} for name, of in found.items()}
+def once(r: Records) -> dict[str, Arm]:
+    """Every format once: at its own position or moved, as validation prefers."""
+    planned, found = names(r), dict[str, Arm]()
+    for name in NAMES:
+        arms = {one: trained(r, one) for one in (name, moved_of(name) or name) if one in planned}
+        if arms:
+            best = best_of(list(arms.values()))
+            found |= {one: a for one, a in arms.items() if a is best}
+    return found
 
 
 def control(r: Records) -> Arm:
-    """FP32 after the same training."""
-    return arm(r.of(EXPERIMENT), "FP32 + same training", part="control")
+    """FP32, trained on like the formats."""
+    return arm(r.of(EXPERIMENT), "FP32 tuned alike", part="control")
 
 
 def larger_class(r: Records) -> float:
@@ -68,11 +70,16 @@ def larger_class(r: Records) -> float:
     return max(share, 1 - share)
 
 
-def strongest(r: Records, bits: float, keep: Callable[[str], bool] = lambda name: True) -> Arm:
-    """Of the formats of at most so many bits that `keep` leaves, trained on, the one that
-    validation prefers."""
+def strongest(
+    r: Records,
+    most_bits: float,
+    keep: Callable[[str], bool] = lambda name: True,
+    *,
+    least_bits: float = 0,
+) -> Arm:
+    """Of the formats of so many bits that `keep` leaves, the one that validation prefers."""
     found = [trained(r, name) for name in names(r) if keep(name)]
-    return best_of([a for a in found if a.value("bits") <= bits])
+    return best_of([a for a in found if least_bits <= a.value("bits") <= most_bits])
 
 
 def said(a: Arm) -> str:
@@ -81,16 +88,46 @@ def said(a: Arm) -> str:
     return f"`{a.label}` ({number(bits)} bit{'s' if bits != 1 else ''})"
 
 
-def verdicts(r: Records, margin: float) -> dict[str, str]:
-    """Format → whether, trained on, it stays within the margin of FP32 trained alike.
+def by_rate(a: Arm) -> dict[float, tuple[float, float]]:
+    """Validation accuracy and loss by learning rate; zero is untrained. The means over seeds."""
+    found: dict[float, list[tuple[float, float]]] = {}
+    for record in a.records:
+        for rate, values in record.values["by_rate"].items():
+            pair = values["validation_accuracy"], values["validation_loss"]
+            found.setdefault(float(rate), []).append(pair)
+    return {rate: (fmean(x for x, _ in of), fmean(y for _, y in of)) for rate, of in found.items()}
 
-    By non-inferiority on test, with Holm's correction over all formats.
+
+def before_and_after(a: Arm) -> tuple[float, float]:
+    """Validation accuracy untrained, and trained on at the better of the learning rates."""
+    rates = by_rate(a)
+    after = (pair for rate, pair in rates.items() if rate)
+    return rates[0.0][0], max(after, key=lambda pair: (pair[0], -pair[1]))[0]
+
+
+def against(r: Records, arms: Mapping[str, Arm]) -> dict[str, tuple[Estimate, Interval]]:
+    """What each has more than FP32 tuned alike, with an interval that holds for all of them.
+
+    Bonferroni: with chance 95 %, every one of the intervals holds its true difference.
     """
-    full = control(r)
-    tests = {n: compare(trained(r, n), full).no_worse(margin).p_values() for n in names(r)}
-    adjusted = holm({name: min(both) for name, both in tests.items()})
-    decided = {name: "keeps" if yes <= no else "loses" for name, (yes, no) in tests.items()}
-    return {n: decided[n] if adjusted[n] <= ALPHA else "not decided" for n in tests}
+    full, level = control(r), 1 - ALPHA / max(len(arms), 1)
+    found: dict[str, tuple[Estimate, Interval]] = {}
+    for name, one in arms.items():
+        made = versus(one, full)
+        interval = made.interval_at(level)
+        found[name] = Estimate(made.effect, interval, made.unit, one.accuracy.n), interval
+    return found
+
+
+def verdicts(r: Records, margin: float) -> dict[str, str]:
+    """Format, each once → whether it stays within the margin of FP32 tuned alike.
+
+    By where its interval of `against` lies.
+    """
+    found: dict[str, str] = {}
+    for name, (_, (low, high)) in against(r, once(r)).items():
+        found[name] = "keeps" if low > -margin else "loses" if high < -margin else "not decided"
+    return found
 
 
 # ---- what was searched --------------------------------------------------------------------------
@@ -123,14 +160,63 @@ def score(a: Arm) -> float:
     return fmean(float(record.values["best"]["score"]) for record in a.records)
 
 
+def nothing(a: Arm) -> float:
+    """The score of its weights with all layers left in FP32, the mean over seeds."""
+    return fmean(float(record.values["nothing"]) for record in a.records)
+
+
 def curve(a: Arm) -> list[Row]:
     """A row a trial: the best score so far, and that of a model that is left in FP32."""
     studies = [[trial["score"] for trial in record.values["trials"]] for record in a.records]
-    nothing = fmean(float(record.values["nothing"]) for record in a.records)
     return [
-        {"search": a.label, **row, LEFT_ALONE: nothing}
+        {"search": a.label, **row, LEFT_ALONE: nothing(a)}
         for row in searches.curve_rows({BEST: studies})
     ]
+
+
+# ---- facts --------------------------------------------------------------------------------------
+
+
+def settled(r: Records, margin: float) -> Fact:
+    """How many formats keep FP32's accuracy, and how many lose it."""
+    found = list(verdicts(r, margin).values())
+    keeps, loses, open_ = (found.count(what) for what in ("keeps", "loses", "not decided"))
+    full = control(r)
+    return Fact(
+        text=f"{keeps} formats are shown to stay within {100 * margin:g} points of {full.label} "
+        f"({full}), {loses} to lose more, and {open_} are not decided",
+        of=f"{len(found)} formats, each on all layers at its best position, with intervals that "
+        "hold for all of them at once",
+    )
+
+
+def training_pays(r: Records) -> Fact:
+    """How many formats validation leaves untrained."""
+    every = _every(r).values()
+    left = sum(all(record.values["rate"] == 0 for record in a.records) for a in every)
+    rates = [f"{rate:g}" for rate in by_rate(control(r)) if rate]
+    return Fact(
+        text=f"Validation prefers {left} of {len(every)} formats as quantization leaves them, the "
+        f"others trained on",
+        of=f"learning rates {' and '.join(rates)}, or none",
+    )
+
+
+def ends(r: Records) -> Fact:
+    """Where the searches end, and where their own FP32 lies."""
+    found = searched(r)
+    low, high = min(found.values(), key=score), max(found.values(), key=score)
+    alone = [nothing(a) for a in found.values()]
+    mixed = combined(r)
+    return Fact(
+        text=f"The families' searches end with scores from {per_cent(score(low))} ({low.label}) to "
+        f"{per_cent(score(high))} ({high.label}), the search over all formats with "
+        f"{per_cent(score(mixed))}; each on weights of its own, which in FP32 score from "
+        f"{per_cent(min(alone))} to {per_cent(max(alone))}, those of the last "
+        f"{per_cent(nothing(mixed))}",
+        of=f"{len(found)} families of {low.param('trials')} trials, one search of "
+        f"{mixed.param('trials')}, on {low.param('probe_examples')} validation sentences",
+    )
 
 
 # ---- rows ---------------------------------------------------------------------------------------
@@ -156,35 +242,48 @@ def front_rows(r: Records) -> list[Row]:
 
 
 def format_rows(r: Records, margin: float) -> list[Row]:
-    """Every format, the narrow ones first: untrained and trained on, and the verdict."""
-    full, decided, before = control(r), verdicts(r, margin), tried(r)
-    every = {name: trained(r, name) for name in names(r)}
-    rows = [
-        {
-            "format": f"`{every[name].label}`",
-            "bits": every[name].value("bits"),
-            "weights to zero": per_cent(before[name]["weight_zeroed"]),
-            VALIDATED: per_cent(before[name]["validation_accuracy"]),
-            "trained on": every[name],
-            "against FP32": every[name] - full,
-            "FP32's accuracy": decided[name],
-        }
-        for name in sorted(every, key=lambda name: every[name].value("bits"))
-    ]
-    alone = per_cent(baseline.fp32(r).validation)
-    return [*rows, {"format": "FP32", "bits": 32, VALIDATED: alone, "trained on": full}]
+    """Every format, the narrow ones first: before and after training, and the verdict."""
+    full, decided, counted = control(r), verdicts(r, margin), once(r)
+    differences = against(r, counted)
+    rows: list[Row] = []
+    for name, one in sorted(_every(r).items(), key=lambda pair: pair[1].value("bits")):
+        before, after = before_and_after(one)
+        rows.append(
+            {
+                "format": f"`{one.label}`",
+                "bits": one.value("bits"),
+                UNTRAINED: per_cent(before),
+                TRAINED: per_cent(after),
+                "rate taken": _rate(one),
+                "test": one,
+                "against FP32": differences[name][0] if name in counted else "see moved",
+                "FP32's accuracy": decided.get(name, "see moved"),
+            }
+        )
+    before, after = map(per_cent, before_and_after(full))
+    last = {"format": "FP32", "bits": 32, UNTRAINED: before, TRAINED: after}
+    return [*rows, {**last, "rate taken": _rate(full), "test": full}]
+
+
+def _every(r: Records) -> dict[str, Arm]:
+    return {name: trained(r, name) for name in names(r)}
+
+
+def _rate(a: Arm) -> str:
+    taken = dict.fromkeys(record.values["rate"] for record in a.records)
+    return " or ".join(f"{rate:g}" if rate else "untrained" for rate in taken)
 
 
 def untrained_rows(r: Records) -> list[Row]:
     """Every format right after quantization, on validation."""
     return [
         {
-            "format": short(name),
+            "format": one.label,
             "formats": group_of(name),
-            "zeroed": values["weight_zeroed"],
-            "validation accuracy": values["validation_accuracy"],
+            "zeroed": fmean(record.values["weight_zeroed"] for record in one.records),
+            "validation accuracy": before_and_after(one)[0],
         }
-        for name, values in tried(r).items()
+        for name, one in _every(r).items()
     ]
 
 
@@ -194,7 +293,7 @@ def search_rows(r: Records) -> list[Row]:
         {
             "search": one.label,
             "choices a layer": one.param("choices"),
-            "models": one.value("points"),
+            "models": _power_of_ten(one.value("points")),
             "trials": one.param("trials"),
             "best found at": searches.found_at([trial["score"] for trial in one.value("trials")]),
             "best score": per_cent(score(one)),
@@ -203,6 +302,14 @@ def search_rows(r: Records) -> list[Row]:
         }
         for one in (*searched(r).values(), combined(r))
     ]
+
+
+def _power_of_ten(count: int) -> str:
+    """A count, or how many zeros it has: "about 10^13"."""
+    if count < 10_000:
+        return f"{count:,}"
+    superscript = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    return "about 10" + str(round(math.log10(count))).translate(superscript)
 
 
 def taken_rows(r: Records) -> list[Row]:

@@ -19,12 +19,13 @@ from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, prefix, search
 from madl.training.mixed_records import PARTS_OF_A_NAT
 from madl.training.precision import LayerFormat, Operands, Precision
+from madl.training.train import Evaluation
 from madl.training.width_space import Choice, Choices, Space, block, numbers
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """A case: of a search, of what is the same everywhere, or of sensitivity."""
-    parts = {"search": searched, "uniform": uniform, "sensitivity": assembled}
+    """A case: of a search, of what is the same everywhere, or of single layers."""
+    parts = {"search": searched, "uniform": uniform, "sensitivity": assembled, "alone": alone}
     return parts[str(params["part"])](baseline.fine_tuned(params, ctx), params, ctx)
 
 
@@ -59,7 +60,7 @@ def trial(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> d
 
 
 def searched(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """Every study of a case; where it says so, the best of their choices is tested."""
+    """Every study of a case; of what they chose, the best is tested."""
     layers, space = precision.layer_names(model), Space.of(params)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
@@ -83,9 +84,8 @@ def searched(model: nn.Module, params: Params, ctx: Context) -> Values:
         "layers": layers,
         "studies": [[{"value": one.value, **one.notes} for one in study] for study in studies],
         "settings": search.settings(str(params["sampler"])),
+        "sentences": len(baseline.load_splits(params).validation),
     }
-    if not params["judged"]:
-        return values
     chosen: list[dict[str, Any]] = []
     for study in studies:
         best = max(study, key=lambda one: one.value)
@@ -116,28 +116,55 @@ def _tested(model: nn.Module, choices: Choices, params: Params, ctx: Context) ->
 def uniform(model: nn.Module, params: Params, ctx: Context) -> Values:
     """Each of the space's formats within the budget on all layers, on a trial's sentences.
 
-    Where the case says so, the widest are chosen from on all of validation, and the best is tested.
+    At the widths that the case tests also those around them, where it says so. The better half of
+    each of these widths is chosen from on all of validation, and its best is tested.
     """
-    layers, offered = precision.layer_names(model), Space.of(params).uniform()
+    layers, space = precision.layer_names(model), Space.of(params)
+    offered, tested = space.uniform(), numbers(params["tested"])
+    around = [one for width in tested for one in space.around(width)] if params["around"] else []
 
     def everywhere(choice: Choice) -> Choices:
         return dict.fromkeys(layers, choice)
 
-    tried = [
-        {"choice": choice, **trial(model, everywhere(choice), params, ctx)} for choice in offered
+    tried: list[dict[str, Any]] = [
+        {"choice": one, "offered": one in offered, **trial(model, everywhere(one), params, ctx)}
+        for one in dict.fromkeys((*offered, *around))
     ]
-    if not params["judged"]:
-        return {"trials": tried}
-    widest = [choice for choice in offered if choice[0] == max(offered)[0]]
-    judged = {choice: _validated(model, everywhere(choice), params, ctx) for choice in widest}
-    best = max(
-        widest,
-        key=lambda one: (judged[one]["validation_accuracy"], -judged[one]["validation_loss"]),
-    )
+    at: dict[str, Values] = {}
+    for width in tested:
+        judged = [
+            {"choice": one["choice"], **_validated(model, everywhere(one["choice"]), params, ctx)}
+            for one in better_half([one for one in tried if one["choice"][0] == width])
+        ]
+        best = max(judged, key=_preferred)
+        test = _tested(model, everywhere(best["choice"]), params, ctx)
+        at[str(width)] = {"judged": judged, "bits": float(width), **best, **test}
+    return {"trials": tried, "at": at}
+
+
+def better_half(tried: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """By value, the first of equal ones; of an odd number, the one in the middle too."""
+    return sorted(tried, key=lambda one: -one["value"])[: -(-len(tried) // 2)]
+
+
+# ---- one layer at a time ------------------------------------------------------------------------
+
+
+def alone(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """What each other format does in one layer to some sentences, all layers else the base."""
+    data = baseline.load_splits(params).validation.first(int(params["sentences"] or 0))
+    base = precision.uniform(model, format_of(_choice(params["base"])))
+    found: dict[str, Any] = {}
+    for other in str(params["others"]).split(", "):
+        judged = prefix.one_at_a_time(model, base, format_of(_choice(other)), data, ctx.device)
+        found[other] = _changes(*judged)
+    return {"layers": precision.layer_names(model), "alone": found}
+
+
+def _changes(plain: Evaluation, found: Mapping[str, Evaluation]) -> dict[str, list[int]]:
     return {
-        **{"trials": tried, "choice": best, "bits": float(best[0])},
-        **judged[best],
-        **_tested(model, everywhere(best), params, ctx),
+        layer: [round(PARTS_OF_A_NAT * (a - b)) for a, b in zip(judged.losses, plain.losses)]
+        for layer, judged in found.items()
     }
 
 
@@ -150,11 +177,8 @@ def assembled(model: nn.Module, params: Params, ctx: Context) -> Values:
     wide, narrow = (_choice(params[end]) for end in ("wide", "narrow"))
     data, layers = baseline.load_splits(params).validation, precision.layer_names(model)
     everywhere = precision.uniform(model, format_of(wide))
-    plain, found = prefix.one_at_a_time(model, everywhere, format_of(narrow), data, ctx.device)
-    changes = {
-        layer: [round(PARTS_OF_A_NAT * (a - b)) for a, b in zip(judged.losses, plain.losses)]
-        for layer, judged in found.items()
-    }
+    judged = prefix.one_at_a_time(model, everywhere, format_of(narrow), data, ctx.device)
+    changes = _changes(*judged)
     models = [
         {layer: narrow if layer in taken else wide for layer in layers}
         for taken in narrowed({layer: change[::2] for layer, change in changes.items()})

@@ -8,21 +8,25 @@ Shapes: a change is (seeds, sentences), in nats.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from madl.logbook import searches
+from madl.logbook import searches, stats
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, category, cells, intervals, linear
-from madl.logbook.records import Row
-from madl.logbook.stats import Unit
+from madl.logbook.records import Record, Row
+from madl.logbook.stats import Estimate, Unit
 from madl.training.width_space import block, kind, place
 
 PARTS_OF_A_NAT = 10_000
+FULL_BITS = 32  # of a model that is not quantized
 Floats = NDArray[np.float64]
 
 
@@ -38,18 +42,34 @@ def best_trial(a: Arm, head: int | None = None) -> float:
     return max((one["value"] for one in fitting), default=0.0)
 
 
-def by_bits(models: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
+def bits(record: Record, within: Sequence[str]) -> float:
+    """Of a weight, of a model that this page or 1.1 judged."""
+    judged: Any = reduce(getitem, within, record.values)
+    return judged.get("bits", record.case.params.get("width", FULL_BITS))
+
+
+def num_trials(a: Arm) -> int:
+    """Of every study and seed."""
+    return sum(len(study) for record in a.records for study in record.values["studies"])
+
+
+def on_validation(share: float, sentences: int) -> Estimate:
+    """An accuracy on the whole validation split, with its interval."""
+    return Estimate(share, stats.wilson(share, sentences), Unit.PERCENT, sentences)
+
+
+def by_bits(models: Mapping[str, Sequence[Mapping[str, Any]]], sentences: int) -> list[Row]:
     """Judged models as the points of a chart, a column a series, by ascending bits."""
     return [
-        {"bits": one["bits"], name: one["validation_accuracy"]}
+        {"bits": one["bits"], name: on_validation(one["validation_accuracy"], sentences)}
         for name, judged in models.items()
         for one in sorted(judged, key=lambda one: one["bits"])
     ]
 
 
 def alike(a: Arm) -> list[float]:
-    """What each format within the budget gives for all layers; on the sentences of a trial."""
-    every = [record.values["trials"] for record in a.records]
+    """What each format on offer within the budget gives for all layers; on a trial's sentences."""
+    every = [[one for one in record.values["trials"] if one["offered"]] for record in a.records]
     return [fmean(one["value"] for one in same) for same in zip(*every, strict=True)]
 
 
@@ -70,38 +90,57 @@ def curve_rows(arms: Mapping[str, Arm], **same: Any) -> list[Row]:
     return [{**row, **same} for row in found]
 
 
-def agreeing(a: Arm) -> tuple[int, int]:
-    """Of the first model: to how many layers all studies give the same width, and of how many."""
+def agreeing(a: Arm) -> tuple[dict[str, int], float]:
+    """Of the first model: the layers that all studies give the same width, with that width.
+
+    And of how many one would expect it if each study had dealt its widths to layers blindly.
+    """
     values = a.records[0].values
-    given = [{one["choices"][layer][0] for one in values["chosen"]} for layer in values["layers"]]
-    return sum(len(widths) == 1 for widths in given), len(given)
+    given = [
+        {layer: one["choices"][layer][0] for layer in values["layers"]} for one in values["chosen"]
+    ]
+    first, *rest = given
+    same = {x: width for x, width in first.items() if all(one[x] == width for one in rest)}
+    counts = [Counter(one.values()) for one in given]
+    blind = [math.prod(one[width] / len(first) for one in counts) for width in counts[0]]
+    return same, len(first) * sum(blind)
 
 
 # ---- sensitivity --------------------------------------------------------------------------------
 
 
-def changes(a: Arm) -> dict[str, Floats]:
-    """Of every layer alone, up where the loss rises."""
-    every = [record.values["changes"] for record in a.records]
+def changes(a: Arm, *within: str) -> dict[str, Floats]:
+    """Of every layer alone, up where the loss rises; `within` leads to it where there are more."""
+    path = within or ("changes",)
+    every = [reduce(getitem, path, record.values) for record in a.records]
     return {layer: np.array([one[layer] for one in every]) / PARTS_OF_A_NAT for layer in every[0]}
 
 
-def whole_evaluations(a: Arm) -> int:
-    """Of a sentence by all blocks, as the order of the layers takes: what is reused is not run."""
+def evaluations(a: Arm) -> int:
+    """Of a sentence by all blocks: for the layers one by one, and for models on all of validation.
+
+    Blocks that are not run again are left out.
+    """
     found = changes(a)
     blocks = 1 + max(block(layer) or 0 for layer in found)
     run = sum(blocks - (blocks if (i := block(layer)) is None else i) for layer in found)
-    deciding = next(iter(found.values()))[0, ::2]
-    return round(len(deciding) * run / blocks)
+    sentences = next(iter(found.values())).shape[1]
+    return round(sentences * (1 + run / blocks + len(a.value("path"))))
 
 
-def moved(a: Arm, group: Callable[[str], str | None]) -> dict[str, Floats]:
+def search_evaluations(a: Arm) -> int:
+    """Of a sentence, for all trials within the budget of one model and what its studies chose."""
+    fitting = len(within_budget(a)) / len(a.records)
+    return round(fitting * a.param("trial_examples")) + a.param("studies") * a.value("sentences")
+
+
+def moved(a: Arm, group: Callable[[str], str | None], *within: str) -> dict[str, Floats]:
     """The distance, up or down, by sentence: the mean over the layers of each group, and seeds.
 
     Layers whose group is None are left out.
     """
     found: dict[str, list[Floats]] = {}
-    for layer, change in changes(a).items():
+    for layer, change in changes(a, *within).items():
         if (name := group(layer)) is not None:
             found.setdefault(name, []).append(np.abs(change).mean(axis=0))
     return {name: np.mean(rows, axis=0) for name, rows in found.items()}
@@ -134,9 +173,9 @@ def rises(a: Arm) -> Chart:
 
 
 def layer_map(values: Iterable[tuple[str, str, int]]) -> Chart:
-    """Blocks × kinds of layer, a map a title; the head's layers stand below, in the last column."""
+    """Blocks × kinds of layer, a map a title; the head's layers stand below, in their column."""
     rows = [
-        {"of": of, "block": place(x), "layer": "down" if block(x) is None else kind(x), "is": value}
+        {"of": of, "block": place(x), "layer": "head" if block(x) is None else kind(x), "is": value}
         for of, x, value in values
     ]
     facet = "of" if len({row["of"] for row in rows}) > 1 else None

@@ -9,6 +9,7 @@ Units: bits per weight, averaged over all weights of the Linear layers; losses i
 """
 
 import copy
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -76,20 +77,32 @@ def set_precision_(model: nn.Module, precision: Precision) -> nn.Module:
     return model
 
 
+def set_layer_(model: nn.Module, name: str, layer_format: LayerFormat) -> nn.Module:
+    """Quantize one layer alone, the others keep what they have; returns what stood there."""
+    before = model.get_submodule(name)
+    quantize_(model, [_rule_of(name, layer_format)])
+    return before
+
+
 def _rule_of(name: str, layer_format: LayerFormat) -> Rule:
     if not isinstance(layer_format, Operands):
         return _rule(name, layer_format)
     weight, given = layer_format.weight, layer_format.input
-    exact = weight.exact_in_bf16 and given.exact_in_bf16
-    products = "bfloat16" if exact else "float32"
+    products = "bfloat16" if _is_exact(weight) and _is_exact(given) else "float32"
     return Rule(pattern=re.escape(name), weight=weight, bias=weight, input=given, products=products)
 
 
 def _rule(name: str, number_format: NumberFormat | None) -> Rule:
     if number_format is None:
         return Rule(pattern=re.escape(name))
-    products = "bfloat16" if number_format.exact_in_bf16 else "float32"
+    products = "bfloat16" if _is_exact(number_format) else "float32"
     return Rule.uniform(number_format, pattern=re.escape(name), products=products)
+
+
+@functools.cache
+def _is_exact(number_format: NumberFormat) -> bool:
+    """Whether bfloat16 holds it: known once, since all values of 16 bits take a while to list."""
+    return number_format.exact_in_bf16
 
 
 def uniform(model: nn.Module, layer_format: LayerFormat) -> dict[str, LayerFormat]:
@@ -114,11 +127,7 @@ def judge(model: nn.Module, precision: Precision, data: Encoded, device: str) ->
 def trained_on(
     model: nn.Module, precision: Precision, data: Encoded, params: Params, device: str
 ) -> nn.Module:
-    """A copy in that precision, trained on (QAT) by the parameters `tune_…`.
-
-    Without dropout, and the word embeddings are held: a few dozen steps neither need the one nor
-    move the other, which is half of all that an optimizer would visit.
-    """
+    """A copy in that precision, trained on (QAT) by the parameters `tune_…`, for a few steps."""
     return trained_between(model, lambda step: precision, data, params, device)
 
 
@@ -130,11 +139,8 @@ def trained_between(
     device: str,
 ) -> nn.Module:
     """The same with a precision for every step, counted from 0: its weights then serve all."""
-    tuned: Any = set_precision_(copy.deepcopy(model), drawn(0))
-    tuned.bert.embeddings.word_embeddings.weight.requires_grad_(False)
-    for layer in tuned.modules():
-        if isinstance(layer, nn.Dropout):
-            layer.p = 0.0
+    tuned = set_precision_(copy.deepcopy(model), drawn(0))
+    for_few_steps_(tuned)
 
     def move_on(step: int) -> None:
         set_precision_(tuned, drawn(step))
@@ -142,6 +148,18 @@ def trained_between(
     recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
     train(tuned, data, recipe, device=device, after_step=move_on)
     return tuned
+
+
+def for_few_steps_(model: Any) -> None:
+    """Leave out dropout and hold the word embeddings of a Transformers model.
+
+    A few dozen steps neither need the one nor move the other, which is half of all that an
+    optimizer would visit.
+    """
+    model.get_input_embeddings().weight.requires_grad_(False)
+    for layer in model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
 
 
 def of_experiment(params: Params, names: Iterable[str]) -> dict[str, Scalar]:

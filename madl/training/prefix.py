@@ -15,8 +15,15 @@ from typing import Any
 
 from torch import nn
 
+from madl.compression.quantize import set_module_
 from madl.training.data import Encoded
-from madl.training.precision import LayerFormat, Precision, layer_names, set_precision_
+from madl.training.precision import (
+    LayerFormat,
+    Precision,
+    layer_names,
+    set_layer_,
+    set_precision_,
+)
 from madl.training.train import Evaluation, evaluate
 from madl.training.width_space import block
 
@@ -32,9 +39,10 @@ def one_at_a_time(
         plain = evaluate(model, data, device=device)
     found: dict[str, Evaluation] = {}
     for name in layer_names(model):
-        set_precision_(model, {**precision, name: other})
+        before = set_layer_(model, name, other)
         with replayed(model, outputs[: block(name)]):  # of the head: all
             found[name] = evaluate(model, data, device=device)
+        set_module_(model, name, before)
     return plain, found
 
 

@@ -10,7 +10,8 @@ from madl.logbook.experiment import Context
 from madl.logbook.records import Params
 from madl.training import baseline, compressed, pruned_layer
 from madl.training.data import batches_by_length
-from madl.training.train import evaluate, train
+from madl.training.precision import for_few_steps_
+from madl.training.train import EVALUATION_BATCH, evaluate, train
 
 CALIBRATION = 32  # training sentences that set the rules of inputs, alike in length: no padding
 
@@ -20,21 +21,27 @@ Values = dict[str, Any]
 def study(params: Params, ctx: Context) -> Values:
     """Before training on, and after it where `recovery_…` parameters ask for it."""
     model, masks = _pruned(params, ctx)
-    prune.fuse_masks_(model)
     values: Values = {"zeros": _zeros(model, params)}
     if params["part"] == "weights":
         weights = [one.weight for one in linear_layers(compressed.build(params, ctx))]
         values["kept"] = prune.magnitude_share(weights, masks)
         values["histogram"] = pruned_layer.histogram(weights, masks)
     if params["part"] != "nothing":  # that model is the width study's, which has judged it
-        values["before"] = baseline.judge(model, params, ctx.device)
+        values["before"] = _judged(model, params, ctx)
     if params.get("pruning") == "fresh random":
         values |= _judged_twice(model, params, ctx)
     if params.get("recovery_examples") is not None:
-        model = _trained_on(params, ctx, masks)
-        values["after"] = baseline.judge(model, params, ctx.device)
+        _train_on_(model, masks, params, ctx)
+        values["after"] = _judged(model, params, ctx)
         values["zeros_after"] = _zeros(model, params)
     return values
+
+
+def _judged(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """On validation too where something is chosen by it: among points that chance did not prune."""
+    by_chance = str(params.get("pruning")).endswith("random")
+    judge = baseline.judge_on_test if by_chance else baseline.judge
+    return judge(model, params, ctx.device)
 
 
 def _judged_twice(model: nn.Module, params: Params, ctx: Context) -> Values:
@@ -49,7 +56,6 @@ def draws(params: Params, ctx: Context) -> Values:
     found: list[Values] = []
     for draw in range(int(params["draws"] or 0)):
         model, _ = _pruned(params, ctx, draw=draw)
-        prune.fuse_masks_(model)
         found.append(baseline.judge_on_validation(model, params, ctx.device))
     return {"draws": found}
 
@@ -58,26 +64,26 @@ def rates(params: Params, ctx: Context) -> Values:
     """One point trained on at several learning rates, judged on validation."""
     found: dict[str, Values] = {}
     for rate in str(params["rates"]).split(", "):
-        model = _trained_on({**params, "recovery_learning_rate": float(rate)}, ctx)
+        model, masks = _pruned(params, ctx)
+        _train_on_(model, masks, {**params, "recovery_learning_rate": float(rate)}, ctx)
         found[rate] = baseline.judge_on_validation(model, params, ctx.device)
     return {"rates": found}
 
 
 def _pruned(
-    params: Params, ctx: Context, masks: list[Tensor] | None = None, *, draw: int | None = None
+    params: Params, ctx: Context, *, draw: int | None = None
 ) -> tuple[nn.Module, list[Tensor]]:
     """The starting model with weights masked and inputs pruned, and the masks it was given."""
     model, part = compressed.build(params, ctx, exact_products=True), params["part"]
     method, sparsity = str(params.get("pruning")), float(params["sparsity"] or 0)
     seed = int(params["seed"] or 0) if draw is None else draw
-    if masks:
-        prune.mask_(model, masks)
-    elif part not in ("nothing", "inputs"):
+    masks: list[Tensor] = []
+    if part not in ("nothing", "inputs"):
         masks = prune.prune_(model, sparsity=sparsity, method=method, seed=seed)
     if part in ("inputs", "both"):
         batch = _calibration(params) if method.startswith("l1") else None
         prune.prune_inputs_(model, sparsity=sparsity, method=method, seed=seed, calibration=batch)
-    return model, masks or []
+    return model, masks
 
 
 def _calibration(params: Params) -> dict[str, Tensor]:
@@ -88,18 +94,17 @@ def _calibration(params: Params) -> dict[str, Tensor]:
 
 
 def _zeros(model: nn.Module, params: Params) -> dict[str, float]:
-    """Counted on validation sentences one at a time, so that no padding is among them."""
+    """Counted on validation sentences, padding left out."""
     probe = baseline.load_splits(params).validation.first(int(params["probe_examples"] or 0))
-    return prune.product_zeros(model.cpu(), (probe.batch([i]) for i in range(len(probe))))
+    batches = batches_by_length(probe, EVALUATION_BATCH)
+    return prune.product_zeros(model.cpu(), (probe.batch(indices) for indices in batches))
 
 
-def _trained_on(params: Params, ctx: Context, masks: list[Tensor] | None = None) -> nn.Module:
+def _train_on_(model: nn.Module, masks: list[Tensor], params: Params, ctx: Context) -> None:
     """The masks hold meanwhile."""
     data = baseline.load_splits(params).train.first(int(params["recovery_examples"] or 0))
-    model, masks = _pruned(params, ctx, masks)
     recipe = baseline.training_recipe(params, prefix="recovery_", epochs=1)
+    for_few_steps_(model)
     train(model, data, recipe, device=ctx.device)
-    prune.fuse_masks_(model)
     for layer, mask in zip(linear_layers(model), masks):
         assert not layer.weight.detach().cpu()[~mask].any(), "a mask did not hold"
-    return model

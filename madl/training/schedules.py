@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import nn
 
-from madl.compression.prune import fuse_masks_, prune_
+from madl.compression.prune import prune_
 from madl.compression.quantize import Rule, quantize_
 from madl.compression.size import linear_bits
 from madl.formats.fixed import FixedPoint
@@ -98,11 +98,9 @@ def trained(
     train(model, second, recipe, device=device)
     yield PLAIN, model
     compress_(model, params)
-    fuse_masks_(model)
     yield AFTER, model
     compress_(other, params)
     train(other, second, recipe, device=device)
-    fuse_masks_(other)
     yield BETWEEN, other
 
 

@@ -54,6 +54,14 @@ class Space:
         offered = product(self.widths, self.fractions, self.inputs or (None,))
         return [(w, f, f if i is None else i) for w, f, i in offered if w <= self.budget]
 
+    def around(self, width: int) -> list[Choice]:
+        """Of that width, the fraction widths on offer and one more on either side of them."""
+        weights, inputs = (
+            range(max(min(values) - 1, 0), max(values) + 2)
+            for values in (self.fractions, self.inputs or self.fractions)
+        )
+        return [(width, f, i) for f, i in product(weights, inputs)]
+
     def parameters(self, layers: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Of a search; what offers one value is none."""
         named = {"width": self.widths, "fraction": self.fractions, "input": self.inputs}
