@@ -37,7 +37,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             **baseline.recipe_params(plan, seed),
             "objectives": ", ".join(OBJECTIVES),
             "space": choose(smoke="compact", quick="compact", full="coarse"),
-            "trial_examples": choose(smoke=32, quick=256, full=512),
+            "trial_examples": choose(smoke=32, quick=1024, full=2048),
             "trial_learning_rate": 1e-4,
             "trial_batch_size": 16,
             "width": WIDTH,

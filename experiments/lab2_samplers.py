@@ -40,17 +40,17 @@ def cases(plan: Plan) -> Iterable[Params]:
             **baseline.recipe_params(plan, seed),
             "space": choose(smoke="coarse", quick="coarse", full="fine"),
             "identity": "by kind",
-            "trial_examples": choose(smoke=32, quick=512, full=2048),
+            "trial_examples": choose(smoke=32, quick=1024, full=2048),
             "trial_learning_rate": 2e-4,
             "trial_batch_size": 16,
             "choose_examples": choose(smoke=32, quick=500, full=500),
         }
         if seed == 0:
             yield {**base, "part": "audit"}
-        for study in range(choose(smoke=2, quick=4, full=6)):
+        for study in range(choose(smoke=2, quick=6, full=6)):
             one = {**base, "study": study, "draw": DRAWS * seed + study}
             for sampler in SAMPLERS:
-                trials = choose(smoke=12, quick=40, full=80)
+                trials = choose(smoke=12, quick=30, full=80)
                 yield {**one, "part": "study", "sampler": sampler, "trials": trials}
             yield {**one, "part": "whole"}
             ranked = {"points": choose(smoke=3, quick=4, full=8)}
