@@ -8,12 +8,23 @@ apart from time, under a limit that the written-out form runs into.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from madl.execution.attention_times import (
+    DTYPES,
+    FORMS,
+    FUSED,
+    against_naive,
+    by_length,
+    held,
+    of,
+    of_longest,
+    ran,
+    said,
+)
 from madl.logbook import stats
-from madl.logbook.arms import TimedArm, timed
-from madl.logbook.charts import Axis, Chart, Mark, doubling, line, log
+from madl.logbook.charts import Chart, line, log
 from madl.logbook.claims import Fact, Judged, faster
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.records import Params, Records, Row, Values
 from madl.machine import lint
 from madl.machine.device import no_device
 
@@ -24,15 +35,6 @@ page = Experiment(
 )
 page.unavailable(no_device)
 
-FORMS = {
-    "naive": "naive",
-    "math": "SDPA math",
-    "flash": "SDPA flash",
-    "efficient": "SDPA efficient",
-    "cudnn": "SDPA cuDNN",
-}
-FUSED = ("flash", "cudnn", "efficient")  # the first that a device has for a problem
-DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
 HEAD_DIM = 64
 COURSE = {"batch": 32, "heads": 8, "length": 128}  # the shape of the coursework's notebook
 SHAPES = {"cpu": {"batch": 1, "heads": 8}, "cuda": {"batch": 8, "heads": 8}}
@@ -45,11 +47,13 @@ def cases(plan: Plan) -> Iterable[Params]:
         "cpu": choose(smoke="32 64", quick="128 512 2048", full="128 256 512 1024 2048 4096 8192"),
         "cuda": choose(smoke="64", quick="512 2048 8192 16384", full="512 2048 8192 32768"),
     }
-    middle = {"cpu": choose(smoke=64, quick=1024, full=2048), "cuda": 4096}
+    middle = {"cpu": choose(smoke=64, quick=512, full=2048), "cuda": 4096}
     longest = {"cpu": choose(smoke=128, quick=8192, full=16384), "cuda": 32768}
     limits = {"cpu": choose(smoke=0.25, quick=0.5, full=6.0), "cuda": 16.0}
+    processes = choose(smoke=2, quick=5, full=9)
+    fewer = choose(smoke=2, quick=3, full=9)  # where no claim is decided
     repeated = {
-        "processes": choose(smoke=2, quick=5, full=9),
+        "processes": processes,
         "budget_s": choose(smoke=0.0, quick=0.05, full=0.5),
         "limit_s": choose(smoke=1.0, quick=0.5, full=5.0),
     }
@@ -63,10 +67,11 @@ def cases(plan: Plan) -> Iterable[Params]:
         course = choose(smoke={"batch": 2, "heads": 2, "length": 16}, quick=COURSE, full=COURSE)
         yield {"kind": "dtypes", **base, **course}
         usual = "float16" if device == "cuda" else "float32"
-        variants = {**base, **shape, "dtype": usual, "length": middle[device]}
-        yield {"kind": "variants", **variants}
+        yield {"kind": "variants", **base, **shape, "dtype": usual, "length": middle[device]}
         for dtype in DTYPES:
-            yield {"kind": "time", **base, **shape, "dtype": dtype, "lengths": lengths[device]}
+            times = {**base, **shape, "dtype": dtype, "lengths": lengths[device]}
+            times |= {"processes": processes if dtype == "float32" else fewer}
+            yield {"kind": "time", **times}
 
 
 @page.run
@@ -74,31 +79,6 @@ def run(params: Params, ctx: Context) -> Values:
     from madl.execution import attention
 
     return attention.study(params)
-
-
-# ---- reading the records ------------------------------------------------------------------------
-
-
-def ran(r: Records, kind: str) -> Records:
-    """All that ran of one kind, on whatever device. Raises: Pending: nothing did."""
-    if not (found := r.of("lab4_attention").where(kind=kind)):
-        raise Pending(kind)
-    return found
-
-
-def of(record: Record, variant: str, label: str = "") -> TimedArm:
-    """One variant of a case. Raises: Pending: it did not run there."""
-    return timed(Records([record]), variant, label)
-
-
-def held(r: Records, **where: Any) -> list[dict[str, Any]]:
-    """The calls whose peak memory was taken, with the device and the limit of each."""
-    return [
-        {**row, "device": x.place, "limit": x.case.params["limit_gb"]}
-        for x in ran(r, "memory")
-        for row in x.values["peaks"]
-        if all(row[name] == value for name, value in where.items())
-    ]
 
 
 # ---- claims -------------------------------------------------------------------------------------
@@ -109,12 +89,8 @@ def _of_course(r: Records, *variants: str) -> Judged:
     record = r.one(kind="dtypes", device="cpu")
     shape = ", ".join(f"{record.case.params[n]}" for n in ("batch", "heads", "length", "head_dim"))
     where = f"on this CPU at the notebook's shape ({shape})"
-    return faster(*(of(record, variant, said(variant)) for variant in variants), where)
-
-
-def said(variant: str) -> str:
-    form, _, dtype = variant.partition(" ")
-    return f"{form} attention in {DTYPES[dtype]}"
+    a, b = (of(record, variant, said(variant)) for variant in variants)
+    return faster(a, b, where)
 
 
 @page.claim(headline=True)
@@ -135,41 +111,40 @@ def fp16_slower(r: Records) -> Judged:
     return _of_course(r, "naive float32", "naive float16")
 
 
-def _of_longest(r: Records, device: str) -> Judged:
-    """FP32 at the longest sequence that the naive form still reaches in time and memory."""
-    record = r.one(kind="time", device=device, dtype="float32")
-    have = record.values["measurements"]
-    both = [n for n in str(record.case.params["lengths"]).split() if f"naive {n}" in have]
-    fused = [f"{form} {n}" for n in both[-1:] for form in FUSED if f"{form} {n}" in have]
-    if not fused:
-        raise Pending(f"{device}, both forms")
-    arms = of(record, fused[0], "fused attention"), of(record, f"naive {both[-1]}", "naive")
-    return faster(*arms, f"in FP32 on the {record.place} at {int(both[-1]):,} positions")
-
-
 @page.claim
 def cpu_faster(r: Records) -> Judged:
     """On the CPU, fused attention is faster in FP32 at the longest sequence that naive reaches."""
-    return _of_longest(r, "cpu")
+    return of_longest(r, "cpu")
 
 
 @page.claim(headline=True)
 def cuda_faster(r: Records) -> Judged:
     """On CUDA, fused attention is faster in FP32 at the longest sequence that naive reaches."""
-    return _of_longest(r, "cuda")
+    return of_longest(r, "cuda")
 
 
-def _of_variants(r: Records, a: str, b: str, label: str, rival: str) -> Judged:
+BACKWARD = "fused attention, forward and backward,", "naive attention"
+
+
+def _of_variants(
+    r: Records, a: str, b: str, label: str, rival: str, dtype: str = "float32"
+) -> Judged:
     record = r.one(kind="variants", device="cpu")
-    where = f"in FP32 on this CPU at {record.case.params['length']:,} positions"
+    where = f"in {DTYPES[dtype]} on this CPU at {record.case.params['length']:,} positions"
     return faster(of(record, a, label), of(record, b, rival), where)
 
 
 @page.claim
 def training_faster(r: Records) -> Judged:
     """On the CPU, fused attention is faster in FP32 with the backward pass as well."""
-    both = "fused attention, forward and backward,", "naive"
-    return _of_variants(r, "fused and backward", "naive and backward", *both)
+    return _of_variants(r, "fused and backward", "naive and backward", *BACKWARD)
+
+
+@page.claim
+def bf16_training_faster(r: Records) -> Judged:
+    """On the CPU, fused attention is faster with the backward pass in BF16 too."""
+    variants = "fused BF16 and backward", "naive BF16 and backward"
+    return _of_variants(r, *variants, *BACKWARD, dtype="bfloat16")
 
 
 @page.claim
@@ -265,16 +240,7 @@ def time(r: Records) -> Chart:
             form, _, length = name.partition(" ")
             row = rows.setdefault((panel, int(length)), {"panel": panel, "positions": int(length)})
             row[FORMS[form]] = of(record, name)
-    return _by_length(rows.values(), log(label="time of one call", unit="ms"))
-
-
-def _by_length(rows: Iterable[dict[str, Any]], y: Axis, *more: Mark) -> Chart:
-    """A line a form, a panel a device and dtype; a form that did not run has an empty cell."""
-    given = list(rows)
-    forms = [title for title in FORMS.values() if any(title in row for row in given)]
-    whole = [{**dict.fromkeys(forms), **row} for row in given]
-    marks = [*(line(title) for title in forms), *more]
-    return Chart(whole, x=doubling("positions"), y=y, marks=marks, facet="panel")
+    return by_length(rows.values(), log(label="time of one call", unit="ms"))
 
 
 @page.chart(
@@ -291,31 +257,18 @@ def memory(r: Records) -> Chart:
         )
         row[FORMS[x["form"]]] = x.get("peak_bytes")
     y = log(label="peak memory of one call", unit="MB", factor=1e-6)
-    return _by_length(rows.values(), y, line("limit", markers=False))
-
-
-def _against_naive(r: Records, kind: str, what: str) -> list[Row]:
-    """A row for each problem of which both forms ran."""
-    rows: list[Row] = []
-    for record in ran(r, kind):
-        have = record.values["measurements"]
-        for name in (*DTYPES, "no mask", "causal", "padding", "and backward"):
-            if f"naive {name}" in have and f"fused {name}" in have:
-                naive, fused = of(record, f"naive {name}"), of(record, f"fused {name}")
-                row = {"device": record.place, what: DTYPES.get(name, name)}
-                rows.append({**row, "naive": naive, "fused": fused, "speed-up": naive / fused})
-    return rows
+    return by_length(rows.values(), y, line("limit", markers=False))
 
 
 @page.table
 def dtypes(r: Records) -> Sequence[Row]:
     """The notebook's shape: the speed-up that a report gives depends on the dtype it used."""
-    return _against_naive(r, "dtypes", "dtype")
+    return against_naive(r, "dtypes", "dtype")
 
 
 @page.table
 def variants(r: Records) -> Sequence[Row]:
-    return _against_naive(r, "variants", "problem")
+    return against_naive(r, "variants", "problem")
 
 
 @page.table

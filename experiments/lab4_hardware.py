@@ -1,118 +1,49 @@
 """Question 4.4: the gates of a dot product in each number format, and the accuracy they buy.
 
-Two kinds of case. `gates` synthesises a Verilog unit with yosys; `simulation` runs it in iverilog
-against the formats' own arithmetic, and fails where a bit differs. A machine without the program
-leaves the cases of that kind alone. Accuracies are those that question 3.2 measured for the units'
-formats.
+Two kinds of case. `gates` synthesises a Verilog unit with yosys. `simulation` runs it in iverilog
+against the formats' own arithmetic, and fails where a bit differs; it then gives the unit rows of
+the fine-tuned model's weights and activations, and takes the error of what comes out. A machine
+without the program leaves the cases of that kind alone. Models' accuracies are those that question
+3.2 measured for the units' formats.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from madl.errors import MadlError
-from madl.hardware import counts, synthesis, tools, units
-from madl.hardware.counts import COMPARED, LANES, gates, transistors
+from madl.hardware import compared, counts, rows_of_units, synthesis, tools, units
+from madl.hardware.compared import BF16, MIXED, MXFP8, MXINT8, QUANTIZING, SHORTER
+from madl.hardware.counts import LANES, cells_of, error_db, gates, pipelined, ratio, transistors
 from madl.logbook import charts
-from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear, points
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number, per_cent
+from madl.training import baseline, format_arms
 
-log = logging.getLogger(__name__)
-page = Experiment(title="Area of dot-product units", needs=("lab3_formats",))
+page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_formats"))
 
-T = TypeVar("T")
 MARGIN = 0.02  # of accuracy that a format may cost and still count as good enough
-MXINT8, BF16, MIXED, BF16_FP32, FP32 = COMPARED.values()
+SHARED = 16  # units that take their activations from one quantizer: a small array's row
 DRAWN = 0.15  # of accuracy that the axis reaches below FP32's validation accuracy
-NARROW = 4
-WINDOWED = {**BF16, "window": 16}  # no bit more than one product has
-NARROW_MXINT = {"unit": "mxint", "width": NARROW, "block": 32}
-MXFP8 = {"unit": "mxfloat", "exponent": 4, "mantissa": 3, "block": 32}
-SIGNED = {"unit": "block_float", "mantissa": 7, "block": 32}  # MXINT8's values, sign and magnitude
-# Formats of question 3.2, and the unit that multiplies two vectors of each.
-JUDGED: Mapping[str, Params] = {
-    "fp32": FP32,
-    "minifloat(16,8,ieee)": BF16,
-    "mxint8": MXINT8,
-    "mxint4": NARROW_MXINT,
-    "fixed(4,2)": {"unit": "fixed", "width": 4},
-    "fixed(8,4)": {"unit": "fixed", "width": 8},
-    "fixed(16,8)": {"unit": "fixed", "width": 16},
-    "minifloat(8,4,nan)": {"unit": "float", "exponent": 4, "mantissa": 3, "specials": "nan"},
-    "mxfp8-e4m3": MXFP8,
-    "mxfp4-e2m1": {"unit": "mxfloat", "exponent": 2, "mantissa": 1, "block": 32},
-    "block-float(7,8,block=16)": {"unit": "block_float", "mantissa": 7, "block": 16},
-    "block-float(3,8,block=16)": {"unit": "block_float", "mantissa": 3, "block": 16},
-}
-FAMILIES = {
-    "mxint": "MXINT",
-    "fixed": "fixed point",
-    "mxint_bf16": "MXINT weights only",
-    "float": "floating point",
-    "float_adders": "FP32 adders",
-    "mxfloat": "MXFP",
-    "block_float": "block FP",
-}
-MAPPED = {"kind": "gates", "gate_set": "cmos2"}
-PARTS = tuple(dict.fromkeys(synthesis.PARTS.values()))
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    drawn = list(_units(plan.profile.name))
+    drawn = [{"lanes": LANES, **unit} for unit in compared.every_unit(plan.profile.name)]
+    swept = choose(smoke=(), quick=compared.swept(), full=())  # full runs them all
+    for unit in (*drawn, *swept):
+        yield {"kind": "gates", "gate_set": "cells", "lanes": LANES, **unit}
+    for unit in choose(smoke=[], quick=[MXINT8, BF16], full=[MXINT8, BF16, QUANTIZING]):
+        yield {"kind": "gates", "gate_set": "cmos2", "lanes": LANES, **unit}
+    checked = {
+        "num_random": choose(smoke=4, quick=20, full=1000),
+        "rows": choose(smoke=16, quick=256, full=4096),
+        **baseline.recipe_params(plan, 0),
+    }
     for unit in drawn:
-        yield {"kind": "gates", "lanes": LANES, "gate_set": "cmos2", **unit}
-    for unit in choose(smoke=[], quick=[MXINT8, BF16], full=[MXINT8, BF16]):
-        yield {"kind": "gates", "lanes": LANES, "gate_set": "cmos4", **unit}
-    for unit in choose(smoke=[MXINT8, BF16], quick=_checked(), full=drawn):
-        num_random = choose(smoke=8, quick=50, full=1000)
-        yield {"kind": "simulation", "lanes": LANES, "num_random": num_random, "seed": 0, **unit}
-
-
-def _units(profile: str) -> Iterator[Params]:
-    """The compared ones, then the sweeps of width, block and lanes."""
-    if profile == "smoke":
-        yield from (MXINT8, BF16, MIXED)
-        return
-    yield from COMPARED.values()
-    yield WINDOWED
-    is_full = profile == "full"
-    for width in (3, 4, 5, 6, 7, 8, 10, 12, 16) if is_full else (4, 6, 8, 12):
-        yield {"unit": "mxint", "width": width, "block": 32}
-    for width in (3, 4, 6, 8, 10, 12, 16) if is_full else (4, 8, 16):
-        yield {"unit": "fixed", "width": width}
-    for width in (4, 5, 6, 8) if is_full else (4,):
-        yield {"unit": "mxint_bf16", "width": width, "block": 32}
-    yield from _small_floats()
-    for block in (2, 4, 8, 16) if is_full else (4, 8, 16):
-        yield {"unit": "mxint", "width": 8, "block": block}
-    for lanes in (2, 4, 8, 16, 64, 128) if is_full else (4, 16):
-        yield {**MXINT8, "lanes": lanes}
-        yield {**BF16, "lanes": lanes}
-
-
-def _small_floats() -> Iterator[Params]:
-    yield from (JUDGED["minifloat(8,4,nan)"], MXFP8, JUDGED["mxfp4-e2m1"])
-    yield SIGNED
-    yield JUDGED["block-float(7,8,block=16)"]
-    yield JUDGED["block-float(3,8,block=16)"]
-
-
-def _checked() -> list[Params]:
-    """One of each kind of unit, and one with several blocks."""
-    return [
-        *COMPARED.values(),
-        NARROW_MXINT,
-        {"unit": "mxint", "width": 8, "block": 8},
-        {"unit": "fixed", "width": 8},
-        *_small_floats(),
-    ]
+        yield {"kind": "simulation", **unit, **checked}
 
 
 @page.unavailable
@@ -128,88 +59,86 @@ def unavailable(params: Params) -> str | None:
 def run(params: Params, ctx: Context) -> Values:
     unit = units.from_params({"lanes": LANES, **params})
     if params["kind"] == "gates":
-        ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", _first_start)
+        ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", tools.first_start)
         return synthesis.synthesize(unit, gate_set=str(params["gate_set"])).to_json()
-    from madl.hardware import reference
+    from madl.hardware import reference, rows
 
     num_random, seed = params["num_random"], params["seed"]
     assert isinstance(num_random, int)
     assert isinstance(seed, int)
-    found = reference.verify(unit, num_random=num_random, seed=seed)
-    if found["mismatches"] or found["beyond_bound"]:
-        raise MadlError(
-            f"the Verilog of {unit.name} gives {found['mismatches']} results with wrong bits and "
-            f"{found['beyond_bound']} beyond its bound: {found['first_mismatch']}"
-        )
+    given = rows.of_model(params, ctx, lanes=unit.lanes)
+    found = reference.verified(unit, num_random=num_random, seed=seed, rows=given)
     return {**found, "tool": tools.iverilog_version()}
-
-
-def _first_start(folder: Path) -> None:
-    """yosys as WebAssembly compiles itself on the first call; no case is to pay for that."""
-    log.info("yosys starts for the first time, which can take a minute")
-    folder.mkdir()
-    said = tools.run([*tools.needed_yosys(), "-V"], cwd=folder)
-    (folder / "version").write_text(said)
-
-
-# ---- reading the records ------------------------------------------------------------------------
-
-
-def judged(r: Records, name: str) -> Arm:
-    """The model with one format on every Linear layer, as question 3.2 judged it."""
-    where = {"part": "fp32"} if name == "fp32" else {"part": "uniform", "format": name}
-    return arm(r.of("lab3_formats"), name, **where)
-
-
-def times(r: Records, a: Mapping[str, Any], b: Mapping[str, Any], **where: str) -> str:
-    """How many times as many transistors unit A takes as unit B: "1.96 ×"."""
-    return f"{number(transistors(r, **where, **a) / transistors(r, **where, **b))} ×"
-
-
-def parts_of(r: Records, **unit: Any) -> Mapping[str, int]:
-    """Transistors by part, all parts."""
-    found = gates(r, **unit).values["parts"]
-    return {part: found.get(part, 0) for part in PARTS}
-
-
-def cells_of(r: Records, *compared: Mapping[str, Any], **where: str) -> str:
-    """What a fact about units is counted over."""
-    total = sum(gates(r, **where, **unit).values["cells"] for unit in compared)
-    return f"{total:,} gates of {len(compared)} units"
-
-
-def or_none(make: Callable[..., T], r: Records, *args: str, **unit: Any) -> T | None:
-    """A cell that another profile may fill."""
-    try:
-        return make(r, *args, **unit)
-    except Pending:
-        return None
 
 
 # ---- facts about area ---------------------------------------------------------------------------
 
 
-@page.fact
+@page.fact(headline=True)
 def saving(r: Records) -> Fact:
+    quantizer = counts.parts_of(r, **QUANTIZING)["quantizer"]
+    shared = transistors(r, **QUANTIZING) - quantizer * (1 - 1 / SHARED)
     return Fact(
-        text=f"A {LANES}-lane unit takes {times(r, BF16, MXINT8)} the transistors in bf16 "
-        f"({transistors(r, **BF16):,}) that it takes with MXINT8 on both sides "
-        f"({transistors(r, **MXINT8):,}), both with integer adders and one FP32 result; what turns "
-        "activations into MXINT8 is not counted",
-        of=cells_of(r, MXINT8, BF16),
+        text=f"From {LANES} bf16 activations to one FP32 number, MXINT8 takes "
+        f"{ratio(r, QUANTIZING, BF16)} the transistors of bf16 where a unit quantizes for itself, "
+        f"{number(shared / transistors(r, **BF16))} × where {SHARED} share a quantizer, and "
+        f"{ratio(r, MXINT8, BF16)} where the activations come quantized",
+        of=cells_of(r, MXINT8, QUANTIZING, BF16),
+    )
+
+
+@page.fact(headline=True)
+def at_one_speed(r: Records) -> Fact:
+    said = [
+        f"{number(pipelined(r, period, **QUANTIZING) / pipelined(r, period, **BF16))} × (quantizing"
+        f") and {number(pipelined(r, period, **MXINT8) / pipelined(r, period, **BF16))} × (without)"
+        f" at a result every {period} FO4"
+        for period in synthesis.PERIODS
+    ]
+    return Fact(
+        text=f"Pipelined to one speed, flip-flops counted, MXINT8 takes {', '.join(said)} the "
+        "transistors of bf16",
+        of=cells_of(r, MXINT8, QUANTIZING, BF16),
     )
 
 
 @page.fact
-def saved_parts(r: Records) -> Fact:
-    mx, bf16 = parts_of(r, **MXINT8), parts_of(r, **BF16)
-    total = sum(bf16.values()) - sum(mx.values())
-    share = {part: per_cent((bf16[part] - mx[part]) / total) for part in PARTS}
+def area_times_delay(r: Records) -> Fact:
+    made = {name: gates(r, **counts.COMPARED[name]).values for name in list(counts.COMPARED)[:3]}
+    bare, bf16, quantizing = (one["transistors"] * one["delay"] for one in made.values())
+    delays = ", ".join(f"{name} {number(one['delay'])}" for name, one in made.items())
     return Fact(
-        text=f"Of the transistors saved, {share['lane exponents']} are the lanes' exponents "
-        "(adding them, finding the largest, shifting); the multipliers account for "
-        f"{share['multipliers']}",
-        of=f"{total:,} transistors",
+        text=f"The longest paths, in FO4: {delays}. Transistors times delay are "
+        f"{number(quantizing / bf16)} × those of bf16 with the quantizer, {number(bare / bf16)} × "
+        "without it",
+        of=cells_of(r, MXINT8, BF16, QUANTIZING),
+    )
+
+
+@page.fact(headline=True)
+def as_exact(r: Records) -> Fact:
+    """The rival is a float shortened until its error is MXINT8's, chosen on validation."""
+    rival = counts.cheapest_as_exact(r, [*SHORTER, BF16], MXINT8)
+    label = counts.label_of(gates(r, **rival))
+    return Fact(
+        text=f"The cheapest float of eight exponent bits that is as exact, {label}, takes "
+        f"{ratio(r, rival, MXINT8)} the transistors of MXINT8 × MXINT8, both given what is "
+        f"rounded already: {number(error_db(r, **rival))} dB of signal to error on the model's "
+        f"tensors, MXINT8's {number(error_db(r, **MXINT8))} dB, bf16's "
+        f"{number(error_db(r, **BF16))} dB",
+        of=cells_of(r, MXINT8, *SHORTER, BF16),
+    )
+
+
+@page.fact
+def exponents(r: Records) -> Fact:
+    mx, bf16 = counts.parts_of(r, **MXINT8), counts.parts_of(r, **BF16)
+    share = per_cent(bf16["lane exponents"] / sum(bf16.values()))
+    return Fact(
+        text=f"Of bf16's transistors {share} are the lanes' exponents (adding them, finding the "
+        f"largest, shifting), of which MXINT8 has {mx['lane exponents']:,}; its multipliers take "
+        f"{mx['multipliers']:,}, bf16's {bf16['multipliers']:,}",
+        of=cells_of(r, MXINT8, BF16),
     )
 
 
@@ -217,91 +146,28 @@ def saved_parts(r: Records) -> Fact:
 def one_side(r: Records) -> Fact:
     return Fact(
         text=f"Quantizing the weights alone: MXINT8 weights with bf16 activations take "
-        f"{times(r, MIXED, BF16)} the transistors of bf16 on both sides",
+        f"{ratio(r, MIXED, BF16)} the transistors of bf16 on both sides",
         of=cells_of(r, MIXED, BF16),
     )
 
 
 @page.fact
-def area_and_bits(r: Records) -> Fact:
-    return Fact(
-        text=f"From {NARROW} to {MXINT8['width']} mantissa bits an MXINT unit grows "
-        f"{times(r, MXINT8, NARROW_MXINT)}, while its operands grow "
-        f"{number(MXINT8['width'] / NARROW)} ×",
-        of=cells_of(r, NARROW_MXINT, MXINT8),
-    )
-
-
-@page.fact
-def sign_magnitude(r: Records) -> Fact:
-    """MXINT8 leaves its lowest code unused, so a sign and seven bits hold the same values."""
-    twos, signed = parts_of(r, **MXINT8), parts_of(r, **SIGNED)
-    return Fact(
-        text=f"MXINT8's values with a sign and a magnitude take {times(r, SIGNED, MXINT8)} the "
-        f"transistors of two's complement: {signed['multipliers']:,} in multipliers instead of "
-        f"{twos['multipliers']:,}, and {signed['signs']:,} in signs",
-        of=cells_of(r, MXINT8, SIGNED),
-    )
-
-
-@page.fact
 def mxfp8(r: Records) -> Fact:
-    mx, small = parts_of(r, **MXINT8), parts_of(r, **MXFP8)
     return Fact(
-        text=f"With eight bits on both sides MXFP8 (E4M3) takes {times(r, MXFP8, MXINT8)} MXINT8's "
-        f"transistors: {small['multipliers']:,} in multipliers instead of {mx['multipliers']:,}, "
-        f"and {small['lane exponents']:,} in the lanes' exponents, which MXINT8 has none of",
+        text=f"With eight bits on both sides MXFP8 (E4M3) takes {ratio(r, MXFP8, MXINT8)} MXINT8's "
+        f"transistors, and its results are {number(error_db(r, **MXFP8))} dB above their error, "
+        f"MXINT8's {number(error_db(r, **MXINT8))} dB",
         of=cells_of(r, MXFP8, MXINT8),
     )
 
 
 @page.fact
-def short_blocks(r: Records) -> Fact:
-    found = _blocks(r)
-    short, long = min(found), max(found)
+def simpler_gates(r: Records) -> Fact:
     return Fact(
-        text=f"Blocks of {short} instead of {long} take "
-        f"{per_cent(found[short] / found[long] - 1)} more transistors",
-        of=f"MXINT8 units with {len(found)} block sizes",
-    )
-
-
-@page.fact
-def fp32_as_yardstick(r: Records) -> Fact:
-    return Fact(
-        text=f"Against FP32 with FP32 adders MXINT8's saving would read {times(r, FP32, MXINT8)}; "
-        f"rounding every sum alone makes a bf16 unit {times(r, BF16_FP32, BF16)} as large",
-        of=cells_of(r, FP32, MXINT8, BF16_FP32, BF16),
-    )
-
-
-@page.fact
-def window(r: Records) -> Fact:
-    return Fact(
-        text=f"With a window of {WINDOWED['window']} bits instead of {units.WINDOW}, the least "
-        f"that holds a product, bf16 takes {times(r, WINDOWED, MXINT8)} MXINT8's transistors "
-        f"instead of {times(r, BF16, MXINT8)}",
-        of=cells_of(r, WINDOWED, BF16, MXINT8),
-    )
-
-
-@page.fact
-def richer_gates(r: Records) -> Fact:
-    return Fact(
-        text="With AND-OR-INVERT gates allowed too, bf16 takes "
-        f"{times(r, BF16, MXINT8, gate_set='cmos4')} MXINT8's transistors instead of "
-        f"{times(r, BF16, MXINT8)}",
-        of=cells_of(r, MXINT8, BF16, gate_set="cmos4"),
-    )
-
-
-@page.fact
-def longest_paths(r: Records) -> Fact:
-    mx, bf16 = (gates(r, **unit).values["depth"] for unit in (MXINT8, BF16))
-    return Fact(
-        text=f"The longest path is {mx} gates with MXINT8 and {bf16} with bf16; neither a register "
-        "nor a clock is counted",
-        of=cells_of(r, MXINT8, BF16),
+        text="With NAND, NOR and NOT alone MXINT8, given what is quantized, takes "
+        f"{ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16, instead of "
+        f"{ratio(r, MXINT8, BF16)}",
+        of=cells_of(r, MXINT8, BF16, gate_set="cmos2"),
     )
 
 
@@ -322,9 +188,9 @@ def simulated(r: Records) -> Fact:
 
 @page.claim(headline=True)
 def mxint8_is_accurate(r: Records) -> Judged:
-    """MXINT8 on every Linear layer costs less than two points of FP32's accuracy."""
-    mx, fp32 = judged(r, "mxint8"), judged(r, "fp32")
-    said = f"{mx - fp32:+i} ({mx} against FP32's {fp32}, {mx.accuracy.n:,} test sentences)"
+    """MXINT8 on every Linear layer costs less than two points against FP32 trained alike."""
+    mx, fp32 = format_arms.trained(r, "mxint8"), format_arms.control(r)
+    said = f"{mx - fp32:+i} ({mx} against {fp32} of FP32 trained alike)"
     margin = f"{100 * MARGIN:g} points"
     return (
         compare(mx, fp32)
@@ -340,167 +206,95 @@ def mxint8_is_accurate(r: Records) -> Judged:
 
 @page.claim(headline=True)
 def narrow_costs_accuracy(r: Records) -> Judged:
-    """MXINT4 on every Linear layer is less accurate than FP32."""
-    fp32, narrow = judged(r, "fp32"), judged(r, f"mxint{NARROW}")
-    unit = f"MXINT{NARROW}, whose unit takes {times(r, NARROW_MXINT, MXINT8)} MXINT8's transistors"
-    said = f"{narrow} against FP32's {fp32}"
+    """MXINT4 on every Linear layer is less accurate than FP32 trained alike."""
+    fp32, narrow = format_arms.control(r), format_arms.trained(r, "mxint4")
+    said = f"{narrow} against {fp32}"
     return compare(fp32, narrow).judge(
-        supported=f"{unit}, costs {fp32 - narrow} of accuracy: {said}",
-        refuted=f"{unit}, is {narrow - fp32} more accurate than FP32: {said}",
-        undecided=f"Nothing shows that {unit}, costs accuracy: {narrow - fp32:+i} from FP32",
+        supported=f"MXINT4 costs {fp32 - narrow} against FP32 trained alike: {said}",
+        refuted=f"MXINT4 is {narrow - fp32} more accurate than FP32 trained alike: {said}",
+        undecided=f"Nothing shows that MXINT4 costs accuracy: {narrow - fp32:+i} from FP32 "
+        "trained alike",
     )
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
+def thousands(*, column: str | None = None, label: str = f"transistors of {LANES} lanes") -> Any:
+    """The axis of a unit's size, logarithmic."""
+    return charts.log(column, label, "thousand", factor=1e-3)
+
+
 @page.chart(
-    caption="A point is a number format on every Linear layer: across, the transistors of its unit "
-    "(a logarithmic axis); upward, the model's test accuracy with its interval. Better is to the "
-    "left and up. Formats below the axis stand in the table only."
+    caption="A point is a unit as built: across, its transistors; upward, how far its results are "
+    "above their error, on rows of the model's own weights and activations. Better is to the left "
+    "and up."
+)
+def errors(r: Records) -> Chart:
+    return Chart(
+        rows_of_units.errors(r),
+        x=thousands(column="transistors"),
+        y=linear(label="signal to error", unit="dB"),
+        marks=[points("error", text="unit", by="family")],
+    )
+
+
+@page.chart(
+    caption="A point is a number format on every Linear layer: across, its unit's transistors; "
+    "upward, the model's test accuracy with its interval. The line is FP32 trained alike. Formats "
+    "below the axis stand in the table only."
 )
 def front(r: Records) -> Chart:
-    rows = [
-        {
-            "unit": counts.label_of(record).partition(" × ")[0],
-            "family": FAMILIES[str(unit["unit"])],
-            "transistors": record.values["transistors"],
-            "accuracy": accuracy,
-        }
-        for name, unit in JUDGED.items()
-        if (record := or_none(gates, r, **unit)) is not None
-        and (accuracy := or_none(judged, r, name)) is not None
-    ]
-    if not rows:
-        raise Pending("no unit with area and accuracy")
-    lowest = 5 * round(20 * (judged(r, "fp32").value("validation") - DRAWN))
+    fp32 = format_arms.control(r)
+    lowest = 5 * round(20 * (fp32.validation - DRAWN))
     return Chart(
-        sorted(rows, key=lambda row: row["transistors"]),
-        x=charts.log("transistors", f"transistors of {LANES} lanes", "thousand", factor=1e-3),
+        rows_of_units.accuracies(r),
+        x=thousands(column="transistors"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
-        marks=[points("accuracy", text="unit", by="family")],
+        marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="family")],
     )
 
 
-@page.chart(
-    caption="Transistors by what they are for. The FP32 unit is left to the table: its bar would "
-    "set the scale and hide the others' parts."
-)
+@page.chart(caption="Transistors by what they are for.")
 def parts(r: Records) -> Chart:
-    rows = [
-        {"unit": label, **made}
-        for label, unit in COMPARED.items()
-        if unit is not FP32 and (made := or_none(parts_of, r, **unit)) is not None
-    ]
     return Chart(
-        rows,
+        rows_of_units.parts(r),
         x=linear(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
         y=category("unit"),
-        marks=bars(*PARTS, stacked=True),
+        marks=bars(*counts.PARTS, stacked=True),
     )
 
 
 @page.chart(
-    caption="Transistors against the width of a mantissa, on logarithmic axes. The dashed line is "
-    "the bf16 unit."
+    caption="Transistors of MXINT units against the width of a mantissa, in blocks as the MX standard "
+    "has them, beside bf16."
 )
 def widths(r: Records) -> Chart:
-    kinds = ("fixed", "mxint", "mxint_bf16")
-    rows: list[Row] = []
-    for width in r.of(counts.EXPERIMENT).where(lanes=LANES, **MAPPED).each("width"):
-        row: dict[str, int | None] = {"width": width}
-        for kind in kinds:
-            unit = {"unit": kind, "width": width} | ({} if kind == "fixed" else {"block": 32})
-            row[FAMILIES[kind]] = or_none(transistors, r, **unit)
-        rows.append(row)
-    return Chart(
-        rows,
-        x=doubling("width", "bits", label="mantissa width"),
-        y=charts.log(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
-        marks=[
-            *(line(FAMILIES[kind]) for kind in kinds),
-            level(transistors(r, **BF16), "bf16 × bf16"),
-        ],
-    )
-
-
-def _blocks(r: Records) -> dict[int, int]:
-    """Block size → transistors of the MXINT8 unit."""
-    found = r.all(unit="mxint", width=8, lanes=LANES, **MAPPED)
-    made = {record.case.params["block"]: record.values["transistors"] for record in found}
-    if len(made) < 2:
-        raise Pending("block sizes")
-    return dict(sorted(made.items()))  # type: ignore[arg-type]
+    return _area(r, rows_of_units.swept(r, "width", block=32), "width", "mantissa width", "bits")
 
 
 @page.chart(
-    caption="Transistors of the MXINT8 unit against the number of values that share a scale."
+    caption="Transistors of MXINT units against the number of values that share a scale, beside "
+    "bf16."
 )
 def blocks(r: Records) -> Chart:
-    return Chart(
-        [
-            {"block": block, "MXINT8": made, "bits per value": 8 + 8 / block}
-            for block, made in _blocks(r).items()
-        ],
-        x=doubling("block", "values", label="block size"),
-        y=linear(
-            label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3, limits=(0, None)
-        ),
-        marks=[line("MXINT8", "MXINT8 × MXINT8")],
-    )
+    return _area(r, rows_of_units.swept(r, "block", width=8), "block", "block size", "values")
 
 
-@page.chart(caption="Transistors a lane, against the number of lanes.")
-def lanes(r: Records) -> Chart:
-    compared = {"MXINT8 × MXINT8": MXINT8, "bf16 × bf16": BF16}
-    rows: list[Row] = []
-    for num in r.of(counts.EXPERIMENT).where(**MAPPED, **MXINT8).each("lanes"):
-        whole = {
-            name: or_none(transistors, r, **unit, lanes=num) for name, unit in compared.items()
-        }
-        rows.append({"lanes": num} | {name: n and n / num for name, n in whole.items()})
-    if len(rows) < 2:
-        raise Pending("numbers of lanes")
+def _area(r: Records, rows: Sequence[Row], by: str, label: str, unit: str) -> Chart:
     return Chart(
         rows,
-        x=doubling("lanes"),
-        y=linear(label="transistors a lane", limits=(0, None)),
-        marks=[line(label) for label in compared],
+        x=doubling(by, unit, label=label),
+        y=linear(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
+        marks=[line("transistors", "MXINT"), level(transistors(r, **BF16), "bf16")],
     )
 
 
 @page.table
-def every_unit(r: Records) -> Sequence[Row]:
-    base = transistors(r, **MXINT8)
-    found = r.all(lanes=LANES, **MAPPED)
-    return [
-        {
-            "unit": _named(record),
-            "transistors": record.values["transistors"],
-            "× MXINT8": record.values["transistors"] / base,
-            "gates": record.values["cells"],
-            "depth": record.values["depth"],
-            "input bits": record.values["input_bits"],
-        }
-        for record in sorted(found, key=lambda record: record.values["transistors"])
-    ]
-
-
-def _named(record: Record) -> str:
-    block, window = (record.case.params.get(key) for key in ("block", "window"))
-    note = f", blocks of {block}" if block not in (None, 32) else ""
-    note += "" if window is None else f", window of {window}"
-    return counts.label_of(record) + note
+def every(r: Records) -> Sequence[Row]:
+    return rows_of_units.every(r)
 
 
 @page.table
 def simulation(r: Records) -> Sequence[Row]:
-    return [
-        {
-            "unit": _named(record),
-            "vectors": record.values["vectors"],
-            "finite": record.values["finite"],
-            "correctly rounded": per_cent(record.values["correctly_rounded"]),
-        }
-        for record in r.all(kind="simulation")
-    ]
+    return rows_of_units.simulated(r)

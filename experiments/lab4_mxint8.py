@@ -9,14 +9,36 @@ fresh processes, in each of which all arithmetics take turns.
 
 from collections.abc import Iterable, Sequence
 
+from madl.execution.linear_times import (
+    BATCHES,
+    BF16,
+    BITS,
+    CONVERTED,
+    DYNAMIC,
+    FP32,
+    MXINT8,
+    VARIANTS,
+    layer_case,
+    layer_rows,
+    megabytes,
+    model_rows,
+    model_times,
+    most,
+    num_weights,
+    rate_rows,
+    said,
+    speedup_rows,
+    strongest,
+    times,
+)
 from madl.hardware import counts
 from madl.logbook import benchmarks
-from madl.logbook.arms import Arm, TimedArm, arm, timed
+from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
 from madl.logbook.claims import Fact, Judged, compare, faster
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import number
 from madl.training import baseline
 
 page = Experiment(
@@ -27,11 +49,6 @@ page = Experiment(
 
 ROWS = "1 4 16 64 256"
 LAYERS = {"coursework": (1024, 4096), "default": (384, 1536)}  # the largest layer of either model
-FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
-PREPACKED = ", prepacked"
-VARIANTS = (FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED, DYNAMIC, MXINT8)
-SAID = {DYNAMIC: "torch's INT8"}  # what a sentence, a column or a series calls it
-BITS = {FP32: 32, BF16: 16, DYNAMIC: 8, MXINT8: 8.25}  # of a weight and its share of the scale
 MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
 GATES = ("MXINT8 × MXINT8", "bf16 × bf16", "MXINT8 × bf16")
 
@@ -46,14 +63,11 @@ def cases(plan: Plan) -> Iterable[Params]:
     }
     for layer, (num_in, num_out) in LAYERS.items():
         size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS, full=ROWS)}
-        yield {"what": "linear", "layer": layer, **size, **repeated}
-    for batch in (1, 32):
-        yield {"what": "evaluation", **base, "batch": batch, "length": 27, **repeated}
-    for variant in choose(smoke=(MXINT8,), quick=ACCURATE, full=ACCURATE):
+        processes = choose(smoke=2, quick=5 if layer == "coursework" else 4, full=9)
+        yield {"what": "linear", "layer": layer, **size, **repeated, "processes": processes}
+    yield {"what": "evaluation", **base, "batches": BATCHES, "length": 27, **repeated}
+    for variant in choose(smoke=(MXINT8,), quick=CONVERTED, full=CONVERTED):
         yield {"what": "accuracy", "variant": variant, **base}
-
-
-ACCURATE = (BF16, DYNAMIC, MXINT8)
 
 
 @page.run
@@ -71,45 +85,6 @@ def run(params: Params, ctx: Context) -> Values:
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def said(variant: str) -> str:
-    return SAID.get(variant, variant)
-
-
-def layer_case(r: Records, layer: str = "coursework") -> Record:
-    return r.one(what="linear", layer=layer)
-
-
-def num_rows(record: Record) -> list[int]:
-    return [int(rows) for rows in str(record.case.params["rows"]).split()]
-
-
-def most(r: Records) -> int:
-    return num_rows(layer_case(r))[-1]
-
-
-def times(record: Record, rows: int) -> dict[str, TimedArm]:
-    """Every arithmetic of one layer, at this number of rows."""
-    return {v: timed(Records([record]), f"{v} {rows}", said(v)) for v in VARIANTS}
-
-
-def model_times(r: Records, batch: int) -> dict[str, TimedArm]:
-    return {v: timed(r, v, said(v), what="evaluation", batch=batch) for v in (FP32, *ACCURATE)}
-
-
-def strongest(t: dict[str, TimedArm], variant: str) -> TimedArm:
-    """The faster of its two: weights as they come, or prepacked."""
-    return min((t[variant], t[variant + PREPACKED]), key=lambda one: one.median_s)
-
-
-def num_weights(record: Record) -> int:
-    return int(record.case.params["in"] or 0) * int(record.case.params["out"] or 0)
-
-
-def megabytes(record: Record, variant: str) -> float:
-    """Of the layer's weight."""
-    return num_weights(record) * BITS[variant.removesuffix(PREPACKED)] / 8 / 1e6
-
-
 def classifier(r: Records, variant: str) -> Arm:
     """The starting point's model with every Linear in that arithmetic."""
     if variant != FP32:
@@ -120,50 +95,52 @@ def classifier(r: Records, variant: str) -> Arm:
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def _at(rows: int) -> str:
-    return f"in a large Linear with {rows} row{'s' if rows > 1 else ''} of inputs"
+def _in_layer(r: Records, rival: str, rows: int) -> Judged:
+    t = times(layer_case(r), rows)
+    where = f"in a large Linear with {rows} row{'s' if rows > 1 else ''} of inputs"
+    return faster(t[MXINT8], strongest(t, rival), where)
+
+
+def _in_model(r: Records, rival: str, sentences: int) -> Judged:
+    t = model_times(r, sentences)
+    said_of = f"{sentences} sentences" if sentences > 1 else "one sentence"
+    return faster(t[MXINT8], t[rival], f"in the whole classifier, {said_of} at a time")
 
 
 @page.claim(headline=True)
 def one_row_is_faster(r: Records) -> Judged:
     """With one row of inputs, a large Linear is faster in MXINT8 than in FP32, prepacked or not."""
-    t = times(layer_case(r), 1)
-    return faster(t[MXINT8], strongest(t, FP32), _at(1))
+    return _in_layer(r, FP32, 1)
 
 
 @page.claim
 def many_rows_are_faster(r: Records) -> Judged:
     """With the most rows, a large Linear is faster in MXINT8 than in FP32, prepacked or not."""
-    t = times(layer_case(r), most(r))
-    return faster(t[MXINT8], strongest(t, FP32), _at(most(r)))
+    return _in_layer(r, FP32, most(r))
 
 
 @page.claim
 def bf16_is_beaten_at_one_row(r: Records) -> Judged:
     """With one row, a large Linear is faster in MXINT8 than in BF16, prepacked or not."""
-    t = times(layer_case(r), 1)
-    return faster(t[MXINT8], strongest(t, BF16), _at(1))
+    return _in_layer(r, BF16, 1)
 
 
 @page.claim(headline=True)
 def bf16_is_beaten_at_many_rows(r: Records) -> Judged:
     """With the most rows, a large Linear is faster in MXINT8 than in BF16, prepacked or not."""
-    t = times(layer_case(r), most(r))
-    return faster(t[MXINT8], strongest(t, BF16), _at(most(r)))
+    return _in_layer(r, BF16, most(r))
 
 
 @page.claim
 def torch_int8_is_beaten_at_one_row(r: Records) -> Judged:
     """With one row, MXINT8 is faster than torch's dynamic INT8, which has fewer scales."""
-    t = times(layer_case(r), 1)
-    return faster(t[MXINT8], t[DYNAMIC], _at(1))
+    return _in_layer(r, DYNAMIC, 1)
 
 
 @page.claim
 def torch_int8_is_beaten_at_many_rows(r: Records) -> Judged:
     """With the most rows, MXINT8 is faster than torch's dynamic INT8, which has fewer scales."""
-    t = times(layer_case(r), most(r))
-    return faster(t[MXINT8], t[DYNAMIC], _at(most(r)))
+    return _in_layer(r, DYNAMIC, most(r))
 
 
 @page.claim
@@ -178,22 +155,19 @@ def small_layer_is_faster(r: Records) -> Judged:
 @page.claim(headline=True)
 def torch_int8_is_beaten_in_the_model(r: Records) -> Judged:
     """The whole classifier evaluates a batch faster in MXINT8 than in torch's dynamic INT8."""
-    t = model_times(r, 32)
-    return faster(t[MXINT8], t[DYNAMIC], "in the whole classifier, 32 sentences at a time")
+    return _in_model(r, DYNAMIC, 32)
 
 
 @page.claim
 def model_is_faster(r: Records) -> Judged:
     """The whole classifier evaluates a batch faster in MXINT8 than in FP32."""
-    t = model_times(r, 32)
-    return faster(t[MXINT8], t[FP32], "in the whole classifier, 32 sentences at a time")
+    return _in_model(r, FP32, 32)
 
 
 @page.claim
 def model_is_faster_alone(r: Records) -> Judged:
     """The whole classifier evaluates a single sentence faster in MXINT8 than in FP32."""
-    t = model_times(r, 1)
-    return faster(t[MXINT8], t[FP32], "in the whole classifier, one sentence at a time")
+    return _in_model(r, FP32, 1)
 
 
 @page.claim(headline=True)
@@ -270,13 +244,8 @@ def errors_of_a_layer(r: Records) -> Fact:
     "coursework's model. Above the line at one it is the faster one."
 )
 def speedup(r: Records) -> Chart:
-    record = layer_case(r)
-    rows: list[Row] = []
-    for count in num_rows(record):
-        t = times(record, count)
-        rows.append({"rows": count, **{said(v): t[v] / t[MXINT8] for v in VARIANTS[:-1]}})
     return Chart(
-        rows,
+        speedup_rows(r),
         x=doubling("rows", label="rows of inputs"),
         y=doubling(None, "×", label="speed of MXINT8 over that of the other"),
         marks=[level(1.0, "as fast"), *(line(said(v)) for v in VARIANTS[:-1])],
@@ -288,45 +257,16 @@ def speedup(r: Records) -> Chart:
     "differ; attention, norms and activations stay as they were, but for BF16."
 )
 def model(r: Records) -> Chart:
-    rows: list[Row] = []
-    for batch in r.all(what="evaluation").each("batch"):
-        t = model_times(r, batch)
-        rows.append({"batch": f"batch of {batch}", **{said(v): t[FP32] / t[v] for v in ACCURATE}})
     return Chart(
-        rows,
+        model_rows(r),
         x=category("batch", label="sentences at a time"),
         y=linear(label="speed over FP32's", unit="×"),
-        marks=[level(1.0, FP32), *bars(*map(said, ACCURATE))],
+        marks=[level(1.0, FP32), *bars(*map(said, CONVERTED))],
     )
 
 
-@page.table
-def layer(r: Records) -> Sequence[Row]:
-    record = layer_case(r)
-    every = {rows: times(record, rows) for rows in num_rows(record)}
-    return [{"rows": n, **{said(v): t[v] for v in VARIANTS}} for n, t in every.items()]
-
-
-@page.table
-def rates(r: Records) -> Sequence[Row]:
-    """How fast weights are read with one row, and how many operations are done with the most."""
-    record, machine = layer_case(r), r.of("machine").one(device="cpu")
-    one, many = times(record, 1), times(record, most(r))
-    int8 = timed(Records([machine]), "int8")
-    top = machine.values["amount"]["int8"] / min(map(min, int8.samples_s))
-    rows: list[Row] = []
-    for v in VARIANTS:
-        speed = 2.0 * most(r) * num_weights(record) / many[v].median_s
-        rows.append(
-            {
-                "arithmetic": said(v),
-                "weight (MB)": megabytes(record, v),
-                "1 row, GB/s of weights": megabytes(record, v) / 1e3 / one[v].median_s,
-                f"{most(r)} rows, Gop/s": speed / 1e9,
-                "of the INT8 ceiling": per_cent(speed / top),
-            }
-        )
-    return rows
+page.table(layer_rows)
+page.table(rate_rows)
 
 
 @page.table
@@ -339,7 +279,7 @@ def accuracy(r: Records) -> Sequence[Row]:
             "test accuracy": classifier(r, v) if v in {FP32, *r.each("variant")} else None,
             "one layer, signal to error (dB)": errors[f"{v} {most(r)}"],
         }
-        for v in (FP32, *ACCURATE)
+        for v in (FP32, *CONVERTED)
     ]
 
 

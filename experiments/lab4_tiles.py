@@ -3,30 +3,26 @@
 A small program (`kernels/tile_map.cpp`) asks CuTe itself, on the host, which thread touches which
 element; coalescing and bank conflicts follow from that by counting. Two variants that the
 coursework's kernel is often mistaken for are mapped beside it, and the two vectorised kernels here.
-
-Source: CUDA C++ Programming Guide, "Device Memory Accesses" (sectors of 32 bytes) and "Shared
-Memory" (32 banks of 4 bytes; accesses of 8 and 16 bytes go by halves and quarters of a warp).
 """
 
 import functools
-import html
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from madl.errors import MadlError
+from madl.execution.accesses import SECTOR_BYTES, described, fewest_passes
+from madl.execution.tile_panels import tile_alt, tile_panels
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.claims import Fact
-from madl.logbook.drawing import Panel
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number
 
 GROUPS = (8, 16, 32, 64, 128, 256, 512)
 USUAL_GROUP = 32  # OCP's
-WARP, SECTOR_BYTES, BANKS, BANK_BYTES = 32, 32, 32, 4
 LAB, TRANSPOSED, FEWER, TILE, FLAT = "lab", "lab, transposed", "lab, fewer threads", "tile", "flat"
 LABELS = {
     LAB: "coursework",
@@ -36,7 +32,7 @@ LABELS = {
 }
 
 
-page = Experiment(title="Tiles and threads of the CUDA kernel")
+page = Experiment(title="Tiles and threads of the CUDA kernel", version=2)
 
 
 @page.cases
@@ -74,86 +70,6 @@ def run(params: Params, ctx: Context) -> Values:
     command = [str(program), *map(str, (group, num_groups, 0, 0))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {"kernels": [described(kernel) for kernel in json.loads(done.stdout)]}
-
-
-# ---- from a mapping to what the memory sees -----------------------------------------------------
-
-
-def described(kernel: Mapping[str, Any]) -> dict[str, Any]:
-    """What one kernel's mapping means, and who holds what in its first block."""
-    requests = by_request(kernel["values"], kernel["bytes"])
-    loads = [[(v[5], kernel["bytes"]) for v in request] for request in requests]
-    stores = [[(2 * address, 2 * size) for address, size in request] for request in loads]
-    shared = [[(v[6], kernel["bytes"]) for v in request] for request in requests]
-    elements = len(kernel["values"])
-    return {
-        "kernel": kernel["kernel"],
-        "layout": kernel["layout"].replace("_", ""),
-        "tile": kernel["tile"],
-        "threads": kernel["threads"],
-        "elements": elements,
-        "slots": kernel["tile"][0] * kernel["tile"][1],
-        "filled": kernel["filled"],
-        "requests": len(requests),
-        "load_sectors": [sectors(request) for request in loads],
-        "load_bytes": [sum(size for _, size in request) for request in loads],
-        "store_sectors": [sectors(request) for request in stores],
-        "passes": [] if shared[0][0][0] < 0 else [passes(request) for request in shared],
-        "first_warp": [address for address, _ in loads[0]],
-        "warps": warp_boxes(kernel["values"]),
-    }
-
-
-def by_request(values: Sequence[Sequence[int]], size: int) -> list[list[Sequence[int]]]:
-    """The first value of every vector, by warp and by the vector's place in its thread."""
-    found: dict[tuple[int, int], list[Sequence[int]]] = {}
-    for value in values:
-        thread, place = value[0], value[1]
-        if place % size == 0 and value[4]:
-            found.setdefault((thread // WARP, place // size), []).append(value)
-    return list(found.values())
-
-
-def sectors(request: Sequence[tuple[int, int]]) -> int:
-    """How many sectors of global memory one warp's access touches."""
-    return len(
-        {
-            byte // SECTOR_BYTES
-            for address, size in request
-            for byte in range(address, address + size)
-        }
-    )
-
-
-def passes(request: Sequence[tuple[int, int]]) -> int:
-    """How often shared memory must be asked: as often as one bank is wanted for different words."""
-    part = WARP * BANK_BYTES // max(request[0][1], BANK_BYTES)  # lanes that go together
-    total = 0
-    for first in range(0, len(request), part):
-        lanes = request[first : first + part]
-        words = {
-            byte // BANK_BYTES for address, size in lanes for byte in range(address, address + size)
-        }
-        wanted = [word % BANKS for word in words]
-        total += max(wanted.count(bank) for bank in set(wanted))
-    return total
-
-
-def fewest_passes(size: int) -> int:
-    """Passes of a warp whose lanes move `size` bytes each, without any conflict."""
-    return max(size // BANK_BYTES, 1)
-
-
-def warp_boxes(values: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Of each warp: smallest and largest m and k that its threads touch, and how many elements."""
-    found: dict[int, list[Sequence[int]]] = {}
-    for value in values:
-        found.setdefault(value[0] // WARP, []).append(value)
-    return [
-        [min(v[2] for v in mine), max(v[2] for v in mine), min(v[3] for v in mine),
-         max(v[3] for v in mine), len(mine)]
-        for _, mine in sorted(found.items())
-    ]  # fmt: skip
 
 
 # ---- facts --------------------------------------------------------------------------------------
@@ -279,94 +195,12 @@ def moved(r: Records) -> Chart:
     )
 
 
-def tile_alt(rows: Sequence[Row]) -> str:
-    return "The first warp of the coursework's kernel holds, at " + "; ".join(
-        f"groups of {row['group']}: elements {row['m from']} to {row['m to']} of groups "
-        f"{row['k from']} to {row['k to']}"
-        for row in rows
-        if row["warp"] == 0 and row["kernel"] == LABELS[LAB]
-    )
-
-
-def tile_panels(rows: Sequence[Row]) -> Sequence[Panel]:
-    """A panel a mapping and group size, the coursework's usual one open."""
-    parts: dict[tuple[str, int], list[Row]] = {}
-    for row in rows:
-        parts.setdefault((row["kernel"], row["group"]), []).append(row)
-    panels: list[Panel] = []
-    for (kernel, group), warps in parts.items():
-        m, k = warps[0]["tile m"], warps[0]["tile k"]
-        title = f"{kernel}, groups of {group}: tiles of {m} × {k}"
-        folded = (kernel, group) != (LABELS[LAB], USUAL_GROUP)
-        panels.append(Panel(title=title, svg=tile_svg(warps, title), folded=folded))
-    return sorted(panels, key=lambda panel: panel.folded)
-
-
-LEFT, WIDTH, VIEW_TOP, VIEW_HEIGHT, TILE_TOP, TILE_HEIGHT = 34.0, 380.0, 26.0, 44.0, 112.0, 190.0
-BLOCKS_SHOWN = 8  # along the groups; the view goes on to the right
-
-
-def tile_svg(warps: Sequence[Row], label: str) -> str:
-    """The view cut into blocks, and the first block's tile with a box for each warp."""
-    tile_m, tile_k, group = (int(warps[0][name]) for name in ("tile m", "tile k", "group"))
-    tall, step = -(-group // tile_m), WIDTH / BLOCKS_SHOWN
-    high = VIEW_HEIGHT / tall
-    parts = [_text(LEFT, 16, f"the view: {group} elements down, groups to the right →")]
-    parts += [
-        _box(LEFT + x * step, VIEW_TOP + y * high, step, high, "op" if x or y else "added",
-             f"block ({y}, {x})")
-        for y in range(tall)
-        for x in range(BLOCKS_SHOWN)
-    ]  # fmt: skip
-    edge = VIEW_TOP + high
-    parts += [
-        f'<path class="wire" d="M{LEFT} {edge}V{TILE_TOP}M{LEFT + step} {edge}L{LEFT + WIDTH} '
-        f'{TILE_TOP}"/>',
-        _text(LEFT + 4, TILE_TOP - 8, f"block (0, 0): {tile_m} × {tile_k}"),
-    ]
-    x, y = WIDTH / tile_k, TILE_HEIGHT / tile_m
-    for row in warps:
-        m, k = row["m from"], row["k from"]
-        first = WARP * row["warp"]
-        parts.append(
-            _box(
-                *(LEFT + k * x, TILE_TOP + m * y),
-                *((row["k to"] - k + 1) * x, (row["m to"] - m + 1) * y),
-                "op" if row["warp"] else "added",
-                f"T{first} … T{first + WARP - 1}",
-            )
-        )
-    height = TILE_TOP + TILE_HEIGHT + 8
-    return (
-        f'<svg class="graph" viewBox="0 0 420 {height:.0f}" role="img" '
-        f'aria-label="{html.escape(label, quote=True)}">{"".join(parts)}</svg>'
-    )
-
-
-def _text(x: float, y: float, text: str, turned: str = "") -> str:
-    return f'<text class="note" x="{x:.1f}" y="{y:.1f}"{turned}>{html.escape(text)}</text>'
-
-
-def _box(x: float, y: float, width: float, height: float, look: str, text: str) -> str:
-    """A box with its text lying, or standing, where there is room for it; else to point at."""
-    long = 6.8 * len(text) + 8
-    inside = ""
-    if long < width and height > 14:
-        inside = _text(x + 4, y + 13, text)
-    elif long < height and width > 11:
-        at = f"{x + width / 2 - 3.5:.1f} {y + 4:.1f}"
-        inside = _text(0, 0, text, f' transform="translate({at}) rotate(90)"')
-    return (
-        f'<g class="{look}"><title>{html.escape(text)}</title><rect x="{x:.1f}" y="{y:.1f}" '
-        f'width="{width:.1f}" height="{height:.1f}"/>{inside}</g>'
-    )
-
-
 @page.drawing(
     caption="Above, the mantissas as a matrix that cta_tiler cuts into a tile for each block. "
-    "Below, one tile, and the warps that hold it, as CuTe maps them. A column is one group; T are "
-    "threads.",
-    panels=tile_panels,
+    "Below, one tile, and the warps that hold it, as CuTe maps them; then the first warp, thread "
+    "by thread, a shade a sector. A column is one group. Point at a block or a thread for its own "
+    "part: elements, bytes, banks.",
+    panels=functools.partial(tile_panels, group_shown=USUAL_GROUP),
     alt=tile_alt,
 )
 def tile(r: Records) -> Sequence[Row]:
@@ -378,6 +212,9 @@ def tile(r: Records) -> Sequence[Row]:
             "tile k": kernel["tile"][1],
             "warp": warp,
             **dict(zip(("m from", "m to", "k from", "k to", "elements"), box)),
+            "bytes": kernel["bytes"],
+            "global bytes": " ".join(map(str, kernel["first_warp"])) if not warp else "",
+            "shared bytes": " ".join(map(str, kernel["first_warp_shared"])) if not warp else "",
         }
         for name in (LAB, TILE)
         for group, kernel in _kernels(r, name).items()

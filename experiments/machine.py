@@ -18,10 +18,11 @@ CACHED_COPIES = 50  # in a row: the first of them finds the cache as the others 
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for device, scale in (("cpu", 1), ("cuda", 4)):
+        matrix_size = scale * choose(smoke=128, quick=2048, full=2048)
         yield {
             "device": device,
-            "matrix_size": scale * choose(smoke=128, quick=2048, full=2048),
-            "slow_size": scale * choose(smoke=64, quick=512, full=512),
+            "matrix_size": matrix_size,
+            "slow_size": matrix_size if device == "cuda" else choose(smoke=64, quick=512, full=512),
             "copy_mb": scale * choose(smoke=1, quick=256, full=256),
             "cached_kb": scale * choose(smoke=64, quick=4096, full=4096),
             "budget_s": choose(smoke=0.05, quick=1.0, full=5.0),
@@ -37,7 +38,7 @@ def run(params: Params, ctx: Context) -> Values:
     device, n, small = str(params["device"]), int(params["matrix_size"]), int(params["slow_size"])
     a = torch.randn(n, n, device=device)
     half = a.to(torch.bfloat16)
-    slow = a[:small, :small].contiguous().to(torch.float16)  # few processors multiply these
+    slow = a[:small, :small].contiguous().to(torch.float16)  # few CPUs multiply these
     codes = torch.randint(-128, 128, (n, n), device=device, dtype=torch.int8)
     source = torch.ones(int(params["copy_mb"]) * 250_000, device=device)
     near = torch.ones(int(params["cached_kb"]) * 250, device=device)

@@ -12,10 +12,10 @@ import torch
 
 from madl.errors import MadlError
 from madl.formats import presets
-from madl.hardware import counts, reference, simulation, synthesis, tools, units
+from madl.hardware import counts, netlist, reference, rows, simulation, synthesis, tools, units
 from madl.hardware.reference import NAN, expected, to_fp32
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Pending, Record, Records
+from madl.logbook.records import Case, Pending, Record, Records, decode, encode
 from madl.running.project import Project
 from tests.conftest import a_record
 
@@ -28,6 +28,8 @@ UNITS = [
     units.mxint(lanes=8, width=8),
     units.mxint(lanes=8, width=8, block=2),
     units.mxint(lanes=5, width=4, block=64),
+    units.mxint_quantizing(lanes=8, width=8),
+    units.mxint_quantizing(lanes=8, width=5, block=2),
     units.block_float(lanes=8, mantissa=7, block=4),
     units.block_float(lanes=4, mantissa=1, block=4),
     units.mxint_bf16(lanes=8, width=8),
@@ -140,6 +142,36 @@ def test_broken_verilog_is_one_clear_line(monkeypatch, tmp_path):
         simulation.simulate(units.fixed(lanes=1, width=4), [{"a": [1], "b": [1]}])
 
 
+@needs_iverilog
+def test_the_quantizer_rounds_ties_to_even_saturates_and_knows_subnormals():
+    """Under a scale of one an MXINT8 code counts 64ths; 1.0078125 = 64.5 and 1.0234375 = 65.5."""
+    unit = units.mxint_quantizing(lanes=8, width=8)
+    values = (1.0078125, 1.0234375, 1.9921875, -1.9921875, 2.0**-7, 3 * 2.0**-8, -(2.0**-133), 1.0)
+    vector = {"a": [0x40] * 8, "b": bf16(*values), "a_scale": [127]}
+    inner = unit.inner
+    assert inner is not None
+    made = reference.quantized(inner, vector)
+    assert made["b"] == [64, 66, 127, 256 - 127, 0, 1, 0, 64]
+    assert made["b_scale"] == [127]
+    assert simulation.simulate(unit, [vector]) == [fp32((64 + 66 + 1 + 64) / 64)]
+    tiny = {"a": [0x40] * 8, "b": bf16(*[2.0**-127, 2.0**-128] * 4), "a_scale": [254]}
+    assert reference.quantized(inner, tiny)["b"] == [64, 32] * 4
+    assert reference.quantized(inner, tiny)["b_scale"] == [0]
+    assert simulation.simulate(unit, [tiny]) == [fp32(6.0)]
+    infinite = {**vector, "b": bf16(float("inf"), *values[1:])}
+    assert simulation.simulate(unit, [infinite]) == [NAN]
+
+
+@needs_iverilog
+def test_the_error_of_a_unit_is_that_of_its_results_for_unrounded_rows():
+    """fixed(8,4) makes 1.03 one, and nothing of 0.01: signal 1.03², error 0.03² in decibels."""
+    a, b = torch.tensor([[1.03, 0.01]]), torch.tensor([[1.0, 0.0]])
+    unit = units.fixed(lanes=2, width=8)
+    found = reference.verify(unit, num_random=1, seed=0, rows=(a, b))
+    assert found["rows"] == 1
+    assert found["error_db"] == pytest.approx(20 * np.log10(1.03 / 0.03), abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("vectors", "complaint"),
     [
@@ -173,7 +205,7 @@ def test_without_iverilog_the_reason_is_clear(monkeypatch):
 
 def test_the_definition_of_an_aligned_sum_by_hand():
     """1 + 2^-30 loses the small term: the window has 24 bits. -1 - 2^-30 goes one step down."""
-    unit = units.floating(lanes=2, exponent=8, mantissa=7)
+    unit = units.floating(lanes=2, exponent=8, mantissa=7, window=24)
     small = 2.0**-15
     up = expected(unit, {"a": bf16(1, small), "b": bf16(1, small)})
     down = expected(unit, {"a": bf16(-1, -small), "b": bf16(1, small)})
@@ -331,24 +363,93 @@ def test_a_yosys_that_stops_silently_is_noticed(monkeypatch):
 
 
 def test_an_unknown_gate_set_is_refused():
-    with pytest.raises(ValueError, match="gate_set is one of cmos2, cmos4, got 'ttl'"):
+    with pytest.raises(ValueError, match="gate_set is one of cells, cmos2, got 'ttl'"):
         synthesis.synthesize(units.fixed(lanes=1, width=2), gate_set="ttl")
 
 
 @pytest.mark.slow
 @needs_yosys
-def test_gates_of_small_units():
-    one = synthesis.synthesize(units.fixed(lanes=1, width=4))
-    two = synthesis.synthesize(units.fixed(lanes=2, width=4))
+@pytest.mark.parametrize("gate_set", synthesis.GATE_SETS)
+def test_gates_of_small_units(gate_set):
+    one = synthesis.synthesize(units.fixed(lanes=1, width=4), gate_set=gate_set)
+    two = synthesis.synthesize(units.fixed(lanes=2, width=4), gate_set=gate_set)
     assert set(one.parts) == {"multipliers"}
     assert two.parts["multipliers"] == 2 * one.parts["multipliers"]
     assert two.transistors == sum(two.parts.values())
-    assert two.depth > one.depth > 4
+    assert two.delay > one.delay > one.depth > 4
     assert one.input_bits == 8
-    scaled = synthesis.synthesize(units.mxint(lanes=2, width=4))
+    assert min(one.stages.values()) >= 1
+    scaled = synthesis.synthesize(units.mxint(lanes=2, width=4), gate_set=gate_set)
     assert scaled.parts["multipliers"] == two.parts["multipliers"]
     assert scaled.parts["adders"] == two.parts["adders"]
     assert scaled.parts["scales and result"] > 0
+
+
+@pytest.mark.slow
+@needs_yosys
+def test_what_quantizes_is_counted_apart():
+    bare = synthesis.synthesize(units.mxint(lanes=2, width=4))
+    whole = synthesis.synthesize(units.mxint_quantizing(lanes=2, width=4))
+    own = whole.parts["quantizer"]
+    assert own > 0
+    assert whole.transistors == bare.transistors + own
+
+
+CHAIN = """\
+.model chain
+.inputs a b
+.outputs y z
+.names $true
+1
+.gate $_NOT_ A=a Y=n0
+.gate $_NOT_ A=n0 Y=n1
+.names n1 same
+1 1
+.gate $_NAND_ A=same B=b Y=y
+.gate FULL_ADDER A=a B=b C=$true CARRY=z SUM=unused
+.end
+"""
+
+
+def test_the_longest_path_and_the_pipeline_of_a_chain_by_hand(tmp_path):
+    """Two inverters take 1 each, NAND (2 + 16/3)/5, a carry (6 + 16)/5."""
+    (tmp_path / "chain.blif").write_text(CHAIN)
+    made = netlist.read(tmp_path / "chain.blif")
+    nand, carry = (2 + 16 / 3) / 5, (6 + 16) / 5
+    assert netlist.DELAYS["$_NOT_"] == 1
+    assert made.delay == pytest.approx(max(2 + nand, carry))
+    assert made.pipelined(10) == (1, 0)
+    only_y = replace(made, made={n: made.made[n] for n in ("n0", "n1", "y")}, outputs=["y"])
+    assert only_y.pipelined(4) == (1, 0)
+    assert only_y.pipelined(2) == (2, 1)  # n1 crosses the one cut, b comes behind it
+    assert only_y.pipelined(1.5) == (3, 2)  # n0 and n1
+    both = replace(only_y, made={**only_y.made, "x": (1.0, ["b"])}, outputs=["y", "x"])
+    assert both.pipelined(1.5) == (3, 2 + 2 + 2)  # b and x over both cuts
+    with pytest.raises(ValueError, match="shorter than a gate's"):
+        made.pipelined(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "without a netlist"),
+        (".gate $_DFF_P_ D=a Q=b Y=q", "which has no delay here"),
+        (".gate $_NOT_ A=a Y=b\n.gate $_NOT_ A=b Y=a", "gates in a circle"),
+    ],
+)
+def test_a_broken_netlist_is_a_clear_error(tmp_path, text, complaint):
+    path = tmp_path / "flat.blif"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(MadlError, match=complaint):
+        netlist.read(path)
+
+
+def test_an_old_report_with_the_tree_among_the_json_is_read(tmp_path):
+    text = json.dumps(json.loads(stat(TREE, 96)), indent=1).replace('"design"', '"design"', 1)
+    path = tmp_path / "stat.json"
+    path.write_text(text.replace("\n", "\n      $paramod$ab\\multiply_signed      2\n", 1))
+    assert set(synthesis.read_stat(path, "dot_fixed")) == {n.removeprefix("\\") for n in TREE}
 
 
 def test_gate_rows_want_the_reference():
@@ -357,12 +458,21 @@ def test_gate_rows_want_the_reference():
 
 
 def gates_record(unit: dict, transistors: int, **changes) -> Record:
-    case = Case(
-        experiment="lab4_hardware",
-        params={"kind": "gates", "lanes": 32, "gate_set": "cmos2", **unit, **changes},
-    )
-    values = {"transistors": transistors, "cells": 10, "depth": 5, "input_bits": 64}
+    params = {"kind": "gates", "lanes": 32, "gate_set": "cells", **unit, **changes}
+    values = {
+        **{"transistors": transistors, "cells": 10, "depth": 5, "input_bits": 64, "delay": 9.5},
+        "flip_flops": {"20": 2, "40": 1},
+    }
+    case = Case(experiment="lab4_hardware", params=params)
     return replace(a_record(), case=case, values=values)
+
+
+def row(unit: str, transistors: int, ratio: float) -> dict:
+    return {
+        **{"unit": unit, "transistors": transistors, "× MXINT8": ratio, "delay (FO4)": 9.5},
+        "pipelined, 20 FO4": transistors + 48,
+        "pipelined, 40 FO4": transistors + 24,
+    }
 
 
 def test_gate_rows_compare_with_mxint8_and_leave_out_what_was_not_run():
@@ -372,22 +482,69 @@ def test_gate_rows_compare_with_mxint8_and_leave_out_what_was_not_run():
         [
             other,
             gates_record(bf16, 150),
+            gates_record(bf16, 170, window=24),
             gates_record(mxint8, 100),
-            gates_record(mxint8, 60, gate_set="cmos4"),
+            gates_record(mxint8, 60, gate_set="cmos2"),
             gates_record(mxint8, 50, lanes=16),
         ]
     )
     assert counts.gate_rows(records) == [
-        {
-            **{"unit": "MXINT8 × MXINT8", "transistors": 100, "× MXINT8": 1.0},
-            **{"gates": 10, "depth": 5, "input bits": 64},
-        },
-        {
-            **{"unit": "bf16 × bf16", "transistors": 150, "× MXINT8": 1.5},
-            **{"gates": 10, "depth": 5, "input bits": 64},
-        },
+        row("MXINT8 × MXINT8", 100, 1.0),
+        row("bf16 × bf16", 150, 1.5),
     ]
-    assert counts.label_of(records[1]) == "bf16 × bf16"
+    assert counts.label_of(records[2]) == "bf16 × bf16, window of 24"
+
+
+def test_a_borrowed_result_names_its_machine_beside_its_label():
+    mxint8 = counts.COMPARED["MXINT8 × MXINT8"]
+    own = gates_record(mxint8, 100)
+    lent = replace(own, borrowed_from="another machine: EPYC, 2026-01-02")
+    assert counts.label_of(own) == "MXINT8 × MXINT8"
+    assert counts.label_of(lent) == "MXINT8 × MXINT8 [another machine: EPYC, 2026-01-02]"
+    assert "borrowed_from" not in json.loads(encode(lent))
+    assert decode(encode(lent), "file").borrowed_from == ""
+
+
+def simulation_record(unit: dict, error_db: float) -> Record:
+    params = {"kind": "simulation", "lanes": 32, **unit}
+    case = Case(experiment="lab4_hardware", params=params)
+    return replace(a_record(), case=case, values={"error_db": error_db})
+
+
+def test_the_rival_is_the_cheapest_that_is_as_exact():
+    mxint8, bf16 = list(counts.COMPARED.values())[:2]
+    short, shorter = {**bf16, "mantissa": 6}, {**bf16, "mantissa": 4}
+    measured = ((mxint8, 100, 40.0), (bf16, 200, 50.0), (short, 150, 40.0), (shorter, 90, 39.9))
+    made = [gates_record(unit, size) for unit, size, _ in measured]
+    made += [simulation_record(unit, error) for unit, _, error in measured]
+    candidates = [bf16, short, shorter]
+    assert counts.cheapest_as_exact(Records(made), candidates, mxint8) == short
+    with pytest.raises(Pending):
+        counts.cheapest_as_exact(Records(made), [shorter], mxint8)
+
+
+def test_rows_of_a_model_are_pieces_of_its_weights_and_inputs_without_padding():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+            self.narrow = torch.nn.Linear(3, 2)  # no whole number of pieces
+
+        def forward(self, attention_mask):
+            x = attention_mask[:, :, None] * torch.tensor([1.0, 2.0, 3.0, 4.0])
+            return self.narrow(self.layer(x))
+
+    class Data(list):
+        def batch(self, which):
+            return {"attention_mask": torch.stack([self[i] for i in which])}
+
+    model = Model()
+    data = Data([torch.tensor([1.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 0.0])])
+    a, b = rows.sampled(model, data, lanes=2, count=40)
+    assert a.shape == b.shape == (40, 2)
+    pieces = {(1.0, 2.0): model.layer.weight[:, :2], (3.0, 4.0): model.layer.weight[:, 2:]}
+    for weights, inputs in zip(a, b, strict=True):
+        assert any(torch.equal(weights, one) for one in pieces[tuple(inputs.tolist())])
 
 
 @pytest.mark.parametrize("profile", ["smoke", "quick", "full"])
@@ -402,6 +559,7 @@ def test_every_case_of_the_page_describes_a_unit(profile):
 def test_a_case_with_a_wrong_bit_fails(monkeypatch):
     found = {"mismatches": 1, "beyond_bound": 0, "first_mismatch": "1 expected, got 2"}
     monkeypatch.setattr(reference, "verify", lambda *args, **kwargs: found)
+    monkeypatch.setattr(rows, "of_model", lambda *args, **kwargs: None)
     params = {"kind": "simulation", "unit": "fixed", "width": 4, "num_random": 1, "seed": 0}
     with pytest.raises(MadlError, match="1 results with wrong bits .* 1 expected, got 2"):
         Project().load("lab4_hardware").execute(params, None)

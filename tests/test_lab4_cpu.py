@@ -59,11 +59,6 @@ def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     ]
 
 
-def test_the_page_and_the_study_name_the_same_arithmetics():
-    assert lab4_mxint8.VARIANTS == arithmetic.VARIANTS
-    assert (lab4_mxint8.FP32, *lab4_mxint8.ACCURATE) == arithmetic.IN_MODEL
-
-
 def test_a_speed_up_is_the_other_s_time_over_ours():
     row = lab4_mxint8.speedup(planted(4.0)).rows[0]
     assert plain(row["FP32"]) == pytest.approx(4.0, rel=0.05)

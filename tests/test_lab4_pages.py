@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from experiments import lab4_decode, lab4_tiles
+from madl.execution import accesses, decode_loop
 from madl.logbook.records import Case, Records
 from tests.conftest import a_record
 
@@ -46,7 +47,7 @@ def test_a_difference_is_seen():
     """The comparison behind all counts: NaN equals NaN, and −2^128 is an infinity."""
     a = torch.tensor([1.0, float("nan"), -float("inf"), 0.0, 2.0], dtype=torch.float64)
     b = torch.tensor([1.0, float("nan"), -(2.0**128), -1.0, float("nan")], dtype=torch.float64)
-    assert lab4_decode.differs(a, b).tolist() == [False, False, False, True, True]
+    assert decode_loop.differs(a, b).tolist() == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -65,13 +66,13 @@ def test_a_difference_is_seen():
 )
 def test_sectors_and_passes_of_known_accesses(addresses, size, sectors, passes):
     request = [(address, size) for address in addresses]
-    assert lab4_tiles.sectors(request) == sectors
-    assert lab4_tiles.passes(request) == passes
+    assert accesses.sectors(request) == sectors
+    assert accesses.passes(request) == passes
 
 
 def test_requests_are_one_vector_of_each_thread_of_a_warp():
     values = [(t, v, 8 * t + v, 0, 1, 8 * t + v, -1) for t in range(64) for v in range(8)]
-    requests = lab4_tiles.by_request(values, 8)
+    requests = accesses.by_request(values, 8)
     assert [len(request) for request in requests] == [32, 32]
     assert [request[0][5] for request in requests] == [0, 256]
 

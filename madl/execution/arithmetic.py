@@ -19,13 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from madl.compression import pack
+from madl.execution.linear_times import BF16, DYNAMIC, IN_MODEL, MXINT8, PREPACKED, VARIANTS
 from madl.machine import timing
 from madl.machine.memory import keep_freed_pages
 
-FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
-PREPACKED = ", prepacked"
-VARIANTS = (FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED, DYNAMIC, MXINT8)
-IN_MODEL = (FP32, BF16, DYNAMIC, MXINT8)
 LEAST_DB = 20.0  # of a layer's result: below, an arithmetic is wrong, not coarse
 ROUNDS = 5  # at least, in one process; verdicts come from between processes
 Json = Mapping[str, Any]
@@ -76,6 +73,8 @@ def study(params: Json) -> dict[str, Any]:
     argument = dict(params)
     if params["what"] == "linear":
         argument["rows"] = [int(rows) for rows in params["rows"].split()]
+    else:
+        argument["batches"] = [int(batch) for batch in params["batches"].split()]
     function = {"linear": "time_layer", "evaluation": "time_model"}[params["what"]]
     return timing.over_processes(f"{__name__}:{function}", argument, processes=params["processes"])
 
@@ -104,18 +103,23 @@ def time_layer(argument: Json) -> dict[str, Any]:
 
 
 def time_model(argument: Json) -> dict[str, Any]:
-    """The whole classifier of a checkpoint on random tokens."""
+    """The whole classifier of a checkpoint on random tokens, at each number of sentences."""
     from madl.training import models
 
     keep_freed_pages()
     model: Any = models.load_checkpoint(Path(argument["checkpoint"]))
-    size = (argument["batch"], argument["length"])
-    vocabulary = model.config.vocab_size
-    ids = torch.randint(1, vocabulary, size, generator=torch.Generator().manual_seed(0))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    with torch.inference_mode():
-        work = {v: functools.partial(prepared(model, v), **batch) for v in IN_MODEL}
-        return {"measurements": _timed(work, ids, argument)}
+    converted = {v: prepared(model, v) for v in IN_MODEL}
+    generator = torch.Generator().manual_seed(0)
+    found: dict[str, Any] = {}
+    for num_sentences in argument["batches"]:
+        size = (num_sentences, argument["length"])
+        ids = torch.randint(1, model.config.vocab_size, size, generator=generator)
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        with torch.inference_mode():
+            work = {v: functools.partial(one, **batch) for v, one in converted.items()}
+            for variant, run in _timed(work, ids, argument).items():
+                found[f"{variant} {num_sentences}"] = run
+    return {"measurements": found}
 
 
 def _timed(work: Mapping[str, Callable[[], Any]], x: Tensor, argument: Json) -> dict[str, Any]:

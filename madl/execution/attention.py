@@ -282,6 +282,7 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
     "causal": {"mask": "causal"},
     "padding": {"mask": "padding"},
     "and backward": {"backward": True},
+    "BF16 and backward": {"backward": True, "dtype": "bfloat16"},
 }
 
 

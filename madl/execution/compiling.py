@@ -7,12 +7,14 @@ Not handled: other compilers than torch's own; a backend that fails is a result 
 """
 
 import contextlib
+import functools
 import os
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,11 @@ from madl.training.resnet import ResNet18
 Json = Mapping[str, Any]
 TOLERANCE = 1e-3  # of the largest output: fused arithmetic rounds in another order
 RESNET = "resnet18"
+WAYS = {
+    "aot_eager": {"backend": "aot_eager", "mode": "default"},
+    "reduce-overhead": {"backend": "inductor", "mode": "reduce-overhead"},
+    "max-autotune": {"backend": "inductor", "mode": "max-autotune"},
+}
 ROUNDS = 5  # at least, in one process; verdicts come from between processes
 
 
@@ -40,6 +47,7 @@ def study(params: Json) -> dict[str, Any]:
         return fresh.call(f"{__name__}:study_shapes", {**argument, "sizes": sizes})
     if kind == "cell":
         argument["batches"] = [int(batch) for batch in params["batches"].split()]
+        argument["beside"] = params.get("beside", "").split()
     function = "measure" if kind == "cell" else "measure_guards"
     return timing.over_processes(
         f"{__name__}:{function}", argument, processes=params["processes"], keep_caches=True
@@ -51,6 +59,8 @@ def measure(argument: Json) -> dict[str, Any]:
 
     Every batch size has a compiled model of its own, as if the others had never been. Kernels and
     graphs are those of the first; a process that finds the compiler's caches full has none to tell.
+    Other ways to compile (`beside`) take turns with these two at the first batch size; their first
+    calls find what the one before left.
     """
     from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 
@@ -60,9 +70,11 @@ def measure(argument: Json) -> dict[str, Any]:
         for batch in argument["batches"]:
             torch._dynamo.reset()
             model, inputs = _model({**argument, "batch": batch})
-            compiled = _compile(model, argument)
+            ways = {"compiled": _compile(model, argument)}
+            if batch == argument["batches"][0]:
+                ways |= {way: _compile(model, WAYS[way]) for way in argument["beside"]}
             with torch.no_grad():
-                _measured(found, batch, model, compiled, inputs, argument)
+                _measured(found, batch, model, ways, inputs, argument)
     except (BackendCompilerFailed, TorchDynamoException, ImportError, RuntimeError) as error:
         return {"failed": f"{type(error).__name__}: {_first_line(error)}"}
     if found["error"] > TOLERANCE:
@@ -74,31 +86,35 @@ def _measured(
     found: dict[str, Any],
     batch: int,
     model: nn.Module,
-    compiled: Any,
+    ways: Mapping[str, Any],
     inputs: list[Tensor],
     argument: Json,
 ) -> None:
     device = str(argument["device"])
     calls: dict[str, Callable[[], Tensor]] = {
-        "eager": lambda: model(*inputs),
-        "compiled": lambda: compiled(*inputs),
+        name: functools.partial(one, *inputs) for name, one in {"eager": model, **ways}.items()
     }
-    measured = timing.compare(
-        calls, device=device, budget_s=float(argument["budget_s"]), min_samples=ROUNDS
-    )
-    error = _error(compiled(*inputs), model(*inputs))  # after: a check before eats the first call
-    found["error"] = max(found["error"], error)
-    for name, measurement in measured.items():
-        subject = timing.observe(calls[name], inputs, module=model)
-        run = timing.with_subject(measurement, subject)
-        found["measurements"][f"{name} {batch}"] = run.to_json()
-    if "kernels" not in found:
+    stopwatch = timing.stopwatch_of(device)
+    first = {name: stopwatch.first(calls[name]) for name in ("eager", "compiled")}
+    if "graphs" not in found:  # before any other way is compiled
         found |= {
-            "kernels": {name: kernels(fn, device) for name, fn in calls.items()},
             "generated": generated_kernels(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])),
             "graphs": _counted("stats", "unique_graphs"),
             "breaks": sum(_counters()["graph_break"].values()),
         }
+    measured = timing.compare(
+        calls, device=device, budget_s=float(argument["budget_s"]), min_samples=ROUNDS
+    )
+    exact = model(*inputs)
+    for way in ways:  # after the clock: a check before it eats the first call
+        found["error"] = max(found["error"], _error(calls[way](), exact))
+    for name, measurement in measured.items():
+        subject = timing.observe(calls[name], inputs, module=model)
+        cold_s = first.get(name, measurement.first_call_s)
+        run = replace(measurement, subject=subject, first_call_s=cold_s)
+        found["measurements"][f"{name} {batch}"] = run.to_json()
+    if "kernels" not in found:
+        found["kernels"] = {name: kernels(calls[name], device) for name in first}
 
 
 def measure_guards(argument: Json) -> dict[str, Any]:

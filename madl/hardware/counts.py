@@ -1,38 +1,49 @@
-"""Reading gate counts from records: for the page that made them, and for any other that needs them.
+"""Reading units from records: for the page that made them, and for any other that needs them.
 
-Another page takes `needs=("lab4_hardware",)` and calls `gate_rows(records)`.
+Another page takes `needs=("lab4_hardware",)` and calls `gate_rows(records)`. A result that was
+borrowed from another machine says so wherever it is named (`label_of`).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from madl.hardware import synthesis
+from madl.hardware.synthesis import FLIP_FLOP, PERIODS
 from madl.hardware.units import from_params
 from madl.logbook.records import Pending, Record, Records
+from madl.logbook.stats import number
 
 EXPERIMENT = "lab4_hardware"
 LANES = 32  # of every unit that is compared with another
+WHOLE = 32  # lanes: the block that is not named
 
-# The units that the answer is about, fairest comparison first: (label, parameters).
+# The units that the answer is about: (label, parameters).
 COMPARED: Mapping[str, Mapping[str, Any]] = {
     "MXINT8 × MXINT8": {"unit": "mxint", "width": 8, "block": 32},
     "bf16 × bf16": {"unit": "float", "exponent": 8, "mantissa": 7},
+    "MXINT8 × MXINT8, quantizing": {"unit": "mxint_quantizing", "width": 8, "block": 32},
     "MXINT8 × bf16": {"unit": "mxint_bf16", "width": 8, "block": 32},
     "bf16 × bf16, FP32 adders": {"unit": "float_adders", "mantissa": 7},
     "FP32 × FP32, FP32 adders": {"unit": "float_adders", "mantissa": 23},
 }
 REFERENCE = next(iter(COMPARED))
+PARTS = tuple(dict.fromkeys(synthesis.PARTS.values()))
 
 
-def gates(records: Records, *, lanes: int = LANES, gate_set: str = "cmos2", **unit: Any) -> Record:
+def _one(records: Records, kind: str, unit: Mapping[str, Any], **where: Any) -> Record:
+    own = records.of(EXPERIMENT).where(kind=kind, **where, **unit)
+    for option in ("window", "specials"):
+        own = own if option in unit else own.without(option)
+    return own.one()
+
+
+def gates(records: Records, *, lanes: int = LANES, gate_set: str = "cells", **unit: Any) -> Record:
     """The synthesis of one unit.
 
     Raises:
         Pending: it is not there.
     """
-    own = records.of(EXPERIMENT).where(kind="gates", lanes=lanes, gate_set=gate_set, **unit)
-    if "window" not in unit:
-        own = own.without("window")
-    return own.one()
+    return _one(records, "gates", unit, lanes=lanes, gate_set=gate_set)
 
 
 def transistors(records: Records, **unit: Any) -> int:
@@ -40,34 +51,92 @@ def transistors(records: Records, **unit: Any) -> int:
     return int(gates(records, **unit).values["transistors"])
 
 
-def gate_rows(records: Records) -> Sequence[Mapping[str, Any]]:
-    """One row for each compared unit that was synthesised, smallest claim first.
+def pipelined(records: Records, period: int, **unit: Any) -> int:
+    """Transistors with the flip-flops that a result every `period` FO4 takes."""
+    values = gates(records, **unit).values
+    return int(values["transistors"] + FLIP_FLOP * values["flip_flops"][str(period)])
 
-    Units: `× MXINT8` is the ratio of transistors, `depth` in gates.
+
+def error_db(records: Records, **unit: Any) -> float:
+    """Signal to error of the unit's own results for rows of the model's tensors.
+
+    Raises:
+        Pending: it was not simulated.
+    """
+    return float(_one(records, "simulation", unit, lanes=LANES).values["error_db"])
+
+
+def cheapest_as_exact(
+    records: Records, units: Sequence[Mapping[str, Any]], than: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Of these units, the one of fewest transistors whose error is no larger than another's.
+
+    Both are of the validation split, so that a unit may be chosen by them.
+
+    Raises:
+        Pending: one was not synthesised or not simulated, or none is as exact.
+    """
+    wanted = error_db(records, **than)
+    fine = [unit for unit in units if error_db(records, **unit) >= wanted]
+    if not fine:
+        raise Pending("a unit as exact")
+    return min(fine, key=lambda unit: transistors(records, **unit))
+
+
+def ratio(r: Records, a: Mapping[str, Any], b: Mapping[str, Any], **where: str) -> str:
+    """How many times as many transistors unit A takes as unit B: "1.96 ×"."""
+    return f"{number(transistors(r, **where, **a) / transistors(r, **where, **b))} ×"
+
+
+def parts_of(r: Records, **unit: Any) -> Mapping[str, int]:
+    """Transistors by part, all parts."""
+    found = gates(r, **unit).values["parts"]
+    return {part: found.get(part, 0) for part in PARTS}
+
+
+def cells_of(r: Records, *compared: Mapping[str, Any], **where: str) -> str:
+    """What a fact about units is counted over, and by what."""
+    made = [gates(r, **where, **unit) for unit in compared]
+    total = sum(record.values["cells"] for record in made)
+    with_what = " and ".join(dict.fromkeys(str(record.values["tool"]) for record in made))
+    names = "; ".join(label_of(record) for record in made)
+    return f"{total:,} gates of {len(compared)} units ({names}), by {with_what}"
+
+
+def gate_rows(records: Records) -> Sequence[Mapping[str, Any]]:
+    """One row for each compared unit that was synthesised.
+
+    Units: `× MXINT8` is the ratio of transistors, `delay` in FO4; the last columns are transistors
+    with the flip-flops of a pipeline that gives a result every so many FO4.
 
     Raises:
         Pending: the unit that the others are compared with is not there.
     """
     base = transistors(records, **COMPARED[REFERENCE])
     rows: list[Mapping[str, Any]] = []
-    for label, unit in COMPARED.items():
+    for unit in COMPARED.values():
         try:
-            values = gates(records, **unit).values
+            record = gates(records, **unit)
         except Pending:
             continue
+        made = record.values["transistors"]
         rows.append(
             {
-                "unit": label,
-                "transistors": values["transistors"],
-                "× MXINT8": values["transistors"] / base,
-                "gates": values["cells"],
-                "depth": values["depth"],
-                "input bits": values["input_bits"],
+                "unit": label_of(record),
+                "transistors": made,
+                "× MXINT8": made / base,
+                "delay (FO4)": record.values["delay"],
+                **{f"pipelined, {p} FO4": pipelined(records, p, **unit) for p in PERIODS},
             }
         )
     return rows
 
 
 def label_of(record: Record) -> str:
-    """The unit's name, from its parameters."""
-    return from_params({"lanes": LANES, **record.case.params}).name
+    """The unit's name, from its parameters; of a borrowed result also where it was made."""
+    params = record.case.params
+    name = from_params({"lanes": LANES, **params}).name
+    block, window = params.get("block"), params.get("window")
+    name += "" if block in (None, WHOLE) else f", blocks of {block}"
+    name += "" if window is None else f", window of {window}"
+    return f"{name} [{record.borrowed_from}]" if record.borrowed_from else name

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from madl.errors import MadlError
 from madl.hardware import simulation
 from madl.hardware.simulation import Vector
 from madl.hardware.units import SCALE_BIAS, Float, Integer, Operand, SignMagnitude, Unit
@@ -102,18 +103,43 @@ class Expected:
 
 def expected(unit: Unit, vector: Vector) -> Expected:
     """Follow the unit on one vector."""
+    if unit.inner is not None:
+        return expected(unit.inner, quantized(unit.inner, vector))
     a = decode_side(unit, unit.a, vector, "a")
     b = decode_side(unit, unit.b, vector, "b")
     if a is None or b is None:
         return Expected(code=NAN, exact=None)
     products = [(x[0] * y[0], x[1] + y[1]) for x, y in zip(a, b)]
-    exact = sum((_fraction(p) for p in products), Fraction(0))
+    exact = _sum(products)
     if unit.rounds_each_step:
         return _stepwise(products, exact)
     if unit.gives_integer:
         code = sum(p for p, _ in products) & ((1 << unit.result_bits) - 1)
         return Expected(code=code, exact=exact)
     return _aligned(unit, products, exact)
+
+
+def quantized(inner: Unit, vector: Vector) -> Vector:
+    """The vector that a quantizing unit makes of its bfloat16 side, in whole numbers."""
+    assert isinstance(inner.b.element, Integer)
+    codes: list[int] = []
+    scales: list[int] = []
+    for start in range(0, inner.lanes, inner.block):
+        part = vector["b"][start : start + inner.block]
+        scales.append(max(code >> 7 & 0xFF for code in part))
+        codes += [_quantized_code(code, scales[-1], inner.b.element.width) for code in part]
+    return {**vector, "b": codes, "b_scale": scales}
+
+
+def _quantized_code(code: int, scale: int, width: int) -> int:
+    """Nearest, ties to even, saturated so that the lowest code stays unused."""
+    field = code >> 7 & 0xFF
+    significand = (code & 0x7F) + (0x80 if field else 0)
+    steps = scale - max(field, 1) + 9 - width
+    kept, rest = significand >> steps, significand & ((1 << steps) - 1)
+    kept += 2 * rest > 1 << steps or (2 * rest == 1 << steps and kept & 1 == 1)
+    magnitude = min(kept, (1 << (width - 1)) - 1)
+    return (-magnitude if code >> 15 else magnitude) % (1 << width)
 
 
 def _aligned(unit: Unit, products: Sequence[Number], exact: Fraction) -> Expected:
@@ -144,7 +170,7 @@ def _aligned_sum(terms: Sequence[Number], guard: int) -> tuple[Number, Fraction]
 
 
 def _stepwise(products: Sequence[Number], exact: Fraction) -> Expected:
-    magnitude = sum((abs(_fraction(p)) for p in products), Fraction(0))
+    magnitude = _sum([(abs(p), exponent) for p, exponent in products])
     steps = 1 + (len(products) - 1).bit_length()
     bound = magnitude * ((1 + Fraction(1, 2**24)) ** steps - 1)
     flushed = Fraction(2 * len(products), 2**126)
@@ -188,6 +214,17 @@ FP32 = Float(exponent=8, mantissa=23, has_subnormals=False)
 def from_fp32(code: int) -> Number | None:
     """The value of a result, None for NaN."""
     return decode(FP32, code)
+
+
+def _number(value: float) -> Number:
+    fraction, exponent = math.frexp(value)
+    return int(math.ldexp(fraction, 53)), exponent - 53
+
+
+def _sum(numbers: Sequence[Number]) -> Fraction:
+    """Exact: as one integer above the smallest exponent."""
+    low = min((exponent for _, exponent in numbers), default=0)
+    return _fraction((sum(p << (exponent - low) for p, exponent in numbers), low))
 
 
 def _fraction(number: Number) -> Fraction:
@@ -259,7 +296,7 @@ def _top(element: Integer | SignMagnitude | Float) -> int:
 def _encode(element: Integer | SignMagnitude | Float, value: float) -> int:
     code = _nearest_code(element, value)
     decoded = decode(element, code) if 0 <= code < 1 << element.bits else None
-    if decoded is None or _fraction(decoded) != Fraction(value):
+    if decoded is None or math.ldexp(*decoded) != value:
         raise ValueError(f"{value} is no value of {element}")
     return code
 
@@ -291,7 +328,7 @@ class Stimulus:
 def stimuli(unit: Unit, *, num_random: int, seed: int) -> Iterator[Stimulus]:
     """Corners; then `num_random` vectors of quantized values and as many of any codes."""
     yield from corners(unit)
-    yield from _quantized(unit, num_random, seed)
+    yield from from_rows(unit, *(_normal(unit, num_random, seed + side) for side in (0, 1)))
     rng = random.Random(seed)
     for _ in range(num_random):
         yield Stimulus(vector=_any_codes(unit, rng))
@@ -326,25 +363,33 @@ def corner_codes(operand: Operand) -> list[int]:
     return sorted(codes)
 
 
-def _quantized(unit: Unit, count: int, seed: int) -> Iterator[Stimulus]:
-    a, b = (_format_values(unit, side, count, seed + i) for i, side in enumerate((unit.a, unit.b)))
-    for x, y in zip(a, b):
+def from_rows(unit: Unit, a: "Tensor", b: "Tensor") -> Iterator[Stimulus]:
+    """Rows of values, rounded by the formats themselves, as a unit is given them."""
+    given = [_rounded(operand, unit.block, x) for operand, x in ((unit.a, a), (unit.b, b))]
+    used = [given[0], given[1]]
+    if unit.inner is not None:
+        used[1] = _rounded(unit.inner.b, unit.block, given[1])
+    for x, y, p, q in zip(*(rows.tolist() for rows in (*given, *used))):
         vector: dict[str, list[int]] = {}
         vector["a"], vector["a_scale"] = encode(unit.a, x, unit.block)
         vector["b"], vector["b_scale"] = encode(unit.b, y, unit.block)
-        exact = sum((Fraction(p) * Fraction(q) for p, q in zip(x, y)), Fraction(0))
+        pairs = [(_number(one), _number(other)) for one, other in zip(p, q)]
+        exact = _sum([(one[0] * other[0], one[1] + other[1]) for one, other in pairs])
         yield Stimulus(vector=vector, exact=exact)
 
 
-def _format_values(unit: Unit, operand: Operand, count: int, seed: int) -> list[list[float]]:
-    """Normal random rows of different spread, rounded by the format itself."""
+def _rounded(operand: Operand, block: int, values: "Tensor") -> "Tensor":
+    made = number_format(operand, block)
+    return values if made is None else made.quantize(values)
+
+
+def _normal(unit: Unit, count: int, seed: int) -> "Tensor":
+    """Normal random rows of different spread."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     spread = torch.exp2(torch.randn(count, 1, generator=generator) * 2)
-    values: Tensor = torch.randn(count, unit.lanes, generator=generator) * spread
-    made = number_format(operand, unit.block)
-    return (values if made is None else made.quantize(values)).tolist()
+    return torch.randn(count, unit.lanes, generator=generator) * spread
 
 
 def _any_codes(unit: Unit, rng: random.Random) -> Vector:
@@ -377,14 +422,20 @@ def _scale(rng: random.Random) -> int:
 # ---- the verdict --------------------------------------------------------------------------------
 
 
-def verify(unit: Unit, *, num_random: int, seed: int) -> dict[str, Any]:
+def verify(
+    unit: Unit, *, num_random: int, seed: int, rows: "tuple[Tensor, Tensor] | None" = None
+) -> dict[str, Any]:
     """Simulate a unit and count the results that are not what they must be.
 
     `mismatches`: not the definition's code. `beyond_bound`: further from the exact dot product than
     the bound. `from_format`: results whose exact value was computed from the format's own values.
     `correctly_rounded`: share of finite results that are the exact dot product, rounded once.
+    `rows` are unrounded values (rows × lanes, each side); `error_db`: the unit's results for them,
+    signal to error in decibels, against their exact dot products.
     """
     given = list(stimuli(unit, num_random=num_random, seed=seed))
+    first = len(given)
+    given += [] if rows is None else from_rows(unit, *rows)
     results = simulation.simulate(unit, [s.vector for s in given])
     wants = [expected(unit, s.vector) for s in given]
     wrong = [i for i, (got, want) in enumerate(zip(results, wants)) if got != want.code]
@@ -393,7 +444,7 @@ def verify(unit: Unit, *, num_random: int, seed: int) -> dict[str, Any]:
         for got, want, stimulus in zip(results, wants, given)
         if want.exact is not None and want.code != NAN
     ]
-    return {
+    found = {
         "vectors": len(given),
         "mismatches": len(wrong),
         "first_mismatch": _describe(given[wrong[0]], results[wrong[0]], wants[wrong[0]])
@@ -404,24 +455,65 @@ def verify(unit: Unit, *, num_random: int, seed: int) -> dict[str, Any]:
         "beyond_bound": sum(not inside for inside, _ in checks),
         "correctly_rounded": sum(rounded for _, rounded in checks) / max(len(checks), 1),
     }
+    if rows is None:
+        return found
+    return {**found, "rows": len(given) - first, "error_db": error_db(unit, results[first:], *rows)}
+
+
+def verified(unit: Unit, **how: Any) -> dict[str, Any]:
+    """What `verify` finds of a unit that is right.
+
+    Raises:
+        MadlError: a wrong bit, or a result beyond its bound.
+    """
+    found = verify(unit, **how)
+    if found["mismatches"] or found["beyond_bound"]:
+        raise MadlError(
+            f"the Verilog of {unit.name} gives {found['mismatches']} results with wrong bits and "
+            f"{found['beyond_bound']} beyond its bound: {found['first_mismatch']}"
+        )
+    return found
+
+
+def error_db(unit: Unit, results: Sequence[int], a: "Tensor", b: "Tensor") -> float:
+    """Signal to error of a unit's results for unrounded rows, in decibels.
+
+    Raises:
+        MadlError: a result that is no number, or no error at all.
+    """
+    exact = (a.double() * b.double()).sum(1).tolist()
+    values = [value_of(unit, code) for code in results]
+    if None in values:
+        raise MadlError(f"{unit.name} gives NaN for finite values")
+    noise = sum((float(value or 0) - wanted) ** 2 for value, wanted in zip(values, exact))
+    if not noise:
+        raise MadlError(f"{unit.name} makes no error at all, which has no decibels")
+    return 10 * math.log10(sum(wanted**2 for wanted in exact) / noise)
+
+
+def value_of(unit: Unit, code: int) -> Fraction | None:
+    """What a result means in its formats' values, None for NaN."""
+    if not unit.gives_integer:
+        number = from_fp32(code)
+        return None if number is None else _fraction(number)
+    assert isinstance(unit.a.element, Integer)
+    value = code - (1 << unit.result_bits) if code >> (unit.result_bits - 1) else code
+    return Fraction(value, 2 ** (2 * fixed_point(unit.a.element.width)))
 
 
 def _against_format(unit: Unit, got: int, want: Expected, s: Stimulus) -> tuple[bool, bool]:
     """Whether a result is within the bound, and whether it is the exact one rounded once."""
     assert want.exact is not None
-    exact = want.exact if s.exact is None else s.exact
-    if unit.gives_integer:
-        value = got - (1 << unit.result_bits) if got >> (unit.result_bits - 1) else got
-        frac = 0
-        if s.exact is not None and isinstance(unit.a.element, Integer):
-            frac = 2 * fixed_point(unit.a.element.width)
-        found = Fraction(value, 2**frac)
-        return found == exact, found == exact
-    number = from_fp32(got)
-    if number is None:
+    exact, value = want.exact if s.exact is None else s.exact, value_of(unit, got)
+    if value is None:
         return False, False
+    if unit.gives_integer:
+        assert isinstance(unit.a.element, Integer)
+        if s.exact is None:  # the definition counts in whole numbers
+            exact /= 2 ** (2 * fixed_point(unit.a.element.width))
+        return value == exact, value == exact
     rounded = to_fp32(exact.numerator, -(exact.denominator.bit_length() - 1))
-    return abs(_fraction(number) - exact) <= want.bound, got == rounded
+    return abs(value - exact) <= want.bound, got == rounded
 
 
 def _describe(stimulus: Stimulus, got: int, want: Expected) -> str:

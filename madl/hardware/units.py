@@ -8,12 +8,12 @@ Units: widths, guards and exponents in bits.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "hardware"
-WINDOW = 24  # bits that an aligned sum keeps below its largest term: as many as an FP32 significand
+WINDOW = 16  # bits that an aligned sum keeps of its largest term: as many as a bf16 product has
 SCALE_BIAS = 127  # of a shared exponent of 8 bits
 FP32_BITS = 32
 
@@ -100,6 +100,7 @@ class Unit:
     block_guard: int = 0
     rounds_each_step: bool = False
     result_bits: int = FP32_BITS
+    inner: "Unit | None" = None  # what works on side b once the unit has quantized it
 
     @property
     def blocks(self) -> int:
@@ -161,6 +162,23 @@ def mxint(*, lanes: int, width: int, block: int = 32) -> Unit:
         fraction_bits=width - 2,
         lanes=lanes,
         block=_checked_block(lanes, block),
+    )
+
+
+def mxint_quantizing(*, lanes: int, width: int, block: int = 32) -> Unit:
+    """MXINT weights (side a) with bfloat16 activations (side b), which the unit makes MXINT first.
+
+    Raises:
+        ValueError: no lane, a width outside 2 … 8, lanes that are no multiple of the block.
+    """
+    _check("width", width, 2, 8)
+    inner = mxint(lanes=lanes, width=width, block=block)
+    return replace(
+        inner,
+        name=f"{inner.name}, quantizing",
+        top="dot_mxint_quantizing",
+        b=Operand(element=BF16),
+        inner=inner,
     )
 
 
@@ -325,6 +343,7 @@ def float_adders(*, lanes: int, mantissa: int) -> Unit:
 KINDS: Mapping[str, Callable[..., Unit]] = {
     "fixed": fixed,
     "mxint": mxint,
+    "mxint_quantizing": mxint_quantizing,
     "block_float": block_float,
     "mxint_bf16": mxint_bf16,
     "float": floating,

@@ -78,6 +78,7 @@ class Run:
     cuda: str | None
     contention: float | None
     claims: Mapping[str, str] = field(default_factory=dict)  # claim → digest, as it was worded then
+    kernels: str = ""  # the path that each C++ kernel took: sums differ between them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Record:
     run: Run
     error: str | None = None
     origin: str = field(default="", compare=False, repr=False)  # the file, and its line, or none
+    borrowed_from: str = field(default="", compare=False, repr=False)  # a machine, not this one
 
     def __post_init__(self) -> None:
         if self.status not in ("ok", "failed", "skipped"):
@@ -244,7 +246,7 @@ def encode(record: Record) -> str:
     _check_fields(record)
     shapes.check(record.values)
     data = {"schema": SCHEMA, **dataclasses.asdict(record)}
-    del data["origin"]
+    del data["origin"], data["borrowed_from"]
     return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -267,7 +269,7 @@ def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
         )
     try:
         case, run = Case(**data.pop("case")), Run(**data.pop("run"))
-        data["origin"] = origin
+        data |= {"origin": origin, "borrowed_from": ""}
         record = Record(case=case, run=run, **data)
     except (TypeError, ValueError, KeyError) as error:
         raise MadlError(
@@ -285,7 +287,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     Case: {"experiment": (str,), "params": (dict,), "version": (int,)},
     Run: {
         **dict.fromkeys(("started", "commit", "code", "command", "host", "device"), (str,)),
-        **dict.fromkeys(("cpu", "python", "torch"), (str,)),
+        **dict.fromkeys(("cpu", "python", "torch", "kernels"), (str,)),
         **{"dirty": (bool,), "threads": (int,), "cuda": (str, NoneType), "claims": (dict,)},
         "contention": (int, float, NoneType),
     },

@@ -129,7 +129,11 @@ class View:
         if record is None or record.status != "skipped":
             return None
         others = (source.get(case) for source in self.elsewhere)
-        return next((other for other in others if other and other.status == "ok"), None)
+        found = next((other for other in others if other and other.status == "ok"), None)
+        if found is None:
+            return None
+        machine = f"another machine: {found.run.host}, {found.run.started[:10]}"
+        return replace(found, borrowed_from=machine)
 
     @functools.cached_property
     def borrowed(self) -> list[Record]:
@@ -204,14 +208,16 @@ class View:
     def _tried(self, what: str, make: Callable[[Records], T]) -> T | None:
         """What it makes; None where it fails and somebody is told."""
         try:
-            return make(self.records)
+            if (made := make(self.records)) is None:
+                raise TypeError("it returns nothing")
+            return made
         except NoSuchValue as error:
             if self.refuses:
                 raise
             problem, cause = f"{what} of {self.name}: {error}", error
         except self._missing:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             problem, cause = self.said_of(what, error), error
         if self.problems is None:
             raise MadlError(problem) from cause
@@ -219,7 +225,7 @@ class View:
         log.debug("%s", "".join(traceback.format_exception(cause)))
         return None
 
-    def said_of(self, what: str, error: Exception) -> str:
+    def said_of(self, what: str, error: BaseException) -> str:
         """A failure in one line: of what, of which experiment, where."""
         if isinstance(error, MadlError | TypeError):
             return f"{what} of {self.name}: {error}"
