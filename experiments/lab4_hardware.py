@@ -266,8 +266,8 @@ def parts(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="Transistors of MXINT units against the width of a mantissa, in blocks as the MX standard "
-    "has them, beside bf16."
+    caption="Transistors of MXINT units against the width of a mantissa, in the blocks of the MX "
+    "standard, beside bf16."
 )
 def widths(r: Records) -> Chart:
     return _area(r, rows_of_units.swept(r, "width", block=32), "width", "mantissa width", "bits")
