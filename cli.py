@@ -10,6 +10,15 @@ import sys
 if sys.version_info < (3, 11):  # noqa: UP036 (before anything that needs it is imported)
     sys.exit(f"Error: Python 3.11 or newer is needed, and {sys.executable} is older; use another")
 
+
+def _end(kind: type[BaseException], error: BaseException, trace: object) -> None:
+    """Ctrl-C while modules are imported is no reason for a traceback."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)  # pyright: ignore[reportArgumentType]
+
+
+sys.excepthook = _end
+
 import errno
 import io
 import json
@@ -299,6 +308,30 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
     with lifeline.guarded(project.state / "tmp"):
         environment = {**os.environ, "PYTHONPATH": str(project.root)}
         sys.exit(subprocess.call([sys.executable, str(scripts[name]), *arguments], env=environment))
+
+
+@main.command()
+@_options(*PLAN)
+@click.argument("folder", default=".madl/gpu", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
+def gpu(folder: Path, seconds: float, **given: Any) -> None:
+    """Run all that needs a CUDA GPU, into one folder; again, and it goes on."""
+    from madl.machine import device
+    from madl.running.gpu import Gpu
+
+    device.needs_torch()
+    device.wait_briefly()
+    plan, _ = _plan(**given)
+    work = Gpu(plan.project, plan, folder)
+    for ended in work.run(seconds):
+        click.echo(ended)
+    outcomes = work.outcomes()
+    for state in ("left", "not run here", "failed", "done"):
+        of_it = [outcome for outcome in outcomes if outcome.state == state]
+        click.echo(f"{len(of_it)} {state}" + (":" if of_it else ""))
+        for outcome in of_it:
+            click.echo(f"  {outcome.part}" + (f": {outcome.why}" if outcome.why else ""))
+    sys.exit(1 if any(outcome.state == "failed" for outcome in outcomes) else 0)
 
 
 def _project() -> "Project":

@@ -22,16 +22,17 @@ def publish(
     machine: str,
     peers: Sequence[str],
     contention: float | None,
+    folder: Path | None = None,
     **more: Any,
 ) -> Path:
-    """Write the rows, and the machine, versions and day that they hold for."""
+    """Write the rows, and the machine, versions and day that they hold for, where pages look."""
     run = {
         "machine": machine,
         "versions": {peer: device.version(peer) for peer in peers},
         "date": datetime.now(UTC).date().isoformat(),
         "contention": contention,
     }
-    path = FOLDER / f"{name}.json"
+    path = (folder or FOLDER) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"run": run, **more, "rows": list(rows)}, indent=1) + "\n")
     return path

@@ -23,6 +23,7 @@ from typing import Any
 MARK = "MADL_RUN"
 STOPPED = "stopped; run the same command again to go on"
 UNWIND_S = 1.5  # that a stopped run has to end by itself
+QUIET_S = 0.5  # without any of them until they are all gone
 PATIENCE_S = 10.0
 PR_SET_PDEATHSIG = 1
 
@@ -73,7 +74,7 @@ def guarded(folder: Path) -> Generator[Path]:
         mine.mkdir()
     before = os.environ.get("TMPDIR")
     _tell(os.fsencode(mine.resolve()))
-    os.environ["TMPDIR"], tempfile.tempdir = str(mine.resolve()), None
+    os.environ["TMPDIR"] = tempfile.tempdir = str(mine.resolve())  # nowhere else, if that is full
     try:
         with _ends_on_ctrl_c():
             yield mine
@@ -183,9 +184,11 @@ def _watch(name: str, parent: int) -> None:
             folders += filter(None, messages)
             if END_ALL in messages:
                 _kill(_marked(name))
-    end = time.monotonic() + PATIENCE_S
-    while (left := _marked(name)) and time.monotonic() < end:
-        _kill(left)
+    seen = start = time.monotonic()
+    while (now := time.monotonic()) < min(seen + QUIET_S, start + PATIENCE_S):
+        if left := _marked(name):  # one that was just being started carries its mark a little later
+            _kill(left)
+            seen = now
         time.sleep(0.02)
     for folder in folders:
         shutil.rmtree(os.fsdecode(folder), ignore_errors=True)

@@ -24,7 +24,7 @@ class StoredPlan:
     workload: Params
 
     def cases(self, name: str) -> list[Case]:
-        return self.project.load(name).planned(name, self)
+        return self.project.cases(name, self)
 
     def records(self, name: str) -> Records:
         return select(self.store, self.cases(name))
@@ -96,14 +96,13 @@ def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
         mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
     if options.scheduler is not None:
         return mine  # what can run is for the workers to say
-    why = plan.project.load(name).why_unavailable
-    return [case for case in mine if why(case.params) is None]
+    return [case for case in mine if plan.project.why_unavailable(case) is None]
 
 
 def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
     """Store why cases cannot run on this machine, where the store does not say so yet."""
     for case in plan.cases(name):
-        reason = plan.project.load(name).why_unavailable(case.params)
+        reason = plan.project.why_unavailable(case)
         known = store.get(case)
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue

@@ -1,21 +1,24 @@
 """The folders of one logbook, its experiments and its questions, found as files on disk."""
 
+import contextlib
 import graphlib
 import importlib.util
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
-from madl.logbook.experiment import Asked, Experiment, Question
-from madl.logbook.records import Record, Unusable
+from madl.logbook.experiment import Asked, Experiment, Plan, Question
+from madl.logbook.records import Case, Pending, Record, Unusable
+from madl.logbook.shapes import shown
 
 QUESTIONS = "experiments/questions.toml"
 RESTORE = "restore it from the repository"
@@ -161,6 +164,56 @@ class Project:
             except ValueError as error:
                 raise Unusable(record, str(error)) from error
 
+    def cases(self, name: str, plan: Plan) -> list[Case]:
+        """The cases of an experiment under this plan.
+
+        Raises:
+            MadlError: its function that says so fails.
+        """
+        experiment = self.load(name)
+        with self._named(name, "its cases: "):
+            cases = experiment.planned(name, plan)
+            for case in cases:
+                params: Mapping[str, Any] = case.params
+                for parameter, value in params.items():
+                    if not isinstance(value, str | int | float | NoneType):
+                        raise TypeError(f"the parameter {parameter} is {shown(value)}")
+            return cases
+
+    def why_unavailable(self, case: Case) -> str | None:
+        """Why a case cannot run on this machine, or None.
+
+        Raises:
+            MadlError: the experiment's function that says so fails, or says no text.
+        """
+        experiment = self.load(case.experiment)
+        with self._named(case.experiment, "why a case is unavailable: "):
+            why: Any = experiment.why_unavailable(case.params)
+            if why is None or isinstance(why, str):
+                return why
+            raise TypeError(f"{shown(why)} is neither a text nor None")
+
+    @contextlib.contextmanager
+    def _named(self, stem: str, what: str = "") -> Generator[None]:
+        """A failure in an experiment's file, in one line: where, and in what."""
+        path = self.experiments / f"{stem}.py"
+        try:
+            yield
+        except (Pending, Unusable):
+            raise
+        except MadlError as error:
+            raise MadlError(f"experiments/{stem}.py: {error}") from error
+        except (Exception, SystemExit) as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+            if isinstance(error, SyntaxError) and error.filename == str(path):
+                lines = [error.lineno]
+            where = f", line {lines[-1]}" if lines else ""
+            said = " ".join(str(error).split())
+            raise MadlError(
+                f"experiments/{stem}.py{where}: {what}{type(error).__name__}: {said}"
+            ) from error
+
     def _load(self, stem: str) -> Experiment:
         path = self.experiments / f"{stem}.py"
         spec = importlib.util.spec_from_file_location(f"experiments.{stem}", path)
@@ -169,19 +222,11 @@ class Project:
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         try:
-            spec.loader.exec_module(module)
-        except MadlError as error:
-            raise MadlError(f"experiments/{stem}.py: {error}") from error
-        except (Exception, SystemExit) as error:
+            with self._named(stem):
+                spec.loader.exec_module(module)
+        except MadlError:
             del sys.modules[spec.name]
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-            if isinstance(error, SyntaxError) and error.filename == str(path):
-                lines = [error.lineno]
-            raise MadlError(
-                f"experiments/{stem}.py, line {lines[-1] if lines else 1}: "
-                f"{type(error).__name__}: {' '.join(str(error).split())}"
-            ) from error
+            raise
         page = getattr(module, "page", None)
         if not isinstance(page, Experiment):
             raise MadlError(
@@ -215,6 +260,8 @@ def _question(id: str, entry: Any) -> Question:
     try:
         fields: dict[str, Any] = {**entry}
         asked = _asked(id, fields.pop("asked", []))
+        if others := [name for name, value in fields.items() if not isinstance(value, str)]:
+            raise TypeError(f"{others[0]} is {shown(fields[others[0]])}, not a text")
         return Question(id=id, asked=asked, **fields)
     except TypeError as error:
         raise MadlError(

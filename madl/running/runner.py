@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from madl.errors import MadlError
 from madl.logbook import shapes
@@ -309,9 +309,27 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         status="failed" if error else "ok",
         values=values,
         seconds=round(time.perf_counter() - started, 3),
-        run=Run(**known, contention=meter.share(jobs=jobs), claims=experiment.digests),
+        run=Run(
+            **known,
+            contention=meter.share(jobs=jobs),
+            claims=experiment.digests,
+            kernels=_kernels(),
+        ),
         error=error,
     )
+
+
+def _kernels() -> str:
+    """The path of each C++ kernel of quantization in this process; none, where none was asked for.
+
+    They round alike, to the last bit, and sum in another order.
+    """
+    build: Any = sys.modules.get("kernels.build")
+    if build is None or not build.load.cache_info().currsize:
+        return ""
+    names = ("round_to_grid", "linear_bf16")
+    found: dict[str, Any] = {name: sys.modules.get(f"kernels.{name}") for name in names}
+    return ", ".join(f"{name} {one.route().path}" for name, one in found.items() if one)
 
 
 def _check(experiment: Experiment, case: Case, values: Values) -> None:
@@ -355,7 +373,7 @@ def execute_on_worker(
             f"the worker on {machine.host_label()} runs other code than this project's; "
             "start the workers again, in the project's folder"
         )
-    why = Project(root).load(case.experiment).why_unavailable(case.params)
+    why = Project(root).why_unavailable(case)
     if why is not None:
         return without_values(root, device, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)

@@ -17,7 +17,7 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Row, Run
+from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
 from madl.running.project import Project
 from madl.site import code as sources
@@ -54,7 +54,7 @@ class PageCalls:
                 return call(*names, **more)
             except MadlError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 view = self.page.view
                 problem = view.said_of(" ".join([call.__name__, *names]), error)
                 if view.problems is None:
@@ -204,6 +204,7 @@ class PageCalls:
             rows += [
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
+                *({"": "Kernels", " ": one} for one in [_kernels(records)] if one),
                 {"": "Run", " ": f"{view.date}, profile {view.plan.profile.name}, {view.progress}"},
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
                 {"": "Crowded", " ": f"{crowded} of them beside other busy processes"},
@@ -296,6 +297,11 @@ def _panels(panels: Sequence[Panel]) -> str:
         if panel.folded
     )
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _kernels(records: Sequence[Record]) -> str:
+    """Which paths computed them."""
+    return "; or ".join(dict.fromkeys(one.run.kernels for one in records if one.run.kernels))
 
 
 def _code(run: Run) -> str:

@@ -25,7 +25,7 @@ from madl.logbook.experiment import Question
 from madl.logbook.records import Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
-from madl.running.project import Project
+from madl.running.project import RESTORE, Project
 from madl.site import evidence
 from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls, prose_numbers
@@ -110,9 +110,8 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     calls = {page.name: PageCalls(project, page, cache) for page in rendered}
     texts = {page.path: _render_page(project, calls[page.name]) for page in rendered}
     changes = _changes(rendered, store)
-    environment = _environment(project)
     for name in ("ledger", "index"):
-        template = environment.get_template(f"{name}.md.j2")
+        template = _template(project, f"{name}.md.j2", RESTORE)
         globals_ = _site_globals(plan, rendered, calls, state, changes)
         texts[f"{name}.md"] = _render(template, globals_)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
@@ -172,11 +171,23 @@ def _environment(project: Project) -> jinja2.Environment:
     )
 
 
+def _template(project: Project, name: str, mend: str) -> jinja2.Template:
+    """Raises: MadlError: there is none, or it cannot be read; `mend` says what to do without."""
+    try:
+        return _environment(project).get_template(name)
+    except jinja2.TemplateNotFound as error:
+        raise MadlError(f"there is no templates/{name}; {mend}") from error
+    except jinja2.TemplateSyntaxError as error:
+        raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
+    except UnicodeDecodeError as error:
+        raise MadlError(f"template {name}: {why(error)}; save it as UTF-8 text") from error
+
+
 def _render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
     try:
         return template.render(globals_)
-    except jinja2.TemplateError as error:
-        raise MadlError(f"template {template.name}: {error}") from error
+    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
+        raise MadlError(f"template {template.name}: {' '.join(str(error).split())}") from error
     except MadlError as error:
         named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
         raise MadlError(named) from error
@@ -184,16 +195,7 @@ def _render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
 
 def _render_page(project: Project, calls: PageCalls) -> str:
     name = f"{calls.page.name}.md.j2"
-    try:
-        template = _environment(project).get_template(name)
-    except jinja2.TemplateNotFound as error:
-        raise MadlError(
-            f"experiment {calls.page.name} has no templates/{name}; write one"
-        ) from error
-    except jinja2.TemplateSyntaxError as error:
-        raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
-    except UnicodeDecodeError as error:
-        raise MadlError(f"template {name}: {why(error)}; save it as UTF-8 text") from error
+    template = _template(project, name, "write one")
     if found := prose_numbers(read_text(project.templates / name, "save it as UTF-8 text")):
         raise MadlError(
             f"template {name} has the number {found[0]!r} in its prose; a number comes from a "

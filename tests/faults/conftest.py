@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import hears_ctrl_c
+from tests.conftest import TEMPLATE, TOY, hears_ctrl_c
 
 ROOT = Path(__file__).parents[2]
 GRACE_S = 2.0  # in which everything that a run has started ends with it
@@ -115,7 +115,7 @@ def alive(mark: str) -> dict[int, str]:
     return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -217,3 +217,71 @@ def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     made = Nest(root, at, no_torch)
     yield made
     made.end()
+
+
+# ---- the toy, called from the outside -----------------------------------------------------------
+
+ARTIFACT = 'lambda path: (path.mkdir(), (path / "weights").write_bytes(b"w" * 300_000))'
+TEMPORARY = """
+    import tempfile
+    with tempfile.TemporaryFile() as file:
+        file.write(b"t" * 300_000)
+        file.flush()
+    folder ="""
+
+
+Done = subprocess.CompletedProcess[str]
+DEVICE = dict.fromkeys(("run", "all"), ("--device", "cpu"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The toy in an awkward folder, with a large artifact and a large temporary file."""
+    root = tmp_path / "a toy | `ü`"
+    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    text = TOY.replace("lambda path: path.mkdir()", ARTIFACT)
+    (root / "experiments" / "toy.py").write_text(text.replace("    folder =", TEMPORARY, 1))
+    (root / "experiments" / "questions.toml").write_text("")
+    (root / "templates" / "toy.md.j2").write_text(TEMPLATE.replace("{{ question() }}", ""))
+    for name in ("index.md.j2", "ledger.md.j2"):
+        shutil.copy(ROOT / "templates" / name, root / "templates")
+    shutil.copy(ROOT / "mkdocs.yml", root)
+    return root
+
+
+class Calls:
+    """The command line on a project, without torch."""
+
+    def __init__(self, root: Path, lib: Path, folder: Path) -> None:
+        self.root, self.lib, self.folder = root, lib, folder
+
+    def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
+        environment = {
+            **os.environ,
+            "MADL_ROOT": str(self.root),
+            "TOY_LOG": str(self.folder / "log"),
+            "HOME": str(self.folder / "home"),
+            "PYTHONPATH": str(self.lib),
+        }
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "cli.py"), *arguments, *DEVICE.get(arguments[0], ())],
+            env=environment | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+        )
+
+    def __call__(self, *arguments: str, **more: str) -> Done:
+        run = self.start(*arguments, **more)
+        try:
+            stdout, stderr = run.communicate(timeout=120)
+            return Done(run.args, run.returncode, stdout, stderr)
+        finally:
+            run.kill()
+
+
+@pytest.fixture
+def call(root: Path, tmp_path: Path, no_torch: Path) -> Calls:
+    return Calls(root, no_torch, tmp_path)

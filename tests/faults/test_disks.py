@@ -5,12 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import TEMPLATE, TOY
 from tests.faults.conftest import ROOT, is_one_line
 
 pytestmark = [
@@ -19,18 +18,6 @@ pytestmark = [
         not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk"
     ),
 ]
-
-ARTIFACT = 'lambda path: (path.mkdir(), (path / "weights").write_bytes(b"w" * 300_000))'
-TEMPORARY = """
-    import tempfile
-    with tempfile.TemporaryFile() as file:
-        file.write(b"t" * 300_000)
-        file.flush()
-    folder ="""
-
-
-Done = subprocess.CompletedProcess[str]
-DEVICE = dict.fromkeys(("run", "all"), ("--device", "cpu"))
 
 
 class Small:
@@ -66,44 +53,6 @@ def small() -> Iterator[Small]:
     subprocess.run(["umount", "/mnt"], check=True)
     yield made
     made.unmount()
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """The toy, with a large artifact and a large temporary file."""
-    root = tmp_path / "toy"
-    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
-        (root / folder).mkdir(parents=True)
-    text = TOY.replace("lambda path: path.mkdir()", ARTIFACT)
-    (root / "experiments" / "toy.py").write_text(text.replace("    folder =", TEMPORARY, 1))
-    (root / "experiments" / "questions.toml").write_text("")
-    (root / "templates" / "toy.md.j2").write_text(TEMPLATE.replace("{{ question() }}", ""))
-    for name in ("index.md.j2", "ledger.md.j2"):
-        shutil.copy(ROOT / "templates" / name, root / "templates")
-    shutil.copy(ROOT / "mkdocs.yml", root)
-    return root
-
-
-@pytest.fixture
-def call(root: Path, tmp_path: Path, no_torch: Path) -> Callable[..., Done]:
-    def call(*arguments: str, **more: str) -> Done:
-        return subprocess.run(
-            [sys.executable, str(ROOT / "cli.py"), *arguments, *DEVICE.get(arguments[0], ())],
-            env={
-                **os.environ,
-                "MADL_ROOT": str(root),
-                "TOY_LOG": str(tmp_path / "log"),
-                "HOME": str(tmp_path / "home"),
-                "PYTHONPATH": str(no_torch),
-                **more,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    return call
 
 
 def pages(root: Path) -> dict[str, bytes]:

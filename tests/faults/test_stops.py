@@ -98,10 +98,10 @@ def stop(nest: Nest, run: subprocess.Popen[str], how: str, rng: random.Random) -
 @pytest.mark.faults
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_stops_at_random_moments_lose_nothing_and_leave_nothing(nest, layout):
-    """17 stops of each layout, each of which finds the records of those before it untouched."""
+    """14 stops of each layout, each of which finds the records of those before it untouched."""
     rng = random.Random(layout)
     before: dict[Path, bytes] = {}
-    for _ in range(17):
+    for _ in range(14):
         run = nest.run(*LAYOUTS[layout], seconds=0.05)
         if rng.random() < 0.5:  # while it starts, on a quiet machine; else while it works
             time.sleep(rng.uniform(0.1, 3.0))
@@ -117,7 +117,8 @@ def test_stops_at_random_moments_lose_nothing_and_leave_nothing(nest, layout):
             time.sleep(0.3)
             run.kill()
         said = assert_all_ends_with(nest, run)
-        assert "Traceback" not in said, (how, said)
+        if "cli.py" in said:  # and not Python, which was just starting
+            assert "Traceback" not in said, (how, said)
         after = nest.records()
         assert {path: after[path] for path in before} == before
         for path, text in after.items():
@@ -133,27 +134,46 @@ def test_stops_at_random_moments_lose_nothing_and_leave_nothing(nest, layout):
     assert nest.temporaries() == []
 
 
+class Dask:
+    """A scheduler and workers of the nest, as a user starts them."""
+
+    def __init__(self, nest: Nest, ways: str, seconds: float) -> None:
+        pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
+        self.file = nest.root / "scheduler.json"
+        self.options = {
+            "env": nest.environment(ways, seconds),
+            "cwd": nest.root,
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+        }
+        self.started: list[subprocess.Popen[bytes]] = []
+        there = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(self.file))
+        self.start("scheduler", "--port", "0", *there)
+        wait_for(lambda: self.file.exists() and self.file.read_text().endswith("}"))
+        self.layout = ("--executor", "dask", "--scheduler", str(self.file))
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        dask = [sys.executable, "-m", "dask"]
+        self.started.append(subprocess.Popen([*dask, *arguments], **self.options))
+        return self.started[-1]
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        there = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(self.file))
+        return self.start("worker", "--nthreads", "1", "--no-nanny", *there)
+
+    def end(self) -> None:
+        for process in reversed(self.started):
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("way", ["plain", "fresh", "pool", "shell"])
 def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
-    pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
-    file = nest.root / "scheduler.json"
-    environment = nest.environment(way, 60)
-    options = {
-        "env": environment,
-        "cwd": nest.root,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-    }
-    dask = [sys.executable, "-m", "dask"]
-    there = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(file))
-    scheduler = subprocess.Popen([*dask, "scheduler", "--port", "0", *there], **options)
-    wait_for(lambda: file.exists() and file.read_text().endswith("}"))
-    worker = subprocess.Popen(
-        [*dask, "worker", "--nthreads", "1", "--no-nanny", *there[1:], "--no-dashboard"], **options
-    )
+    dask = Dask(nest, way, 60)
+    worker = dask.worker()
     try:
-        run = nest.run("--executor", "dask", "--scheduler", str(file), ways=way)
+        run = nest.run(*dask.layout, ways=way)
         wait_for(nest.waiting)
         worker.kill()
         worker.wait()
@@ -165,9 +185,42 @@ def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
         _, said = run.communicate(timeout=30)
         assert "Traceback" not in said
     finally:
-        for process in (worker, scheduler):
-            process.kill()
-            process.wait()
+        dask.end()
+
+
+@pytest.mark.faults
+def test_stops_at_random_moments_on_a_cluster_lose_nothing(nest):
+    """8 stops of runs and of workers, which others replace."""
+    rng, ways = random.Random("dask"), "plain fresh"
+    dask = Dask(nest, ways, 0.05)
+    workers = [dask.worker() for _ in range(2)]
+    before: dict[Path, bytes] = {}
+    try:
+        for place in range(8):
+            run = nest.run(*dask.layout, ways=ways, seconds=0.05)
+            known = len(nest.records())
+            wait_for(lambda: len(nest.records()) > known or run.poll() is not None)  # noqa: B023
+            time.sleep(rng.uniform(0.0, 0.5))
+            if place % 2:
+                workers.pop(0).kill()
+                workers.append(dask.worker())
+                time.sleep(rng.uniform(0.0, 0.5))
+            if run.poll() is None:
+                run.send_signal(STOPS[rng.choice([*STOPS])])
+            _, said = run.communicate(timeout=30)
+            assert "Traceback" not in said, said
+            after = nest.records()
+            assert {path: after[path] for path in before} == before
+            before = {p: t for p, t in after.items() if json.loads(t)["status"] == "ok"}
+            for path, text in after.items():
+                assert records.decode(text.decode(), str(path)).case.key == path.stem
+        assert before
+        run = nest.run(*dask.layout, ways=ways, seconds=0.0)
+        _, said = run.communicate(timeout=120)
+        assert run.returncode == 0, said
+        assert len(nest.records()) == 60
+    finally:
+        dask.end()
 
 
 @pytest.mark.faults

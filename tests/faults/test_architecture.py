@@ -1,0 +1,49 @@
+"""What `docs/architecture.md` promises is held by tests that exist, on each supported Python."""
+
+import ast
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import ROOT
+
+TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def test_every_test_and_path_that_is_named_exists():
+    file = ""
+    named = re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", TEXT)
+    for path, test in (one for one in named if any(one)):
+        file = path or file
+        assert (ROOT / file).is_file(), file
+        names = {n.name for n in ast.parse((ROOT / file).read_text()).body if hasattr(n, "name")}
+        assert not test or test in names, f"{file} has no {test}"
+    for path in re.findall(r"`((?:madl|experiments|docs|kernels|templates)/[\w/.]*)`", TEXT):
+        assert (ROOT / path).exists(), path
+    rows = TEXT.partition("which test holds it")[2].splitlines()
+    promises = [row for row in rows if row.startswith("| ")][2:]
+    assert promises
+    assert all("tests/" in promise for promise in promises)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("minor", [11, 12, 13])
+def test_each_python_reads_every_source_without_a_warning(minor):
+    pythons = [shutil.which(f"python3.{minor}")]
+    pythons += [str(p) for p in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
+    python = next(filter(None, pythons), None)
+    if python is None:
+        pytest.skip(f"there is no Python 3.{minor} here")
+    code = """
+import pathlib, sys
+root = pathlib.Path(sys.argv[1])
+folders = ("madl", "kernels", "experiments", "benchmarks", "tests")
+for path in [root / "cli.py", *(p for f in folders for p in (root / f).rglob("*.py"))]:
+    compile(path.read_bytes(), str(path), "exec")
+"""
+    command = [python, "-W", "error", "-c", code, str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,240 @@
+"""Where and beside whom it runs: clocks, locales, paths, little memory, several runs at once."""
+
+import html
+import os
+import random
+import resource
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store, decode
+from madl.running import runner
+from madl.running.plans import Options, StoredPlan
+from tests.conftest import TOY
+from tests.faults.conftest import ROOT, Calls, is_one_line, wait_for
+
+
+def site_sources(root: Path) -> dict[str, bytes]:
+    docs = root / "docs"
+    return {str(p.relative_to(docs)): p.read_bytes() for p in docs.rglob("*") if p.is_file()}
+
+
+def everything(call: Calls, **environment: str) -> None:
+    """Each command, none of which may stumble."""
+    for command in (
+        ("all", "--executor", "inline"),
+        ("status", "--json"),
+        ("publish",),
+        ("checklist",),
+    ):
+        done = call(*command, **environment)
+        assert done.returncode == 0, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+# ---- clocks -------------------------------------------------------------------------------------
+
+BACK = '''
+"""A clock that goes back by a day whenever it is read."""
+
+import datetime
+import time
+
+_days = 0
+
+
+class Back(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        global _days
+        _days += 1
+        return datetime.datetime.fromtimestamp(2e9, tz) - datetime.timedelta(days=_days)
+
+
+_time = time.time
+time.time = lambda: _time() - 86400 * _days
+datetime.datetime = Back
+'''
+
+
+@pytest.mark.faults
+def test_a_clock_that_goes_back_is_no_matter(root, call, no_torch):
+    """While it runs, between two runs, and in the times of files."""
+    (no_torch / "sitecustomize.py").write_text(BACK)
+    everything(call)
+    started = [decode(p.read_text(), "").run.started for p in root.glob(".madl/records/*/*.json")]
+    assert len({day[:10] for day in started}) > 1
+    before = site_sources(root)
+    for place, path in enumerate(sorted(p for p in root.rglob("*") if "tmp" not in p.parts)):
+        os.utime(path, (4e9, 4e9) if place % 2 else (0, 0))
+    (no_torch / "sitecustomize.py").unlink()
+    done = call("all", "--executor", "inline")
+    assert done.returncode == 0, done.stderr
+    assert "0 cases run" in done.stderr
+    assert site_sources(root) == before
+
+
+# ---- languages, places --------------------------------------------------------------------------
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.faults
+def test_a_locale_that_knows_ascii_only_is_no_matter(root, call):
+    """In a folder that it cannot name, with the same pages as elsewhere."""
+    everything(call, **ASCII)
+    found = site_sources(root)
+    assert call("report").returncode == 0
+    assert site_sources(root) == found
+    assert is_one_line(call("run", "tüy", **ASCII).stderr)
+
+
+@pytest.mark.faults
+def test_another_working_directory_is_no_matter(root, call, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    everything(call)
+    before = site_sources(root)
+    gone.rmdir()
+    assert call("report").returncode == 0
+    assert site_sources(root) == before
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "a file"])
+def test_a_root_that_is_no_logbook_is_a_wrong_command(call, tmp_path, place):
+    if place == "a file":
+        (tmp_path / place).write_text("")
+    done = call("report", MADL_ROOT=str(tmp_path / place))
+    assert done.returncode == 2
+    assert is_one_line(done.stderr)
+    assert "has no experiments; MADL_ROOT names another folder" in done.stderr
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("layout", [("--executor", "inline"), ("--jobs", "2")])
+def test_too_little_memory_fails_its_case_in_one_line(root, call, layout):
+    source = root / "experiments" / "toy.py"
+    greedy = 'if params["x"] == 2:\n        return {"square": len(bytearray(2**36))}\n    '
+    source.write_text(TOY.replace('return {"square": params', greedy + 'return {"square": params'))
+    limit = 8 << 30  # of addresses, which workers and their threads take more of than of memory
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        done = call("run", *layout)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "not enough memory; end other programs, or use fewer --jobs" in done.stderr
+    assert "4 cases run, 1 failed" in done.stderr
+
+
+# ---- no compiler --------------------------------------------------------------------------------
+
+
+def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
+    """Formats round alike on every path (`test_kernels.py`); products sum in another order."""
+    from madl.site import report
+
+    monkeypatch.delitem(sys.modules, "kernels.build", raising=False)
+    assert runner._kernels() == ""  # no case has asked for one
+    cache = SimpleNamespace(cache_info=lambda: SimpleNamespace(currsize=1))
+    monkeypatch.setitem(sys.modules, "kernels.build", SimpleNamespace(load=cache))
+    route = SimpleNamespace(route=lambda: SimpleNamespace(path="torch"))
+    for name in ("round_to_grid", "linear_bf16"):
+        monkeypatch.setitem(sys.modules, f"kernels.{name}", route)
+    store = Store(toy.state)
+    plan = StoredPlan(toy, store, PROFILES["quick"], {})
+    list(runner.run(plan, store, (), Options()))
+    assert store.get(plan.cases("toy")[0]).run.kernels == "round_to_grid torch, linear_bf16 torch"
+    report.write(plan, store)
+    page = html.unescape((toy.docs / "labs" / "toy.md").read_text())
+    assert "| Kernels | round_to_grid torch, linear_bf16 torch |" in page
+
+
+# ---- several at once ----------------------------------------------------------------------------
+
+
+def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
+    """The second run is refused, reports are made meanwhile, and each case has run once."""
+    log, go = tmp_path / "log", tmp_path / "go"
+    log.touch()
+    source = root / "experiments" / "toy.py"
+    waits = f"    while not Path({str(go)!r}).exists():\n        time.sleep(0.02)\n    folder ="
+    source.write_text(TOY.replace("    folder =", waits))
+    started = [call.start("all", "--jobs", "2")]
+    try:
+        wait_for(lambda: log.read_text())
+        refused = call("run", "--executor", "inline")
+        assert refused.returncode == 1
+        assert is_one_line(refused.stderr)
+        assert "a run is at work on" in refused.stderr
+        started += [call.start("report") for _ in range(2)]
+        go.touch()
+        for one in reversed(started):
+            _, said = one.communicate(timeout=120)
+            assert one.returncode == 0, said
+    finally:
+        for one in started:
+            one.kill()
+            one.communicate()
+    assert sorted(log.read_text().split()) == ["0", "1", "2", "3"]
+    assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
+    before = site_sources(root)
+    assert call("report").returncode == 0
+    assert site_sources(root) == before
+
+
+# ---- anything, anywhere -------------------------------------------------------------------------
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Cut, with bits turned over, overwritten by noise, doubled, or empty."""
+    place = rng.randrange(len(data) + 1)
+    flipped = bytearray(data)
+    for _ in range(8):
+        if data:
+            flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return rng.choice(
+        [data[:place], bytes(flipped), data[:place] + rng.randbytes(50), data * 2, b""]
+    )
+
+
+@pytest.mark.faults
+def test_whatever_file_is_damaged_is_made_again_or_named(toy):
+    """40 damages to what runs and reports have written; none is more than a line."""
+    from click.testing import CliRunner
+
+    import cli
+
+    def call(*arguments: str):
+        done = CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
+        assert "Traceback" not in done.output
+        assert "fault of the program" not in done.output, done.output
+        assert done.exit_code in (0, 1), done.output
+        return done
+
+    run = ("all", "--executor", "inline", "--device", "cpu")
+    call(*run)
+    call("publish")
+    rng = random.Random(18)
+    for _ in range(40):
+        files = sorted(p for p in toy.root.rglob("*") if p.is_file() and p.suffix != ".lock")
+        files = [p for p in files if {".madl", "data", "labs", "records"} & {*p.parts}]
+        path = rng.choice(files)
+        path.write_bytes(damaged(path.read_bytes(), rng))
+        done = call(*run)
+        if done.exit_code == 1:
+            assert {".madl", "data"} & {*path.parts}, f"{path} is not made again: {done.output}"
+            assert path.name in done.output
+            path.unlink()  # as the line says
+        assert call(*run).exit_code == 0
