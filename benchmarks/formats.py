@@ -76,7 +76,7 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64  # one compilation per format
     print_machine()
     meter = ContentionMeter.start()
-    rows: list[dict[str, str]] = []
+    rows: list[dict[str, Any]] = []
     for part in arguments.parts or ("tensor", "model"):
         rows += {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
     conclude("formats", rows, PEERS, meter, is_published=arguments.publish)
@@ -108,9 +108,9 @@ def print_machine() -> None:
     print(f"bfloat16 products: {linear_bf16.route().path} ({linear_bf16.route().reason})")
 
 
-def tensor_tables(budget_s: float) -> list[dict[str, str]]:
+def tensor_tables(budget_s: float) -> list[dict[str, Any]]:
     """Time of a fake quantization ÷ time of `clone`, which allocates its result as we do."""
-    rows: list[dict[str, str]] = []
+    rows: list[dict[str, Any]] = []
     for title, shape in TENSORS.items():
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         measured = compare(tensor_fns(x), budget_s=budget_s)
@@ -118,8 +118,7 @@ def tensor_tables(budget_s: float) -> list[dict[str, str]]:
         print(f"\n{title}: copy {8 * x.numel() / copy_s / 1e9:.0f} GB/s read and written")
         for name, measurement in measured.items():
             print(f"  {name:52s} {measurement.median_s / copy_s:8.2f} × copy")
-            ratio = f"{measurement.median_s / copy_s:.2f} × copy"
-            rows.append({"work": title, "variant": name, "time": ratio})
+        rows += benchmarks.timed(title, samples_of(measured))
     return rows
 
 
@@ -161,7 +160,7 @@ def peers(x: Tensor) -> dict[str, Callable[[], object]]:
     return found | {"peer of mxfp8: torchao to_mx, to_dtype": torchao_mx}
 
 
-def model_tables(budget_s: float) -> list[dict[str, str]]:
+def model_tables(budget_s: float) -> list[dict[str, Any]]:
     """A MiniLM-L6-shaped classifier: a training step and an evaluation, ÷ the same in float32."""
     train = compare({k: train_step(*v) for k, v in variants().items()}, budget_s=budget_s * 5)
     rows = print_ratios(f"training step, batch {BATCH} × {LENGTH}, AdamW", train)
@@ -179,16 +178,20 @@ def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
     return found
 
 
-def print_ratios(title: str, measured: Mapping[str, Measurement]) -> list[dict[str, str]]:
+def print_ratios(
+    title: str, measured: Mapping[str, Measurement], **more: Any
+) -> list[dict[str, Any]]:
+    """Say them, and give the rows that are kept."""
     base_s = measured["float32"].median_s
     print(f"\n{title}: float32 takes {base_s * 1e3:.0f} ms")
     for name, measurement in measured.items():
         route = f" ({linear_bf16.route().path})" if name.endswith(PRODUCTS) else ""
         print(f"  {name + route:52s} {measurement.median_s / base_s:8.3f} × float32")
-    return [
-        {"work": title, "variant": name, "time": f"{m.median_s / base_s:.3f} × float32"}
-        for name, m in measured.items()
-    ]
+    return benchmarks.timed(title, samples_of(measured), **more)
+
+
+def samples_of(measured: Mapping[str, Measurement]) -> dict[str, list[float]]:
+    return {name: measurement.samples_s for name, measurement in measured.items()}
 
 
 def build_model(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> nn.Module:

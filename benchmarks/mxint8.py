@@ -36,9 +36,16 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks.formats import batch, build_model, conclude, print_ratios  # noqa: E402
+from benchmarks.formats import (  # noqa: E402
+    batch,
+    build_model,
+    conclude,
+    print_ratios,
+    samples_of,
+)
 from kernels import mxint8  # noqa: E402
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_  # noqa: E402
+from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import compare  # noqa: E402
 
@@ -89,15 +96,14 @@ def linear_tables(budget_s: float) -> Rows:
         for i, rows in enumerate(ROWS):
             x = torch.randn(rows, num_in)
             fns = linear_fns(layer, x)
-            times_s = {name: m.median_s for name, m in compare(fns, budget_s=budget_s).items()}
+            measured = compare(fns, budget_s=budget_s)
+            times_s = {name: m.median_s for name, m in measured.items()}
             rate = 2 * rows * num_in * num_out / times_s[OURS] / 1e9
             print(f"  {rows} rows: {1e6 * times_s[OURS]:.0f} µs, {rate:.0f} Gop/s")
             for name in list(fns)[1:]:
                 goal = f"  (target {TARGETS[name][i]})" if name in TARGETS else ""
                 print(f"    {name:44s} {times_s[name] / times_s[OURS]:6.2f}{goal}")
-            over = {name: f"{times_s[name] / times_s[OURS]:.1f} ×" for name in list(fns)[1:]}
-            shape, ours = f"{num_in} → {num_out}", f"{1e6 * times_s[OURS]:.0f} µs"
-            found.append({"layer": shape, "rows": rows, OURS: ours, **over})
+            found += benchmarks.timed(f"{num_in} → {num_out}", samples_of(measured), rows=rows)
     return found
 
 
@@ -199,13 +205,11 @@ def dequantize_table(budget_s: float) -> Rows:
         timed = compare(fns, budget_s=budget_s)
         copy_s = timed["copy"].median_s
         moved = mantissas.nbytes + scales.nbytes + y.nbytes
-        speed = f"{moved / copy_s / 1e9:.0f} GB/s"
-        print(f"\ndequantize {num_elements:,} values: copy {speed}")
+        print(f"\ndequantize {num_elements:,} values: copy {moved / copy_s / 1e9:.0f} GB/s")
         for name in list(fns)[1:]:
             goal = "  (target 1.15)" if name == OURS else ""
             print(f"    {name:44s} {timed[name].median_s / copy_s:6.2f} × copy{goal}")
-        times = {name: f"{timed[name].median_s / copy_s:.2f} × copy" for name in list(fns)[1:]}
-        found.append({"values": f"{num_elements:,}", "copy": speed, **times})
+        found += benchmarks.timed(f"dequantize {num_elements:,} values", samples_of(timed))
     return found
 
 
@@ -232,7 +236,7 @@ def model_table(budget_s: float) -> Rows:
         )
     for rows in (32, 1):
         fns = {name: evaluate(model, rows) for name, model in models.items()}
-        found += print_ratios(f"evaluation, batch of {rows}", compare(fns, budget_s=3 * budget_s))
+        found += print_ratios("evaluation", compare(fns, budget_s=3 * budget_s), rows=rows)
     return found
 
 

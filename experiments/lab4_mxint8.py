@@ -25,6 +25,7 @@ from madl.execution.linear_times import (
     model_times,
     most,
     num_weights,
+    peer_rows,
     rate_rows,
     said,
     speedup_rows,
@@ -291,7 +292,7 @@ def gates(r: Records) -> Sequence[Row]:
 @page.table
 def peers(r: Records) -> Sequence[Row]:
     """MXINT8's time, and how many times as fast it is as each peer, in a run of the benchmark."""
-    return benchmarks.rows("mxint8", part="linear")
+    return peer_rows()
 
 
 @page.table

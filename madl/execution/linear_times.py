@@ -4,9 +4,10 @@
 without it.
 """
 
+from madl.logbook import benchmarks
 from madl.logbook.arms import TimedArm, timed
-from madl.logbook.records import Record, Records, Row
-from madl.logbook.stats import per_cent
+from madl.logbook.records import Pending, Record, Records, Row
+from madl.logbook.stats import number, per_cent
 
 FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
 PREPACKED = ", prepacked"
@@ -103,3 +104,19 @@ def rate_rows(r: Records) -> list[Row]:
             }
         )
     return rows
+
+
+def peer_rows() -> list[Row]:
+    """MXINT8's time, and how many times as fast it is as each peer, in a run of the benchmark.
+
+    Raises:
+        Pending: it was never published.
+    """
+    made: list[Row] = []
+    for (layer, rows), medians in benchmarks.medians_us("mxint8", part="linear").items():
+        ours = medians[MXINT8]
+        over = {name: f"{number(us / ours)} ×" for name, us in medians.items() if name != MXINT8}
+        made.append({"layer": layer, "rows": rows, f"{MXINT8}, µs": number(ours), **over})
+    if not made:
+        raise Pending("a published run of the benchmark mxint8 with its samples")
+    return made

@@ -1,17 +1,20 @@
 """Runs of `benchmarks/` that are kept with the project and shown on its pages.
 
 Benchmarks hold peers beside ours that the logbook itself does not need, so they are run by hand.
+What is kept are samples; a page says what follows from them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from madl.logbook.records import Pending, Row
 from madl.machine import device
 
+KEPT = 40  # samples of a variant, from all over its run
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "data" / "benchmarks"
 
 
@@ -36,6 +39,30 @@ def publish(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"run": run, **more, "rows": list(rows)}, indent=1) + "\n")
     return path
+
+
+def timed(work: str, samples_s: Mapping[str, Sequence[float]], **more: Any) -> list[dict[str, Any]]:
+    """A row for each variant of one interleaved run, with its samples in microseconds a call."""
+    rows: list[dict[str, Any]] = []
+    for variant, taken in samples_s.items():
+        kept = taken[:: -(-len(taken) // KEPT)]
+        samples = [float(f"{1e6 * s:.4g}") for s in kept]
+        rows.append({**more, "work": work, "variant": variant, "samples_us": samples})
+    return rows
+
+
+def medians_us(name: str, **where: Any) -> dict[tuple[str, Any], dict[str, float]]:
+    """Work and its number of rows (or None) → variant → median in microseconds a call.
+
+    Raises:
+        Pending: it was never published.
+    """
+    found: dict[tuple[str, Any], dict[str, float]] = {}
+    for row in rows(name, **where):
+        if "samples_us" in row:
+            one = found.setdefault((row["work"], row.get("rows")), {})
+            one[row["variant"]] = median(row["samples_us"])
+    return found
 
 
 def rows(name: str, **where: Any) -> list[dict[str, Any]]:
