@@ -4,6 +4,7 @@ The graph is captured by `torch.export`; what is counted and compared is in
 `madl/execution/dropout.py`. Everything here is counted over a whole graph, so nothing is a claim.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ EXAMPLE_ROWS = 4  # sentences that the model is captured on
 KINDS = {
     "placeholder": "an input of the forward function",
     "get_attr": "a parameter or buffer, read from the module by its path",
-    "call_function": "a call of a free function; here, of an ATen operator",
+    "call_function": "a call of a free function; here, of an operator of ATen, torch's own library",
     "call_module": "a call of a submodule, kept whole as a leaf",
     "call_method": "a call of a method of a tensor",
     "output": "what the forward function returns",
@@ -54,13 +55,14 @@ def values(r: Records) -> Values:
 
 
 @page.fact(headline=True)
-def hidden_dropout(r: Records) -> Fact:
-    capture = values(r)["captures"][0]
-    inside, places = capture["inside"], capture["inside"] + capture["dropout"]
+def kinds_found(r: Records) -> Fact:
+    counts = values(r)["kinds"]
+    found = sorted((kind for kind in counts if counts[kind]), key=lambda kind: -counts[kind])
+    none = [f"no `{kind}`" for kind in counts if not counts[kind]]
     return Fact(
-        text=f"A pass that looks for dropout nodes finds {places - inside} of the {places} places "
-        f"where this graph drops values; the other {inside} are an argument of fused attention",
-        of="the graph of the training mode",
+        text="The classifier's graph is made of these kinds of node: "
+        + ", ".join([*(f"{counts[kind]} `{kind}`" for kind in found), *none]),
+        of=f"{sum(counts.values())} nodes, captured in training mode on {EXAMPLE_ROWS} sentences",
     )
 
 
@@ -70,36 +72,38 @@ def removed(r: Records) -> Fact:
     n, before = len(v["nodes"]), v["operators"]["dropout"]
     after = v["operators_after"].get("dropout", 0)
     return Fact(
-        text=f"Of {n} nodes, {before} are dropout; the pass leaves {after} of them, and "
-        f"{n - before + after} nodes in all",
-        of="every node of the training mode",
-    )
-
-
-def _exact(r: Records, graph: str, name: str) -> Fact:
-    v = values(r)
-    n, differ = v["num_sentences"], v["outputs"][name]["sentences"]
-    return Fact(
-        text=f"{graph} gives the evaluated model's logits to the last bit on {n - differ} of {n} "
-        "sentences",
-        of="test sentences",
+        text=f"{before} of the {n} nodes are dropout; the pass leaves {after} of them, and "
+        f"{n - before + after} nodes in all. {v['captures'][0]['inside']} more places drop values "
+        "by an argument of fused attention, which a pass that looks for dropout nodes does not see",
+        of="the same graph",
     )
 
 
 @page.fact(headline=True)
 def same_outputs(r: Records) -> Fact:
-    return _exact(r, "In evaluation mode, the graph without dropout", "evaluation_removed")
+    v = values(r)
+    evaluation = next(one for one in v["captures"] if one["capture"] == "evaluation mode")
+    return Fact(
+        text=f"Captured in evaluation mode ({evaluation['nodes']} nodes, {evaluation['dropout']} "
+        "dropout), the graph after the pass gives the evaluated model's logits to the last bit on "
+        f"{_same(v, 'evaluation_removed')} sentences. The graph captured in training mode does so "
+        f"on {_same(v, 'training_clean')} once attention's dropout argument is zero as well",
+        of="test sentences",
+    )
+
+
+def _same(v: Values, graph: str) -> str:
+    n = v["num_sentences"]
+    return f"{n - v['outputs'][graph]['sentences']} of {n}"
 
 
 @page.fact
 def capture_is_exact(r: Records) -> Fact:
-    return _exact(r, "Before any pass, the captured graph", "evaluation")
-
-
-@page.fact
-def clean_outputs(r: Records) -> Fact:
-    graph = "With attention's own argument set to zero as well, the graph of the training mode"
-    return _exact(r, graph, "training_clean")
+    return Fact(
+        text="Before any pass, the graph captured in evaluation mode gives the evaluated model's "
+        f"logits to the last bit on {_same(values(r), 'evaluation')} sentences",
+        of="test sentences",
+    )
 
 
 @page.fact
@@ -109,7 +113,7 @@ def still_random(r: Records) -> Fact:
     return Fact(
         text="Two runs of the training mode's graph without its dropout nodes differ on "
         f"{found['sentences']} of {n} sentences, by up to {number(found['largest'])} in a logit",
-        of=f"{n} test sentences, run twice",
+        of="one graph, run twice",
     )
 
 
@@ -126,12 +130,18 @@ def erase_fails(r: Records) -> Fact:
 
 
 @page.fact
-def no_modules(r: Records) -> Fact:
-    kinds = values(r)["kinds"]
+def untraced(r: Records) -> Fact:
+    """What the messages of `symbolic_trace` name as the cause, in their own words."""
+    found = values(r)["symbolic"]
+    failed = [entry["error"] for entry in found if "error" in entry]
+    causes = Counter(
+        error.split(" when ")[1].split(". ")[0] for error in failed if " when " in error
+    )
+    (cause, said), *_ = causes.most_common(1) or [("nothing", 0)]
     return Fact(
-        text=f"{kinds['call_module']} nodes call a module and {kinds['call_method']} a method; "
-        f"{kinds['call_function']} call an operator",
-        of=f"{sum(kinds.values())} nodes",
+        text=f"`symbolic_trace` fails on {len(failed)} of {len(found)} modules; {said} of the "
+        f"messages say that this can happen when `{cause}`",
+        of="the model, and the first module of each class that is not torch's own",
     )
 
 
@@ -155,26 +165,29 @@ def layers_alike(r: Records) -> Fact:
 
 # ---- figures ------------------------------------------------------------------------------------
 
-MOST = 12  # operators that the figure has room for
+MOST = 11  # operators that the figure has room for, beside the sum of the others
 
 
 @page.chart(
-    caption="The most frequent operators of the captured graph: what the pass leaves, and what it "
-    "takes out."
+    caption="What the pass leaves of the graph captured in training mode, and what it takes out, "
+    "by operator. The last row sums the operators with the fewest nodes."
 )
 def operators(r: Records) -> Chart:
     before, after = values(r)["operators"], values(r)["operators_after"]
+    ranked = sorted(before, key=lambda name: (-before[name], name))
+    others = {f"{len(ranked) - MOST} others": ranked[MOST:]}
+    groups = {panels.short(name): [name] for name in ranked[:MOST]} | others
     rows = [
         {
-            "operator": panels.short(name),
-            "left by the pass": after.get(name, 0),
-            "removed by the pass": before[name] - after.get(name, 0),
+            "operator": group,
+            "left by the pass": (left := sum(after.get(name, 0) for name in names)),
+            "removed by the pass": sum(before[name] for name in names) - left,
         }
-        for name in sorted(before, key=lambda name: (-before[name], name))[:MOST]
+        for group, names in groups.items()
     ]
     return Chart(
         rows,
-        x=linear(label="nodes of the captured graph"),
+        x=linear(label="nodes of the captured graph that call an operator"),
         y=category("operator"),
         marks=[bars("left by the pass", "removed by the pass", stacked=True)],
     )
@@ -182,10 +195,11 @@ def operators(r: Records) -> Chart:
 
 @page.drawing(
     caption="The model captured in training mode, from its inputs to its loss. A box is a module, "
-    "the number on the right counts its nodes, the folds hold them. Orange boxes hold dropout; a "
+    "the number on the right counts its nodes, the folds hold them. Parameters and buffers "
+    "(`get_attr`) are in no count: they are named where they are read. The first box also asks for "
+    "the inputs' sizes, the last holds the loss and the output. Orange boxes hold dropout; a "
     "dashed orange box drops values inside another operator. Arrows are values, on the left those "
-    "that skip a box. Weights are named where they are read; B is the batch, T its longest "
-    "sentence.",
+    "that skip a box. B is the batch, T its longest sentence.",
     panels=panels.graph_panels,
     alt=panels.graph_alt,
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from madl.execution import changes, dropout, graphs, panels
+from madl.execution import changes, dropout, graphs, inputs, panels
 from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
 from madl.training.data import Encoded
@@ -276,5 +276,37 @@ def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(bert):
     assert "-attention_mask" in names
     expand = next(c for c in found if c.mark == "rewired" and c.node.operator == "expand")
     assert [name[0] for name in expand.was] == ["-"]
+    assert [name[0] for name in expand.now] != ["-"]
     known = set(names)
     assert all(name in known for change in found for name in change.inputs)
+
+
+def test_modes_differ_by_a_contiguous_in_each_layer_and_by_no_other_operator(bert):
+    modes = (graphs.capture(*bert, training=training).graph for training in (True, False))
+    training, evaluation = (Counter(graphs.operators(graph)) for graph in modes)
+    assert training - evaluation == {"contiguous": 2}
+    assert evaluation - training == {}
+
+
+def test_captured_without_a_mask_the_graph_makes_one_that_is_true_and_the_model_makes_none(bert):
+    model, example = bert
+    sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
+    data = Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0)
+    found = inputs.study(model, example, data, pads=3, tolerance=1e-4)
+    assert found["attention"] == {
+        "nodes": 2,
+        "masked": 2,
+        "entries": 2 * 4 * 9 * 9,
+        "true entries": 2 * 4 * 9 * 9,
+        "calls of the model": 2,
+        "masked by the model": 0,
+        "sentences": 4,
+    }
+    assert found["padding"]["whole, no mask"]["moved"] == 0
+    assert found["padding"]["padded, mask"]["moved"] == 0
+    largest = {name: moves["largest"] for name, moves in found["padding"].items()}
+    assert largest["padded, no mask"] > 10 * largest["padded, mask"]
+    shown = found["changes"]["attention mask"]
+    assert "arange" in {change["operator"] for change in shown if change["mark"] == "same"}
+    assert {change["operator"] for change in shown if change["unread"]} == {"unsqueeze"}
+    assert json.loads(json.dumps(found)) == found  # plain data, as a record keeps it

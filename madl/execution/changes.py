@@ -4,7 +4,7 @@ Nodes are matched by what they do and where, in the order of execution. Names do
 a capture numbers them anew.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
@@ -19,7 +19,8 @@ class Change:
     """A node of either graph, and what became of it.
 
     `name` and `inputs` name nodes of both graphs without a clash: what was removed has a minus in
-    front. A rewired node has other inputs than before: `was` names those that it lost.
+    front. A rewired node has other inputs than before: `was` names those that it lost, `now` those
+    that it got.
     """
 
     mark: Mark
@@ -27,6 +28,7 @@ class Change:
     node: NodeInfo
     inputs: list[str]
     was: list[str]
+    now: list[str]
 
 
 def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
@@ -46,18 +48,25 @@ def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
             changes += [_removed(node, names) for node in before[i1:i2]]
         for node in after[j1:j2]:
             mark: Mark = "added" if tag != "equal" else "same"
-            lost = [name for name in was.get(node.name, []) if name not in node.inputs]
-            if tag == "equal" and was[node.name] != node.inputs:
+            fed_by = was.get(node.name, node.inputs)
+            if tag == "equal" and fed_by != node.inputs:
                 mark = "rewired"
             changes.append(
-                Change(mark=mark, name=node.name, node=node, inputs=node.inputs, was=lost)
+                Change(
+                    mark=mark,
+                    name=node.name,
+                    node=node,
+                    inputs=node.inputs,
+                    was=[name for name in fed_by if name not in node.inputs],
+                    now=[name for name in node.inputs if name not in fed_by],
+                )
             )
     return changes
 
 
 def _removed(node: NodeInfo, names: Mapping[str, str]) -> Change:
     inputs = [names[name] for name in node.inputs]
-    return Change(mark="removed", name=names[node.name], node=node, inputs=inputs, was=[])
+    return Change(mark="removed", name=names[node.name], node=node, inputs=inputs, was=[], now=[])
 
 
 def _signature(node: NodeInfo) -> tuple[str, ...]:
@@ -65,18 +74,21 @@ def _signature(node: NodeInfo) -> tuple[str, ...]:
 
 
 def near_changes(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """What changed, what feeds it, and one of each kind of node that uses it.
+    """What changed, what feeds it, one of each kind of node that uses it, and what came instead.
 
-    Users of a changed size are left out: a size is used everywhere.
+    What came instead is all that leads to a rewired node's new inputs. Users of a changed size are
+    left out: a size is used everywhere.
     """
     changed = {c.name for c in changes if c.mark != "same"}
     values = {c.name for c in changes if c.name in changed and c.node.operator != "sym_size"}
     sources = {name for c in changes if c.name in changed for name in c.inputs}
+    sources |= _ancestors(changes, {name for c in changes for name in c.now})
     users: dict[str, list[Change]] = {}
     for c in changes:
         if c.name not in changed | sources and values & set(c.inputs):
             users.setdefault(c.node.operator, []).append(c)
     alike = {same[0].name: len(same) - 1 for same in users.values()}
+    read = {name for c in changes if c.mark != "removed" for name in c.inputs}
     return [
         {
             "mark": c.mark,
@@ -88,7 +100,17 @@ def near_changes(changes: Sequence[Change]) -> list[dict[str, Any]]:
             "module": c.node.module,
             "shape": c.node.shape,
             "alike": alike.get(c.name, 0),
+            "unread": c.mark == "same" and c.name not in read,
         }
         for c in changes
         if c.name in alike or (c.name in changed | sources and c.node.kind != "get_attr")
     ]
+
+
+def _ancestors(changes: Sequence[Change], names: Collection[str]) -> set[str]:
+    """These nodes and all that they are made of; a node stands behind its inputs."""
+    found = set(names)
+    for c in reversed(changes):
+        if c.name in found:
+            found.update(c.inputs)
+    return found

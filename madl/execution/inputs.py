@@ -1,10 +1,12 @@
 """What leaving an optional input out does to a model's captured graph, and to its logits."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
 
 from madl.execution import changes, graphs
 from madl.execution.graphs import Batch
@@ -20,18 +22,30 @@ FUSED_ATTENTION = "scaled_dot_product_attention"
 MASK_ARGUMENT = 3  # position of `attn_mask` in it
 
 
-def compare_graphs(model: nn.Module, batch: Batch) -> dict[str, Any]:
-    """The graph for each set of inputs, compared with the graph that has them all."""
+def study(
+    model: nn.Module, example: Batch, data: Encoded, *, pads: int, tolerance: float
+) -> dict[str, Any]:
+    """The model captured on `example` with each set of inputs: its nodes, masks and logits.
+
+    Captured in evaluation mode, so that the graphs that are compared are also those that run.
+    """
     captured = {
         left_out: graphs.capture(
-            model, {k: v for k, v in batch.items() if k not in names}, training=True
+            model, {k: v for k, v in example.items() if k not in names}, training=False
         )
         for left_out, names in LEFT_OUT.items()
     }
+    return {
+        **_compare_nodes(captured),
+        "attention": _compare_masks(model, captured["both"], example["input_ids"]),
+        "padding": compare_logits(captured["labels"], captured["both"], data, pads, tolerance),
+    }
+
+
+def _compare_nodes(captured: Mapping[str, fx.GraphModule]) -> dict[str, Any]:
+    """Each graph's nodes against those of the graph that has all inputs."""
     nodes = {left_out: graphs.describe(one.graph) for left_out, one in captured.items()}
     found = {left_out: changes.diff(nodes["nothing"], other) for left_out, other in nodes.items()}
-    bare = captured["attention mask"].graph
-    attention = [node for node in bare.nodes if graphs.operator_name(node) == FUSED_ATTENTION]
     return {
         "graphs": {
             left_out: {
@@ -44,42 +58,76 @@ def compare_graphs(model: nn.Module, batch: Batch) -> dict[str, Any]:
         "changes": {
             name: changes.near_changes(found[name]) for name in ("labels", "attention mask")
         },
-        "attention": {
-            "nodes": len(attention),
-            "masked": sum(node.args[MASK_ARGUMENT] is not None for node in attention),
-        },
+    }
+
+
+class _Masks(TorchFunctionMode):
+    """The mask of each fused attention that is called meanwhile, None where it is given none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Tensor | None] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        named = kwargs or {}
+        if FUSED_ATTENTION in str(getattr(func, "__name__", func)):
+            given = args[MASK_ARGUMENT:] or (named.get("attn_mask"),)
+            self.seen.append(given[0])
+        return func(*args, **named)
+
+
+@torch.no_grad()
+def _compare_masks(model: nn.Module, graph: fx.GraphModule, ids: Tensor) -> dict[str, int]:
+    """The masks that attention is given where the model is given none, as it is and captured."""
+    with _Masks() as eager:
+        model.eval()(input_ids=ids)
+    with _Masks() as captured:
+        graph(input_ids=ids)
+    masks = [mask for mask in captured.seen if mask is not None]
+    return {
+        "nodes": len(captured.seen),
+        "masked": len(masks),
+        "entries": sum(mask.numel() for mask in masks),
+        "true entries": sum(int(mask.sum()) for mask in masks),
+        "calls of the model": len(eager.seen),
+        "masked by the model": sum(mask is not None for mask in eager.seen),
+        "sentences": len(ids),
     }
 
 
 @torch.no_grad()
 def compare_logits(
-    model: nn.Module, data: Encoded, *, pads: int, tolerance: float
+    masked: Callable[..., Any],
+    bare: Callable[..., Any],
+    data: Encoded,
+    pads: int,
+    tolerance: float,
 ) -> dict[str, dict[str, float]]:
-    """Whose logits move when the mask is left out, or padding comes in.
+    """Whose logits move where the mask is no input, or padding comes in.
 
-    A batch holds sentences of equal length, so nothing in it is padded; its padded twin holds the
-    same sentences with `pads` more positions each, and differs in nothing else. Both run with the
-    mask and without.
+    `masked` takes `input_ids` and `attention_mask`, `bare` only the first; both are one model's. A
+    batch holds sentences of equal length, so nothing in it is padded; its padded twin holds the
+    same sentences with `pads` more positions each, and differs in nothing else.
     """
-    model.eval()
     by_length: dict[int, list[int]] = {}
     for i, ids in enumerate(data.token_ids):
         by_length.setdefault(len(ids), []).append(i)
-    logits: dict[tuple[str, bool], list[Tensor]] = {}
+    logits: dict[str, list[Tensor]] = {}
     for rows in by_length.values():
         whole = data.batch(rows)["input_ids"]  # (B, T)
         padded = F.pad(whole, (0, pads), value=data.pad_id)  # (B, T + pads)
         seen = torch.ones_like(whole)
         for name, ids, mask in (("whole", whole, seen), ("padded", padded, F.pad(seen, (0, pads)))):
-            for given in ({"attention_mask": mask}, {}):
-                run: Tensor = model(input_ids=ids, **given).logits  # (B, classes)
-                logits.setdefault((name, bool(given)), []).append(run)
+            with_mask = masked(input_ids=ids, attention_mask=mask).logits  # (B, classes)
+            logits.setdefault(f"{name}, mask", []).append(with_mask)
+            logits.setdefault(f"{name}, no mask", []).append(bare(input_ids=ids).logits)
     every = {key: torch.cat(found) for key, found in logits.items()}
-    masked, padded_and_masked = every["whole", True], every["padded", True]
     return {
-        "whole, no mask": _moved(masked, every["whole", False], tolerance),
-        "padded, no mask": _moved(padded_and_masked, every["padded", False], tolerance),
-        "padded, mask": _moved(masked, padded_and_masked, tolerance),
+        "whole, no mask": _moved(every["whole, mask"], every["whole, no mask"], tolerance),
+        "padded, no mask": _moved(every["padded, mask"], every["padded, no mask"], tolerance),
+        "padded, mask": _moved(every["whole, mask"], every["padded, mask"], tolerance),
     }
 
 

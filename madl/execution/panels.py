@@ -15,7 +15,7 @@ from madl.logbook.records import Row
 
 Json = Mapping[str, Any]
 LOOKS = {"node": "dropout", "inside": "hidden"}  # what drops values is drawn apart
-COMMON = 4  # operators that a module's box names
+LETTERS = 56  # of a module's box: for the operators it names, those that drop values first
 
 
 def short(operator: str) -> str:
@@ -32,7 +32,7 @@ def graph_rows(nodes: Sequence[Json]) -> list[Row]:
     drawn = [n for n in nodes if n["kind"] != "get_attr"]
     rows: list[Row] = []
     for place, (group, run) in enumerate(groupby(drawn, key=lambda n: n["group"])):
-        part = group or ("outputs" if place else "inputs")
+        part = group or ("loss and output" if place else "inputs and their sizes")
         for node in run:
             read = [weights[i].rpartition(".")[2] for i in node["inputs"] if i in weights]
             kept = {k: node[k] for k in ("name", "kind", "operator", "module", "shape", "drops")}
@@ -75,15 +75,28 @@ def _counted(nodes: Sequence[Row]) -> str:
 
 def _part_box(part: str, nodes: Sequence[Row], made_in: Mapping[str, str]) -> Box:
     sources = {made_in[i] for row in nodes for i in row["inputs"].split()} - {part}
-    common = Counter(short(row["operator"]) for row in nodes).most_common(COMMON)
     return Box(
         name=part,
         title=part,
         note=f"{len(nodes)}",
-        detail=", ".join(f"{name} ×{n}" if n > 1 else name for name, n in common),
+        detail=_operators(nodes),
         look="dropout" if any(row["drops"] == "node" for row in nodes) else "module",
         inputs=tuple(sorted(sources)),
     )
+
+
+def _operators(nodes: Sequence[Row]) -> str:
+    """The operators of a box, as many as it has room for, and how many nodes are left unnamed."""
+    counts = Counter(short(row["operator"]) for row in nodes)
+    dropping = {short(row["operator"]) for row in nodes if row["drops"]}
+    ranked = sorted(counts.items(), key=lambda item: (item[0] not in dropping, -item[1]))
+    for most in range(len(ranked), 0, -1):
+        words = [f"{name} ×{n}" if n > 1 else name for name, n in ranked[:most]]
+        if more := sum(n for _, n in ranked[most:]):
+            words.append(f"+ {more} more")
+        if len(text := ", ".join(words)) <= LETTERS:
+            return text
+    return ""
 
 
 def _part_svg(part: str, nodes: Sequence[Row], made_in: Mapping[str, str]) -> str:
@@ -118,7 +131,7 @@ SIGNS = {"added": "+ ", "removed": "− ", "rewired": "~ ", "same": ""}
 
 def change_rows(changes: Mapping[str, Sequence[Json]]) -> list[Row]:
     """One row a node that is drawn, by what was left out of the graph's inputs."""
-    shown = ("mark", "name", "kind", "operator", "module", "shape", "alike")
+    shown = ("mark", "name", "kind", "operator", "module", "shape", "alike", "unread")
     return [
         {
             "left out": left_out,
@@ -151,6 +164,7 @@ def change_alt(rows: Sequence[Row]) -> str:
 def _change_box(row: Row) -> Box:
     lost = ", ".join(name.lstrip("-") for name in row["inputs lost"].split())
     place = f"and {row['alike']} more alike" if row["alike"] else row["module"]
+    place = "left over, read by no node" if row["unread"] else place
     details = (row["name"].lstrip("-"), f"was fed by {lost}" if lost else place)
     return Box(
         name=row["name"],
