@@ -1,12 +1,15 @@
 """MXINT8 on a CUDA GPU: dequantize ÷ copy of the same bytes, and the linear against cuBLAS.
 
-    python cli.py bench mxint8_cuda [check] [dequantize] [linear] [--budget-s 0.5] [--publish]
+    python cli.py bench mxint8_cuda [check] [dequantize] [linear] [--budget-s 0.3] [--publish]
 
 Correctness first, on every path that this machine has: nothing is timed that is wrong. Each variant
 is captured into a CUDA graph of as many calls as it takes to leave the L2 cache behind (another
 weight each time), so neither Python's launches nor a warm cache are measured; graphs take turns
-(`madl.machine.timing.compare`). Peers beside us: a copy, cuBLAS float32 (no TF32) and bfloat16,
-Triton, plain torch, torchao's MX dequantize and int8 weight-only linear.
+(`madl.machine.timing.compare`). Peers beside us: a copy; cuBLAS float32 (no TF32), bfloat16 and
+float16; Triton; plain torch; torchao's MX dequantize and int8 weight-only linear, GemLite's and
+Humming's, each where it can be imported and works. What did not run is named, with the reason.
+
+Results are written after each shape, and `--resume FILE` goes on with what is left of it.
 
 Targets: dequantize at 90 % of a copy's bandwidth; the linear, M = 1 … 16, 1.7 times as fast as
 cuBLAS bfloat16 and 3.4 times as float32. Its limits are 1.94 and 3.88, the ratio of the bytes.
@@ -16,12 +19,15 @@ tile, CuTe's headers, fetched through pip.
 
 import argparse
 import functools
+import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -30,7 +36,6 @@ from kernels import build_cuda, mxint8, mxint8_cuda
 from madl import assets
 from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.logbook.stats import ratio_interval
 from madl.machine import device
 from madl.machine.contention import ContentionMeter
 from madl.machine.timing import Measurement, compare
@@ -44,6 +49,7 @@ SHAPES = ((4096, 4096), (11008, 4096), (4096, 11008))  # (out, in) of a 7 B mode
 NUM_ROWS = (1, 4, 8, 16, 32, 64)
 OUT_OF_CACHE_BYTES = 512 << 20
 PARTS = ("check", "dequantize", "linear")
+PEERS = ("torch", "triton", "torchao", "gemlite", "humming-kernels")
 
 
 def main() -> None:
@@ -51,6 +57,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all)")
     parser.add_argument("--budget-s", type=float, default=0.3, help="seconds per variant")
     parser.add_argument("--publish", action="store_true", help="write the records of the site")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with these records")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
@@ -58,27 +66,62 @@ def main() -> None:
         sys.exit("no CUDA GPU is visible to torch here; run this where one is")
     torch.backends.cuda.matmul.allow_tf32 = False
     print_machine()
+    end = time.monotonic() + arguments.seconds
+    path = arguments.resume or (benchmarks.FOLDER / f"{NAME}.json" if arguments.publish else None)
+    run_works(works(arguments.parts or PARTS, arguments.budget_s), path, arguments.resume, end)
+
+
+NAME = "mxint8_cuda"
+NOT_RUN: dict[str, str] = {}  # peer → why
+
+
+def works(parts: Sequence[str], budget_s: float) -> dict[str, Callable[[], Rows]]:
+    """What there is to do, by name: some seconds each."""
+    found: dict[str, Callable[[], Rows]] = {"check": check}
+    if "dequantize" in parts:
+        for size in SIZES:
+            for group in GROUPS if size == SIZES[-1] else (32,):
+                work = f"dequantize {size >> 20} Mi elements, groups of {group}"
+                found[work] = functools.partial(dequantize_rows, work, size, group, budget_s)
+    if "linear" in parts:
+        for shape in SHAPES:
+            for rows in NUM_ROWS:
+                for dtype in (torch.bfloat16, torch.float32):
+                    name = str(dtype).removeprefix("torch.")
+                    work = f"linear {name}, {rows} × {shape[1]} by {shape[1]} × {shape[0]}"
+                    found[work] = functools.partial(linear_rows, work, rows, shape, dtype, budget_s)
+    return found
+
+
+def run_works(
+    todo: Mapping[str, Callable[[], Rows]], path: Path | None, resumed: Path | None, end: float
+) -> None:
+    known = json.loads(resumed.read_text("utf-8")) if resumed and resumed.is_file() else {}
+    done: Rows = known.get("rows", [])
+    NOT_RUN.update(known.get("not_run", {}))
+    left = [work for work in todo if work not in {row["work"] for row in done}]
     meter = ContentionMeter.start()
-    wanted = arguments.parts or PARTS
-    checked = check()
-    rows: Rows = []
-    if "dequantize" in wanted:
-        rows += dequantize_tables(arguments.budget_s)
-    if "linear" in wanted:
-        rows += linear_tables(arguments.budget_s)
-    if arguments.publish:
-        path = benchmarks.publish(
-            "mxint8_cuda",
-            rows,
-            machine=os.environ.get("MADL_HOST") or torch.cuda.get_device_name(),
-            peers=("torch", "triton", "torchao"),
-            contention=meter.share(),
-            cpu=device.cpu_name(),
-            cuda=torch.version.cuda,
-            nvcc=build_cuda.find_nvcc() is not None,
-            checked=checked,
-        )
-        print(f"wrote {path}")
+    while left and time.monotonic() < end:
+        print(f"\n{left[0]}", flush=True)
+        done += todo[left.pop(0)]()
+        torch.cuda.empty_cache()
+        if path is not None:
+            benchmarks.publish(
+                path.stem,
+                done,
+                machine=os.environ.get("MADL_HOST") or torch.cuda.get_device_name(),
+                peers=PEERS,
+                contention=meter.share(),
+                folder=path.parent,
+                cpu=device.cpu_name(),
+                cuda=torch.version.cuda,
+                nvcc=build_cuda.find_nvcc() is not None,
+                not_run=NOT_RUN,
+                left=left,
+            )
+    for peer, why in NOT_RUN.items():
+        print(f"not run here: {peer} ({why})")
+    print(f"{len(left)} of {len(todo)} left" + (f"; wrote {path}" if path else ""))
 
 
 def print_machine() -> None:
@@ -116,11 +159,12 @@ def usable_paths() -> list[str]:
     return found
 
 
+@functools.cache
 def cute_include() -> tuple[Path, ...]:
     try:
         return assets.cute_include()
     except MadlError as error:
-        print(f"no tile: {error}")
+        NOT_RUN["ours, CuTe tile"] = str(error)
         return ()
 
 
@@ -138,7 +182,8 @@ def check() -> Rows:
         got = mxint8_cuda.dequantize(mantissas.cuda(), scales.cuda(), 256).cpu()
         wrong = int((~(got == expected) & ~(got.isnan() & expected.isnan())).sum())
         worst = max(linear_error(rows) for rows in NUM_ROWS)
-        rows.append({"path": path, "wrong_codes": wrong, "worst_error": worst})
+        row = {"work": "check", "path": path, "wrong_codes": wrong, "worst_error": worst}
+        rows.append(row)
         print(f"{path:8s} wrong codes {wrong} of 65536, linear's worst error {worst:.1e} of terms")
         assert wrong == 0, path
         assert worst < 1e-5, path
@@ -190,9 +235,9 @@ def timed(calls: Mapping[str, Call], repetitions: int, budget_s: float) -> dict[
 def row_of(
     work: str, name: str, measured: Mapping[str, Measurement], baseline: str, repetitions: int
 ) -> dict[str, Any]:
-    """Speed against the baseline: above one is faster."""
+    """Speed against the baseline, with the quartiles of the samples: above one is faster."""
     base, mine = measured[baseline], measured[name]
-    low, high = ratio_interval(base.samples_s, mine.samples_s)
+    low, high = (base.median_s / quantile for quantile in np.quantile(mine.samples_s, [0.75, 0.25]))
     speed = base.median_s / mine.median_s
     micros = mine.median_s / repetitions * 1e6
     print(f"  {name:44s} {micros:9.1f} µs  {speed:6.3f} × {baseline} [{low:.3f}, {high:.3f}]")
@@ -201,7 +246,7 @@ def row_of(
         "variant": name,
         "baseline": baseline,
         "speed": speed,
-        "interval": [low, high],
+        "quartiles": [low, high],
         "us": micros,
         "calls": repetitions,
         "measurement": mine.to_json(),
@@ -211,21 +256,13 @@ def row_of(
 # ---- dequantize ---------------------------------------------------------------------------------
 
 
-def dequantize_tables(budget_s: float) -> Rows:
+def dequantize_rows(work: str, size: int, group: int, budget_s: float) -> Rows:
     """The share of a copy's bandwidth: a copy that reads and writes as many bytes altogether."""
-    rows: Rows = []
-    include = cute_include()
-    for size in SIZES:
-        for group in GROUPS if size == SIZES[-1] else (32,):
-            work = f"dequantize {size >> 20} Mi elements, groups of {group}"
-            print(f"\n{work}")
-            calls, repetitions = dequantize_calls(size, group, include)
-            measured = timed(calls, repetitions, budget_s)
-            gb_s = total_bytes(size, group) * repetitions / measured["copy"].median_s / 1e9
-            print(f"  a copy moves {gb_s:.0f} GB/s")
-            rows += [row_of(work, name, measured, "copy", repetitions) for name in measured]
-            torch.cuda.empty_cache()
-    return rows
+    calls, repetitions = dequantize_calls(size, group, cute_include())
+    measured = timed(calls, repetitions, budget_s)
+    gb_s = total_bytes(size, group) * repetitions / measured["copy"].median_s / 1e9
+    print(f"  a copy moves {gb_s:.0f} GB/s")
+    return [row_of(work, name, measured, "copy", repetitions) for name in measured]
 
 
 def total_bytes(size: int, group: int) -> int:
@@ -252,34 +289,44 @@ def dequantize_calls(
 
 def dequantize_peers(data: list[tuple[Tensor, Tensor]], group: int) -> dict[str, Call]:
     """torchao has no MXINT8; its MXFP8 moves as many bytes."""
-    try:
-        from torchao.prototype.mx_formats.mx_tensor import to_dtype
-    except ImportError:
-        return {}
     if group != 32:
         return {}
-    e4m3, e8m0 = torch.float8_e4m3fn, torch.float8_e8m0fnu
-    fp8 = [(m.view(e4m3), s.view(e8m0)) for m, s in data]
-    return {
-        "torchao MXFP8 to_dtype": lambda i: to_dtype(*fp8[i], e4m3, 32, torch.bfloat16),
-    }
+
+    def torchao() -> Call:
+        from torchao.prototype.mx_formats.mx_tensor import to_dtype
+
+        e4m3, e8m0 = torch.float8_e4m3fn, torch.float8_e8m0fnu
+        fp8 = [(m.view(e4m3), s.view(e8m0)) for m, s in data]
+        return lambda i: to_dtype(*fp8[i], e4m3, 32, torch.bfloat16)
+
+    return working({"torchao MXFP8 to_dtype": torchao})
+
+
+def working(peers: Mapping[str, Callable[[], Call]]) -> dict[str, Call]:
+    """Those that can be imported and called; a library of others may fail in any way it likes."""
+    found: dict[str, Call] = {}
+    for name, make in peers.items():
+        try:
+            call = make()
+            captured(call, 1)()
+            torch.cuda.synchronize()
+        except Exception as error:
+            lines = str(error).strip().splitlines() or ["no message"]
+            NOT_RUN[name] = f"{type(error).__name__}: {lines[0]}"
+        else:
+            found[name] = call
+    return found
 
 
 # ---- the linear ---------------------------------------------------------------------------------
 
 
-def linear_tables(budget_s: float) -> Rows:
-    rows: Rows = []
-    for num_out, num_in in SHAPES:
-        for num_rows in NUM_ROWS:
-            for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float32, "float32")):
-                work = f"linear {name}, {num_rows} × {num_in} by {num_in} × {num_out}"
-                print(f"\n{work}")
-                calls, repetitions = linear_calls(num_rows, num_out, num_in, dtype)
-                measured = timed(calls, repetitions, budget_s)
-                rows += [row_of(work, n, measured, "cuBLAS", repetitions) for n in measured]
-                torch.cuda.empty_cache()
-    return rows
+def linear_rows(
+    work: str, num_rows: int, shape: tuple[int, int], dtype: torch.dtype, budget_s: float
+) -> Rows:
+    calls, repetitions = linear_calls(num_rows, *shape, dtype)
+    measured = timed(calls, repetitions, budget_s)
+    return [row_of(work, name, measured, "cuBLAS", repetitions) for name in measured]
 
 
 def linear_calls(
@@ -292,25 +339,73 @@ def linear_calls(
     calls: dict[str, Call] = {"cuBLAS": lambda i: F.linear(x, dense[i])}
     for path in usable_paths():
         calls[f"ours, {path}"] = by(path, lambda i: mxint8_cuda.linear(x, *packed[i], None, 32))
-    return calls | linear_peers(x, dense), repetitions
+    if dtype is torch.float32:
+        return calls, repetitions
+    return calls | working(linear_peers(x, dense)), repetitions
 
 
-def linear_peers(x: Tensor, dense: list[Tensor]) -> dict[str, Call]:
-    try:
+def linear_peers(x: Tensor, dense: list[Tensor]) -> dict[str, Callable[[], Call]]:
+    """What else multiplies by these weights, and how each is made ready."""
+    num_out, num_in = dense[0].shape
+
+    def cublas(dtype: torch.dtype) -> Call:
+        left, weights = x.to(dtype), [w.to(dtype) for w in dense]
+        return lambda i: F.linear(left, weights[i])
+
+    def layers() -> list[torch.nn.Linear]:
+        empty = functools.partial(torch.nn.Linear, num_in, num_out, bias=False, device="meta")
+        found = [empty(dtype=x.dtype) for _ in dense]
+        for layer, w in zip(found, dense):
+            layer.weight = torch.nn.Parameter(w.clone(), requires_grad=False)
+        return found
+
+    def torchao() -> Call:
         from torchao.quantization import Int8WeightOnlyConfig, quantize_
-    except ImportError:
-        return {}
-    layers = [
-        torch.nn.Linear(w.shape[1], w.shape[0], bias=False, device="meta").to_empty(device="cuda")
-        for w in dense
-    ]
-    for layer, w in zip(layers, dense):
-        layer.weight = torch.nn.Parameter(w, requires_grad=False)
-        quantize_(layer, Int8WeightOnlyConfig())
-    compiled = torch.compile(lambda layer: layer(x), dynamic=False)
-    with torch.no_grad():
-        compiled(layers[0])
-    return {"torchao int8 weight-only, compiled": lambda i: compiled(layers[i])}
+
+        made = layers()
+        for layer in made:
+            quantize_(layer, Int8WeightOnlyConfig())
+        compiled: Any = torch.compile(lambda layer: layer(x), dynamic=False)
+        with torch.no_grad():
+            compiled(made[0])
+        return lambda i: compiled(made[i])
+
+    def gemlite() -> Call:
+        from gemlite import helper  # pyright: ignore
+
+        kind = getattr(helper, "A16W8_INT8", None) or helper.A16W8
+        made = [kind(device="cuda:0", dtype=x.dtype).from_linear(layer) for layer in layers()]
+        return lambda i: made[i](x)
+
+    def humming() -> Call:  # with weights of its own: as many bytes, and nothing is compared
+        from humming.layer import HummingLayer  # pyright: ignore
+        from humming.tune import get_heuristics_config  # pyright: ignore
+        from humming.utils.test import random_fill_tensor  # pyright: ignore
+
+        given = {"dtype": "int8", "group_size": 32, "scale_dtype": "float8e8m0"}
+        made: list[Any] = []
+        for _ in dense:
+            layer: Any = HummingLayer(
+                shape_n=num_out,
+                shape_k=num_in,
+                weight_config=given,
+                input_config={"dtype": str(x.dtype).removeprefix("torch."), "group_size": 0},
+                torch_dtype=x.dtype,
+            ).to("cuda:0")
+            for tensor in layer.parameters():
+                random_fill_tensor(tensor)
+            layer.transform()
+            made.append(layer)
+        tuned = get_heuristics_config(meta=made[0].humming_metas[""])
+        return lambda i: made[i](inputs=x, tuning_config=tuned)
+
+    return {
+        "cuBLAS float16": lambda: cublas(torch.float16),
+        "cuBLAS float32": lambda: cublas(torch.float32),
+        "torchao int8 weight-only, compiled": torchao,
+        "GemLite int8 weight-only": gemlite,
+        "Humming int8, groups of 32": humming,
+    }
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 What is kept is a cubin, which the driver loads as it is (`cuda_driver`): no torch headers, no CUDA
 runtime to agree with torch's, and nvcc and NVRTC end in the same place. Its key holds the source,
-its headers, the flags and the architecture; a cubin that any compiler made from those is good.
-NVRTC is a library of some 100 MB that torch's own CUDA packages bring along.
+its headers, every flag, CuTe's version and the architecture; a cubin that any compiler made from
+those is good, if the driver takes it: one of a newer compiler it may refuse, and then the next path
+is tried. NVRTC is a library of some 100 MB that torch's own CUDA packages bring along.
 
 Environment: `MADL_CUDA_KERNELS` forces a path: auto (default), nvcc, nvrtc, triton, or torch.
 `CUDA_HOME` says where nvcc is, if it is not on the PATH.
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels import cuda_driver
 from kernels.build import SOURCES, cache_dir, kept, publish, run, texts
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,10 @@ log = logging.getLogger(__name__)
 ARCHITECTURES = (75, 80, 90, 100)  # those that tests compile for
 PATHS = ("auto", "nvcc", "nvrtc", "triton", "torch")
 _FLAGS = ("-std=c++17",)
+_NVCC_FLAGS = ("-O3", "--expt-relaxed-constexpr", "-cubin")
+# For headers written for nvcc, whose functions without a mark are the host's there.
+_NVRTC_FLAGS_OF_CUTE = ("-default-device",)
+_CUTE_VERSION = "cutlass/version.h"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,51 +61,94 @@ def forced_path() -> str:
 
 
 @functools.cache
-def load(source: str, architecture: int, *, include: tuple[Path, ...] = ()) -> CudaRoute:
+def load(
+    source: str,
+    architecture: int,
+    *,
+    include: tuple[Path, ...] = (),
+    device: int | None = None,
+) -> CudaRoute:
     """The way to run one `.cu` file on GPUs of this architecture (90 for sm_90).
 
-    `include` are header folders that the source needs beside ours. Where nothing compiles, Triton
-    is next, then torch; that is logged once.
+    `include` are header folders that the source needs beside ours; `device` is a GPU whose driver
+    has to take what was compiled. Where nothing compiles and loads, Triton is next, then torch;
+    which, and why, is logged once.
     """
     forced = forced_path()
     if forced in ("triton", "torch"):
         return CudaRoute(path=forced, reason=f"MADL_CUDA_KERNELS={forced}")
-    why = "the first that works" if forced == "auto" else f"MADL_CUDA_KERNELS={forced}"
-    if forced == "auto" and (known := cached(source, architecture)):
-        return CudaRoute(path="cached", reason=f"{known.name} is in {known.parent}", cubin=known)
     problems: list[str] = []
+    for path, make in _ways(source, architecture, include, forced):
+        try:
+            cubin = make()
+            if device is not None:
+                cuda_driver.module(cubin, device)
+        except (OSError, RuntimeError) as error:
+            problems.append(f"{path}: {error}")
+            continue
+        why = "the first that works" if forced == "auto" else f"MADL_CUDA_KERNELS={forced}"
+        if path == "cached":
+            why = f"{cubin.name} is in {cubin.parent}"
+        return CudaRoute(path=path, reason="; ".join([why, *problems]), cubin=cubin)
+    instead = "triton" if _has_triton() and forced == "auto" else "torch"
+    said = "; ".join(problems)
+    log.warning("no CUDA kernel from %s, %s computes instead: %s", source, instead, said)
+    return CudaRoute(path=instead, reason=said)
+
+
+def _ways(
+    source: str, architecture: int, include: tuple[Path, ...], forced: str
+) -> Iterator[tuple[str, Callable[[], Path]]]:
+    """Each path to a cubin, and the call that takes it."""
+    if forced == "auto":
+        for found in cached(source, architecture, include):
+            yield "cached", functools.partial(Path, found)
     for path, compile_ in (("nvcc", compile_nvcc), ("nvrtc", compile_nvrtc)):
         if forced in ("auto", path):
-            try:
-                cubin = compile_(source, architecture, include)
-                return CudaRoute(path=path, reason=why, cubin=cubin)
-            except (OSError, RuntimeError) as error:
-                problems.append(f"{path}: {error}")
-    if _has_triton() and forced == "auto":
-        return CudaRoute(path="triton", reason="; ".join(problems))
-    log.warning("no CUDA kernel from %s, torch computes instead: %s", source, "; ".join(problems))
-    return CudaRoute(path="torch", reason="; ".join(problems))
+            yield path, functools.partial(compile_, source, architecture, include)
 
 
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def _stem(source: str, architecture: int) -> str:
+def _stem(source: str, architecture: int, include: Sequence[Path] = ()) -> str:
     """The name in the cache, less the compiler's part."""
-    text = "\0".join([*_FLAGS, *texts(SOURCES / source)])
+    flags = (*_FLAGS, *_NVCC_FLAGS, *_NVRTC_FLAGS_OF_CUTE)
+    text = "\0".join([*flags, *_cute_version(include), *texts(SOURCES / source)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"{Path(source).stem}-sm_{architecture}-{key}"
 
 
-def cached(source: str, architecture: int) -> Path | None:
-    """The cubin that some compiler made from these very sources."""
-    return kept(cache_dir() / f"{_stem(source, architecture)}.cubin")
+def _cute_version(include: Sequence[Path]) -> list[str]:
+    """The macros by which CuTe's headers say their version."""
+    files = [folder / _CUTE_VERSION for folder in include if (folder / _CUTE_VERSION).is_file()]
+    return [
+        line
+        for path in files
+        for line in path.read_text().splitlines()
+        if line.startswith("#define CUTLASS_")
+    ]
 
 
-def _build(source: str, architecture: int, compiler: str, make: Callable[[Path], object]) -> Path:
+def cached(source: str, architecture: int, include: Sequence[Path] = ()) -> list[Path]:
+    """The cubins that compilers made from these very sources."""
+    stem = _stem(source, architecture, include)
+    # the compiler's part of a name, then the digest of what is in the file
+    names = {path.stem.rpartition("-")[0] for path in cache_dir().glob(f"{stem}-*-*.cubin")}
+    found = (kept(cache_dir() / f"{name}.cubin") for name in sorted(names))
+    return [path for path in found if path]
+
+
+def _build(
+    source: str,
+    architecture: int,
+    include: Sequence[Path],
+    compiler: str,
+    make: Callable[[Path], object],
+) -> Path:
     identity = hashlib.sha256(compiler.encode()).hexdigest()[:8]
-    cubin = cache_dir() / f"{_stem(source, architecture)}-{identity}.cubin"
+    cubin = cache_dir() / f"{_stem(source, architecture, include)}-{identity}.cubin"
     return kept(cubin) or publish(cubin, make)
 
 
@@ -120,12 +169,13 @@ def compile_nvcc(source: str, architecture: int, include: Sequence[Path] = ()) -
     if nvcc is None:
         raise RuntimeError("no nvcc on the PATH")
     flags = [  # of the header folders only CuTe's: nvcc has CUDA's own, of its version
-        *(*_FLAGS, "-O3", "--expt-relaxed-constexpr", "-cubin", f"-arch=sm_{architecture}"),
+        *(*_FLAGS, *_NVCC_FLAGS, f"-arch=sm_{architecture}"),
         *(f"-I{folder}" for folder in include if (folder / "cute").is_dir()),
     ]
     return _build(
         source,
         architecture,
+        include,
         run([nvcc, "--version"]),
         lambda new: run([nvcc, *flags, str(SOURCES / source), "-o", str(new)]),
     )
@@ -174,11 +224,12 @@ def compile_nvrtc(source: str, architecture: int, include: Sequence[Path] = ()) 
         *(*_FLAGS, f"--gpu-architecture=sm_{architecture}", f"-I{SOURCES}"),
         *(f"-I{folder}" for folder in include),
     ]
-    if include:  # headers written for nvcc, whose functions without a mark are the host's there
-        flags.append("-default-device")
+    if include:
+        flags += _NVRTC_FLAGS_OF_CUTE
     return _build(
         source,
         architecture,
+        include,
         f"NVRTC {major.value}.{minor.value}",
         lambda new: new.write_bytes(_nvrtc_cubin(library, source, flags)),
     )

@@ -1,15 +1,17 @@
 """Load a cubin and launch its kernels, through the CUDA driver that torch has initialized.
 
 The C ABI is the driver's own: pointers, sizes and a stream. A launch costs some microseconds of
-Python; a CUDA graph takes them away.
+Python; a CUDA graph takes them away. Every call has the device's primary context, torch's own,
+current while it lasts: a thread that has used no GPU yet has none, and one may have another's.
 
-Not handled: devices that torch has not initialized; shared memory sized at the launch.
+Not handled: shared memory sized at the launch; a context that was reset.
 """
 
+import contextlib
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +24,60 @@ Argument = ctypes.c_void_p | ctypes.c_int | ctypes.c_longlong
 
 @functools.cache
 def _driver() -> Any:
-    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    """Raises: RuntimeError: no driver, or one that does not start."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        raise RuntimeError(f"CUDA: there is no driver here ({error})") from error
+    _check(library, library.cuInit(0), "start the driver")
+    return library
 
 
-def _check(status: int, what: str) -> None:
+def _check(library: Any, status: int, what: str) -> None:
+    """Raises: RuntimeError: with what the driver says, and its name for it."""
     if status:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorString(status, ctypes.byref(text))
-        raise RuntimeError(f"CUDA: cannot {what}: {(text.value or b'unknown error').decode()}")
+        said: list[str] = []
+        for function in (library.cuGetErrorString, library.cuGetErrorName):
+            text = ctypes.c_char_p()
+            function(status, ctypes.byref(text))
+            said.append((text.value or b"unknown error").decode())
+        raise RuntimeError(f"CUDA: cannot {what}: {said[0]} ({said[1]}, {status})")
 
 
 @functools.cache
-def _module(cubin: Path, device: int) -> ctypes.c_void_p:
-    """A module belongs to a context, and torch has one context a device."""
-    module = ctypes.c_void_p()
-    with torch.cuda.device(device):
-        torch.cuda.current_stream().synchronize()  # there is a context from here on
-        code = cubin.read_bytes()
-        _check(_driver().cuModuleLoadData(ctypes.byref(module), code), f"load {cubin.name}")
-    return module
+def _context(device: int) -> ctypes.c_void_p:
+    """The primary context of a device, made if torch has not made it yet, and kept for good."""
+    library, ordinal, context = _driver(), ctypes.c_int(), ctypes.c_void_p()
+    what = f"use GPU {device}"
+    _check(library, library.cuDeviceGet(ctypes.byref(ordinal), device), what)
+    _check(library, library.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal), what)
+    return context
+
+
+@contextlib.contextmanager
+def _current(device: int) -> Iterator[Any]:
+    """The driver, with the device's context current in this thread until the end."""
+    library = _driver()
+    _check(library, library.cuCtxPushCurrent_v2(_context(device)), f"use GPU {device}")
+    try:
+        yield library
+    finally:
+        library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+@functools.cache
+def module(cubin: Path, device: int) -> ctypes.c_void_p:
+    """A cubin on a device; loaded once.
+
+    Raises:
+        RuntimeError: the driver refuses it, as an older one refuses what a newer compiler made.
+    """
+    loaded = ctypes.c_void_p()
+    with _current(device) as library:
+        status = library.cuModuleLoadData(ctypes.byref(loaded), cubin.read_bytes())
+        _check(library, status, f"load {cubin.name}")
+    return loaded
 
 
 @functools.cache
@@ -50,11 +87,10 @@ def kernel(cubin: Path, name: str, device: int) -> ctypes.c_void_p:
     Raises:
         RuntimeError: the driver refuses the cubin, or there is no such kernel in it.
     """
-    function = ctypes.c_void_p()
-    status = _driver().cuModuleGetFunction(
-        ctypes.byref(function), _module(cubin, device), name.encode()
-    )
-    _check(status, f"find {name} in {cubin.name}")
+    function, loaded = ctypes.c_void_p(), module(cubin, device)
+    with _current(device) as library:
+        status = library.cuModuleGetFunction(ctypes.byref(function), loaded, name.encode())
+        _check(library, status, f"find {name} in {cubin.name}")
     return function
 
 
@@ -70,8 +106,8 @@ def launch(
         raise ValueError(f"CUDA: a grid is at most {MAX_GRID_X} × 65535 blocks, got {grid}")
     stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
     places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-    with torch.cuda.device(device):
-        status = _driver().cuLaunchKernel(
+    with _current(device) as library:
+        status = library.cuLaunchKernel(
             function, *(*grid, 1), *(threads, 1, 1), 0, stream, places, None
         )
-    _check(status, "launch a kernel")
+        _check(library, status, "launch a kernel")

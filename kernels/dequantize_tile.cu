@@ -1,21 +1,39 @@
 // The kernels of `dequantize_tile.h`: load, barrier, store. One for each height of a tile.
+//
+// A block takes kSteps tiles, whose copies are all on their way before the first is waited for:
+// 8 KiB a block, 64 KiB a multiprocessor, where some 23 keep an H200's memory busy.
 #include "dequantize_tile.h"
 
 namespace {
 
+// Until so many of the newest copies are left: the instruction takes a constant.
+__device__ __forceinline__ void wait(int left) {
+  if (left == 3) cute::cp_async_wait<3>();
+  if (left == 2) cute::cp_async_wait<2>();
+  if (left == 1) cute::cp_async_wait<1>();
+  if (left == 0) cute::cp_async_wait<0>();
+}
+
 template <int kBlockM, int kVector>
 __device__ __forceinline__ void dequantize(const madl::Dequantize& d) {
   using Tile = madl::DequantizeTile<kBlockM, kVector>;
-  alignas(16) __shared__ signed char shared[Tile::kElements];
+  constexpr int kSteps = 4;
+  alignas(16) __shared__ signed char shared[kSteps][Tile::kElements];
   const int thread = threadIdx.x;
   // groups on grid.x, which takes 2^31 blocks; grid.y takes 65,535 only
-  const float step = Tile::load(d, blockIdx.y, blockIdx.x, thread, shared);
-  if constexpr (Tile::kAsync) {
-    cute::cp_async_fence();
-    cute::cp_async_wait<0>();
+  const long long first = static_cast<long long>(blockIdx.x) * kSteps;
+  float worth[kSteps];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    worth[i] = Tile::load(d, blockIdx.y, first + i, thread, shared[i]);
+    if constexpr (Tile::kAsync) cute::cp_async_fence();
   }
-  __syncthreads();
-  Tile::store(d, blockIdx.y, blockIdx.x, thread, step, shared);
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    if constexpr (Tile::kAsync) wait(kSteps - 1 - i);
+    __syncthreads();
+    Tile::store(d, blockIdx.y, first + i, thread, worth[i], shared[i]);
+  }
 }
 
 }  // namespace

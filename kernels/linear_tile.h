@@ -1,20 +1,29 @@
 // y = x · weight^T with MXINT8 weights that are decoded in registers, as host-device methods.
 //
-// A block makes 16 columns of y (rows of the weight). Its warps share out the input features in
-// chunks of 64; each lane decodes 16 consecutive weights of two rows, exactly, to the bfloat16
-// operands of tensor-core products (mma.m16n8k16: weights are A, x is B), and the warps' float32
-// sums meet in shared memory. The weight is read once, 8.25 bits a value, for up to 64 rows of x.
+// A block has eight warps and takes 16 * kWide columns of y (rows of the weight): kWide warps lie
+// side by side over columns, and kSlices = 8 / kWide of them share out the input features in chunks
+// of 64. Every step of a block is one chunk for each slice. A lane decodes 16 consecutive weights of
+// two rows, exactly, to the bfloat16 operands of tensor-core products (mma.m16n8k16: weights are A,
+// x is B). The weight is read once, 8.25 bits a value, for up to 64 rows of x.
+//
+// What decides the speed is how many bytes are on their way. The weights of the next kAhead steps
+// are in registers or coming: 4 KiB a warp, 32 KiB a block. x comes from the L2 cache: up to eight
+// rows straight into registers, one step ahead; more rows through shared memory, kAhead - 1 steps
+// ahead, so that 64 or 128 columns share one copy. Where columns alone make too few blocks, `splits`
+// blocks share a column's features and leave float32 sums, which a second kernel adds in order.
 //
 // The four lanes of a quad hold features 16 t ... 16 t + 15 of a chunk, where the instruction
 // expects 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of 16: the order of a sum's terms is free as long as A
 // and B agree on it, and this one loads 16 bytes at once.
 //
-// Shapes: x (parts * rows, num_in) bfloat16, weight (num_out, num_in), scales (num_out, num_in /
-// group), bias (num_out) or null, y (rows, num_out). `parts` is 1, or 3 where a float32 x is given
-// as the sum of three bfloat16 (`split_float`), which holds all its bits.
-// Invariants: num_in and group are multiples of 16; parts * rows <= 8 * kTiles; all 16-aligned.
-// A host program that runs `fetch`, `operands` and `finish` for every thread, and multiplies the
-// fragments as PTX lays them out, runs all of the kernel but the instruction.
+// Shapes: x (parts * rows, num_in) bfloat16, weight (num_out, num_in), scales (num_out, num_in >>
+// shift), bias (num_out) or null, y (rows, num_out), partials (splits, rows, num_out) or null.
+// `parts` is 1, or 3 where a float32 x is given as the sum of three bfloat16 (`split_float`), which
+// holds all its bits.
+// Invariants: num_in is a multiple of 16 and of the group, a power of two from 16 on; parts * rows
+// <= 8 * kTiles; all 16-aligned; the order of every sum follows from the shapes and `steps` alone.
+// A host program that runs these for every thread, and multiplies the fragments as PTX lays them
+// out, runs all of the kernel but that instruction and the waiting.
 #pragma once
 
 #include "mxint8_decode.h"
@@ -27,8 +36,10 @@ struct Linear {
   const unsigned char* scales;
   const float* bias;
   void* y;
-  int rows, parts, num_in, num_out, group;
-  int shift;  // group == 1 << shift, or negative: a division less for every 32 weights
+  float* partials;  // null where one block sums all of a column's features
+  int rows, parts, num_in, num_out;
+  int shift;  // a group is 1 << shift values
+  int steps;  // of each split
 };
 
 // x as hi + mid + lo, each a bfloat16, without loss: 24 significant bits are three times 8.
@@ -54,101 +65,229 @@ MADL_HOST_DEVICE unsigned short round_to_bf16(float x) {
   return static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-// Two floats that are bfloat16 already, side by side: one instruction on the device.
-MADL_HOST_DEVICE unsigned int upper_halves(float low, float high) {
-#if defined(__CUDA_ARCH__)
-  return __byte_perm(float_to_bits(low), float_to_bits(high), 0x7632);
+// a * b + c of two bfloat16 side by side, each rounded once. The device has it from sm_80 on.
+MADL_HOST_DEVICE unsigned int fma_pair(unsigned int a, unsigned int b, unsigned int c) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  unsigned int d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
 #else
-  return float_to_bits(low) >> 16 | (float_to_bits(high) & 0xffff0000u);
+  unsigned int d = 0;
+  for (int at = 0; at < 32; at += 16) {  // products of bfloat16 are exact in float32
+    const float product = bits_to_float(a >> at << 16) * bits_to_float(b >> at << 16);
+    const float sum = product + bits_to_float(c >> at << 16);
+    d |= static_cast<unsigned int>(round_to_bf16(sum)) << at;
+  }
+  return d;
 #endif
 }
 
-template <int kTiles_>
+// Bytes `at` and `at + 1` of a word, each below a byte 0x43.
+MADL_HOST_DEVICE unsigned int under_0x43(unsigned int word, int at) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0x43434343u, at ? 0x4342 : 0x4140);
+#else
+  const unsigned int two = word >> (8 * at);
+  return 0x43004300u | (two & 0xffu) | (two & 0xff00u) << 8;
+#endif
+}
+
+// A mantissa's step, 2^(scale - 133) as `mxint8_step` has it, as a bfloat16 and twice.
+MADL_HOST_DEVICE unsigned int step_pair(unsigned char scale) {
+  const unsigned int e = scale;
+  const unsigned int finite = e > 6u ? (e - 6u) << 7 : 1u << e;
+  return (e == 255u ? 0x7fc0u : finite) * 0x10001u;
+}
+
+// Mantissas `at` and `at + 1` (at is 0 or 2) of four in a word, times their step, as two bfloat16.
+//
+// Without a conversion, of which a multiprocessor has few: the low seven bits of a mantissa under
+// 0x4300 are 128 + low bits, its sign bit there is 128 or 256, and their difference is the mantissa.
+// All of it is exact. Source of the idea: the integer-to-half conversions of FasterTransformer.
+MADL_HOST_DEVICE unsigned int decode_pair(unsigned int word, int at, unsigned int step) {
+  constexpr unsigned int kOnes = 0x3f803f80u, kNegativeZeros = 0x80008000u;
+  const unsigned int raw = under_0x43(word, at);
+  const unsigned int low = raw & 0xff7fff7fu;                    // 128 + low seven bits
+  const unsigned int less = (raw & 0x43804380u) | kNegativeZeros;  // -128, or -256 under a sign
+  return fma_pair(fma_pair(low, kOnes, less), step, kNegativeZeros);
+}
+
+struct alignas(16) Words { unsigned int at[4]; };  // 16 mantissas, or eight bfloat16
+
+// 16 bytes that nobody reads again, so they leave the L1 cache to x. Unwanted ones stay as they were,
+// which costs no instruction where a branch or zeros would. Volatile, so that it is issued where it
+// stands, steps ahead of its use.
+MADL_HOST_DEVICE void read_once(Words& words, const void* from, bool wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("{.reg .pred wanted; setp.ne.s32 wanted, %5, 0;\n"
+      "@wanted ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "+r"(words.at[0]), "+r"(words.at[1]), "+r"(words.at[2]), "+r"(words.at[3])
+      : "l"(from), "r"(static_cast<int>(wanted)));
+#else
+  if (wanted) words = *static_cast<const Words*>(from);
+#endif
+}
+
+template <int kTiles_, int kWide_>
 struct LinearTile {
   static constexpr int kTiles = kTiles_;  // of 8 rows of x
-  static constexpr int kThreads = 256, kWarps = kThreads / 32;
-  static constexpr int kOut = 16, kChunk = 64, kLane = 16, kRows = 8 * kTiles;
-  static constexpr int kPartials = kWarps * kOut * kRows;  // floats of shared memory
+  static constexpr int kWide = kWide_;
+  static constexpr int kThreads = 256, kWarps = kThreads / 32, kSlices = kWarps / kWide;
+  static constexpr int kOut = 16 * kWide, kChunk = 64, kLane = 16, kRows = 8 * kTiles;
+  static constexpr int kFeatures = kChunk * kSlices;  // of a step
+  static constexpr int kAhead = 4;                      // steps of the weight on their way
+  static constexpr int kResident = kTiles < 8 ? 2 : 1;  // blocks that a multiprocessor's registers hold
+  static constexpr bool kStaged = kWide > 1;  // x through shared memory
+  static constexpr int kUnit = 8;            // bfloat16 in 16 bytes
+  static constexpr int kRowUnits = kChunk / kUnit;
+  static constexpr int kStageUnits = kStaged ? kSlices * kRows * kRowUnits : 0;
+  static constexpr int kStride = kOut + 4;  // of the partial sums: no two lanes in one bank
+  static constexpr int kPartialBytes = kSlices * kRows * kStride * 4;
+  static constexpr int kStagesBytes = kAhead * kStageUnits * 16;
+  static constexpr int kSharedBytes = kPartialBytes > kStagesBytes ? kPartialBytes : kStagesBytes;
+  static_assert(kSharedBytes <= 48 << 10 && kStageUnits % kThreads == 0, "a block's memory, shared");
 
-  struct alignas(16) Words { unsigned int at[4]; };  // 16 mantissas, or eight bfloat16
+  MADL_HOST_DEVICE static int all_steps(const Linear& p) {
+    return (p.num_in + kFeatures - 1) / kFeatures;
+  }
 
-  // What a lane reads of the weight for one chunk, far ahead of its use.
+  // Behind the last step of a split.
+  MADL_HOST_DEVICE static int end_of(const Linear& p, int split) {
+    const int end = (split + 1) * p.steps, all = all_steps(p);
+    return end < all ? end : all;
+  }
+
+  // Where a lane reads: the first of its two rows of the weight, its row of a tile of x, its first
+  // feature of step 0, and the features that exist in each (none in a row that does not).
+  struct Lane {
+    const signed char* weight;
+    const unsigned char* scales;
+    const unsigned short* x;
+    int k, exist[2], exist_x;
+  };
+
+  MADL_HOST_DEVICE static Lane lane_of(const Linear& p, int block, int end, int warp, int lane) {
+    const long long first = block * kOut + warp % kWide * 16 + lane / 4;
+    const int exist = end * kFeatures < p.num_in ? end * kFeatures : p.num_in;
+    Lane at;
+    at.weight = p.weight + first * p.num_in;
+    at.scales = p.scales + first * (p.num_in >> p.shift);
+    at.x = p.x + static_cast<long long>(lane / 4) * p.num_in;
+    at.k = warp / kWide * kChunk + lane % 4 * kLane;
+    for (int half = 0; half < 2; ++half) at.exist[half] = first + 8 * half < p.num_out ? exist : 0;
+    at.exist_x = lane / 4 < p.parts * p.rows ? exist : 0;
+    return at;
+  }
+
+  // What a lane reads of the weight for one chunk, far ahead of its use. Where there is nothing to
+  // read, mantissas stay what they were, under scale 0: x is zero there, or the sums are nobody's.
   struct Raw {
     Words weight[2];
     unsigned char scale[2];
   };
 
-  MADL_HOST_DEVICE static Raw fetch(const Linear& p, int block, int chunk, int lane) {
-    Raw raw;
-    const int k = chunk * kChunk + lane % 4 * kLane;
-    const int group = p.shift >= 0 ? k >> p.shift : k / p.group;
-    const int groups = p.shift >= 0 ? p.num_in >> p.shift : p.num_in / p.group;  // of a row
+  MADL_HOST_DEVICE static void fetch(const Linear& p, const Lane& at, int step, Raw& raw) {
+    const int k = at.k + step * kFeatures;
     for (int half = 0; half < 2; ++half) {
-      const int wanted = block * kOut + lane / 4 + 8 * half;
-      const long long row = wanted < p.num_out ? wanted : p.num_out - 1;  // not stored in the end
-      raw.weight[half] = Words{};
+      const bool exists = k < at.exist[half];
+      read_once(raw.weight[half], at.weight + 8LL * half * p.num_in + k, exists);
       raw.scale[half] = 0;
-      if (k < p.num_in) {
-        raw.weight[half] = *reinterpret_cast<const Words*>(p.weight + row * p.num_in + k);
-        raw.scale[half] = p.scales[row * groups + group];
-      }
-    }
-    return raw;
-  }
-
-  // A of the chunk's step 0 ... 3: rows of the weight, decoded.
-  MADL_HOST_DEVICE static void weight_operand(const Raw& raw, const float (&worth)[2], int step,
-                                              unsigned int (&a)[4]) {
-    for (int i = 0; i < 4; ++i) {
-      const unsigned int four = raw.weight[i % 2].at[step];
-      const int at = 16 * (i / 2);
-      const float low = mxint8_value(static_cast<signed char>(four >> at), worth[i % 2]);
-      const float high = mxint8_value(static_cast<signed char>(four >> (at + 8)), worth[i % 2]);
-      a[i] = upper_halves(low, high);
+      if (exists) raw.scale[half] = at.scales[8LL * half * (p.num_in >> p.shift) + (k >> p.shift)];
     }
   }
 
-  // B of all four steps for one tile of eight rows of x: b[2 * step] and b[2 * step + 1].
-  MADL_HOST_DEVICE static void x_operand(const Linear& p, int chunk, int lane, int tile,
-                                         unsigned int (&b)[8]) {
-    const int k = chunk * kChunk + lane % 4 * kLane, row = 8 * tile + lane / 4;
-    const bool exists = row < p.parts * p.rows && k < p.num_in;
-    for (int half = 0; half < 2; ++half) {
-      Words words{};
-      if (exists)
-        words = *reinterpret_cast<const Words*>(p.x + static_cast<long long>(row) * p.num_in + k +
-                                                8 * half);
-      for (int i = 0; i < 4; ++i) b[4 * half + i] = words.at[i];
-    }
+  // A of the chunk's quarter 0 ... 3: rows of the weight, decoded.
+  MADL_HOST_DEVICE static void weight_operand(const Raw& raw, const unsigned int (&worth)[2],
+                                              int quarter, unsigned int (&a)[4]) {
+    for (int i = 0; i < 4; ++i)
+      a[i] = decode_pair(raw.weight[i % 2].at[quarter], i / 2 * 2, worth[i % 2]);
   }
 
-  // The lane's sums of one tile to shared memory: partials (warp, row of x, column of y).
+  // ---- x, straight from memory: B of two quarters of a chunk, for the one tile of eight rows -------
+
+  MADL_HOST_DEVICE static Words x_operand(const Lane& at, int step, int half) {
+    const int k = at.k + step * kFeatures;
+    if (k >= at.exist_x) return Words{};
+    return *reinterpret_cast<const Words*>(at.x + k + kUnit * half);
+  }
+
+  // ---- x by way of shared memory: (slice, row, unit), units of 16 bytes --------------------------
+
+  // Where a unit lies in a stage: odd rows swap neighbours, so that eight lanes reading every
+  // second unit of two rows meet all banks.
+  MADL_HOST_DEVICE static int place(int slice, int row, int unit) {
+    return (slice * kRows + row) * kRowUnits + (unit ^ (row & 1));
+  }
+
+  // One of the copies of a step: unit i of the stage, or nothing where x has no such row.
+  // `bytes` is 16, or 0 for features beyond the last, which have to be zeros.
+  struct Copy {
+    const unsigned short* from;
+    int to, bytes;
+    bool wanted;
+  };
+
+  MADL_HOST_DEVICE static Copy x_copy(const Linear& p, int step, int end, int i) {
+    const int unit = i % kRowUnits, row = i / kRowUnits % kRows, slice = i / (kRowUnits * kRows);
+    const int k = step * kFeatures + slice * kChunk + kUnit * unit;
+    const bool exists = k < p.num_in;
+    return {p.x + static_cast<long long>(row) * p.num_in + (exists ? k : 0), place(slice, row, unit),
+            exists ? 16 : 0, step < end && row < p.parts * p.rows};
+  }
+
+  MADL_HOST_DEVICE static Words x_operand(const Words* stage, int warp, int lane, int tile,
+                                          int half) {
+    return stage[place(warp / kWide, 8 * tile + lane / 4, lane % 4 * 2 + half)];
+  }
+
+  // ---- the sums ----------------------------------------------------------------------------------
+
+  // The lane's sums of one tile to shared memory: (slice, row of x, column of y).
   MADL_HOST_DEVICE static void leave(const float (&c)[4], int warp, int lane, int tile,
                                      float* partials) {
     for (int i = 0; i < 4; ++i) {
-      const int out = lane / 4 + 8 * (i / 2), row = 8 * tile + 2 * (lane % 4) + i % 2;
-      partials[(warp * kRows + row) * kOut + out] = c[i];
+      const int out = warp % kWide * 16 + lane / 4 + 8 * (i / 2);
+      const int row = 8 * tile + 2 * (lane % 4) + i % 2;
+      partials[(warp / kWide * kRows + row) * kStride + out] = c[i];
     }
   }
 
-  // Adds up the warps and the parts of x, and writes the block's columns of y.
+  // Adds up the slices and the parts of x, and writes the block's columns of y, or of its split.
   template <class Result>
-  MADL_HOST_DEVICE static void finish(const Linear& p, int block, int thread,
+  MADL_HOST_DEVICE static void finish(const Linear& p, int block, int split, int thread,
                                       const float* partials) {
     for (int i = thread; i < p.rows * kOut; i += kThreads) {
       const int row = i / kOut, out = block * kOut + i % kOut;
       if (out >= p.num_out) continue;
       float sum = 0.0f;
       for (int part = p.parts - 1; part >= 0; --part)  // the smallest first
-        for (int warp = 0; warp < kWarps; ++warp)
-          sum += partials[(warp * kRows + part * p.rows + row) * kOut + i % kOut];
-      if (p.bias) sum += p.bias[out];
+        for (int slice = 0; slice < kSlices; ++slice)
+          sum += partials[(slice * kRows + part * p.rows + row) * kStride + i % kOut];
       const long long at = static_cast<long long>(row) * p.num_out + out;
-      if constexpr (sizeof(Result) == 2)
-        static_cast<unsigned short*>(p.y)[at] = round_to_bf16(sum);
+      if (p.partials)
+        p.partials[static_cast<long long>(split) * p.rows * p.num_out + at] = sum;
       else
-        static_cast<float*>(p.y)[at] = sum;
+        write<Result>(p.y, at, p.bias ? sum + p.bias[out] : sum);
     }
+  }
+
+  template <class Result>
+  MADL_HOST_DEVICE static void write(void* y, long long at, float sum) {
+    if constexpr (sizeof(Result) == 2)
+      static_cast<unsigned short*>(y)[at] = round_to_bf16(sum);
+    else
+      static_cast<float*>(y)[at] = sum;
+  }
+
+  // The second pass, an element of y a thread: the splits in their order, then the bias.
+  template <class Result>
+  MADL_HOST_DEVICE static void add_splits(const float* partials, const float* bias, void* y,
+                                          int splits, int rows, int num_out, long long at) {
+    const long long count = static_cast<long long>(rows) * num_out;
+    if (at >= count) return;
+    float sum = 0.0f;
+    for (int split = 0; split < splits; ++split) sum += partials[split * count + at];
+    write<Result>(y, at, bias ? sum + bias[at % num_out] : sum);
   }
 };
 

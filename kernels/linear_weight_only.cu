@@ -2,7 +2,8 @@
 //
 // Few rows means that reading the weight is all the time it takes: 8.25 bits a value against 16 or
 // 32, so the limit is 1.94 times a bfloat16 product and 3.88 times a float32 one. Decoding takes
-// some 3 instructions a weight, about half of what an H200 can issue at its memory's speed.
+// some 2.5 instructions a weight, none of them a conversion: those run at a quarter of the rate or
+// less, so that 16 a cycle and multiprocessor would be the limit before an H200's memory is.
 //
 // Compiles under nvcc and NVRTC alike. Tensor-core products of bfloat16 start with sm_80; before
 // that, and for shapes that `linear_tile.h` does not take, `madl_linear_any` does it plainly.
@@ -19,37 +20,90 @@ __device__ __forceinline__ void multiply(float (&c)[4], const unsigned int (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <int kTiles, class Result>
+__device__ __forceinline__ void copy_ahead(const unsigned short* from, madl::Words* to, int bytes) {
+  const auto address = static_cast<unsigned int>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+               : "memory");
+}
+
+// A step's rows of x on their way to their stage: one group of copies, empty behind the last step.
+template <class Tile>
+__device__ __forceinline__ void send_x(const madl::Linear& p, int step, int end,
+                                       madl::Words* stage) {
+#pragma unroll
+  for (int i = 0; i < Tile::kStageUnits; i += Tile::kThreads) {
+    const auto copy = Tile::x_copy(p, step, end, i + threadIdx.x);
+    if (copy.wanted) copy_ahead(copy.from, stage + copy.to, copy.bytes);
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int kTiles, int kWide, class Result>
 __device__ __forceinline__ void linear(const madl::Linear& p) {
-  using Tile = madl::LinearTile<kTiles>;
-  __shared__ float partials[Tile::kPartials];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, block = blockIdx.x;
-  const int chunks = (p.num_in + Tile::kChunk - 1) / Tile::kChunk;
+  using Tile = madl::LinearTile<kTiles, kWide>;
+  constexpr int kAhead = Tile::kAhead;
+  alignas(16) __shared__ unsigned char shared[Tile::kSharedBytes];
+  auto* stages = reinterpret_cast<madl::Words*>(shared);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int block = blockIdx.x, split = blockIdx.y;
+  const int first = split * p.steps, end = Tile::end_of(p, split);
   float sums[kTiles][4] = {};
-  auto next = Tile::fetch(p, block, warp, lane);
-  for (int chunk = warp; chunk < chunks; chunk += Tile::kWarps) {
-    const auto raw = next;
-    next = Tile::fetch(p, block, chunk + Tile::kWarps, lane);
-    const float worth[2] = {madl::mxint8_step(raw.scale[0]), madl::mxint8_step(raw.scale[1])};
-    unsigned int a[4][4];
+
+  const auto at = Tile::lane_of(p, block, end, warp, lane);
+  typename Tile::Raw ahead[kAhead] = {};
 #pragma unroll
-    for (int step = 0; step < 4; ++step) Tile::weight_operand(raw, worth, step, a[step]);
+  for (int i = 0; i < kAhead; ++i) Tile::fetch(p, at, first + i, ahead[i]);
+  madl::Words next[2];  // of x, where it comes straight from memory
+  if constexpr (Tile::kStaged) {
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      unsigned int b[8];
-      Tile::x_operand(p, chunk, lane, tile, b);
+    for (int i = 0; i < kAhead - 1; ++i)
+      send_x<Tile>(p, first + i, end, stages + i * Tile::kStageUnits);
+  } else {
+    for (int half = 0; half < 2; ++half)
+      next[half] = Tile::x_operand(at, first, half);
+  }
+
+  for (int base = first; base < end; base += kAhead) {
 #pragma unroll
-      for (int step = 0; step < 4; ++step)
-        multiply(sums[tile], a[step], b[2 * step], b[2 * step + 1]);
+    for (int i = 0; i < kAhead; ++i) {
+      const int step = base + i;
+      if (step >= end) break;  // for all threads of the block alike
+      const unsigned int worth[2] = {madl::step_pair(ahead[i].scale[0]),
+                                     madl::step_pair(ahead[i].scale[1])};
+      if constexpr (Tile::kStaged) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 2) : "memory");
+        __syncthreads();  // the stage is there for all, and all have done with the one before it
+        send_x<Tile>(p, step + kAhead - 1, end,
+                     stages + (i + kAhead - 1) % kAhead * Tile::kStageUnits);
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        unsigned int a[2][4];
+        for (int j = 0; j < 2; ++j) Tile::weight_operand(ahead[i], worth, 2 * half + j, a[j]);
+        if (half == 1) Tile::fetch(p, at, step + kAhead, ahead[i]);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          madl::Words b;
+          if constexpr (Tile::kStaged) {
+            b = Tile::x_operand(stages + i * Tile::kStageUnits, warp, lane, tile, half);
+          } else {
+            b = next[half];
+            next[half] = Tile::x_operand(at, step + 1, half);
+          }
+          for (int j = 0; j < 2; ++j) multiply(sums[tile], a[j], b.at[2 * j], b.at[2 * j + 1]);
+        }
+      }
     }
   }
+  if constexpr (Tile::kStaged) __syncthreads();  // the sums take the stages' place
+  auto* partials = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) Tile::leave(sums[tile], warp, lane, tile, partials);
   __syncthreads();
-  Tile::template finish<Result>(p, block, threadIdx.x, partials);
+  Tile::template finish<Result>(p, block, split, threadIdx.x, partials);
 }
 #else
-template <int kTiles, class Result>
+template <int kTiles, int kWide, class Result>
 __device__ __forceinline__ void linear(const madl::Linear&) {}  // never launched
 #endif
 
@@ -96,23 +150,35 @@ __device__ __forceinline__ void linear_any(const Value* x, const signed char* we
 
 }  // namespace
 
-#define MADL_LINEAR(tiles, type, name)                                                            \
-  extern "C" __global__ void __launch_bounds__(256) madl_linear_##name##_##tiles(                 \
+#define MADL_LINEAR(tiles, wide, type, name)                                                      \
+  extern "C" __global__ void                                                                      \
+  __launch_bounds__(256, madl::LinearTile<tiles, wide>::kResident) madl_linear_##name##_##tiles(  \
       const unsigned short* x, const signed char* weight, const unsigned char* scales,            \
-      const float* bias, void* y, int rows, int parts, int num_in, int num_out, int group,       \
-      int shift) {                                                                                \
-    linear<tiles, type>(                                                                          \
-        {x, weight, scales, bias, y, rows, parts, num_in, num_out, group, shift});                \
+      const float* bias, void* y, float* partials, int rows, int parts, int num_in, int num_out,  \
+      int shift, int steps) {                                                                     \
+    linear<tiles, wide, type>({x, weight, scales, bias, y, partials, rows, parts, num_in,         \
+                               num_out, shift, steps});                                           \
   }
 
-MADL_LINEAR(1, unsigned short, bf16)
-MADL_LINEAR(2, unsigned short, bf16)
-MADL_LINEAR(4, unsigned short, bf16)
-MADL_LINEAR(8, unsigned short, bf16)
-MADL_LINEAR(1, float, fp32)
-MADL_LINEAR(2, float, fp32)
-MADL_LINEAR(4, float, fp32)
-MADL_LINEAR(8, float, fp32)
+// tiles of eight rows of x, and warps side by side over columns
+MADL_LINEAR(1, 1, unsigned short, bf16)
+MADL_LINEAR(2, 4, unsigned short, bf16)
+MADL_LINEAR(4, 8, unsigned short, bf16)
+MADL_LINEAR(8, 8, unsigned short, bf16)
+MADL_LINEAR(1, 1, float, fp32)
+MADL_LINEAR(2, 4, float, fp32)
+MADL_LINEAR(4, 8, float, fp32)
+MADL_LINEAR(8, 8, float, fp32)
+
+#define MADL_SPLITS(type, name)                                                                   \
+  extern "C" __global__ void __launch_bounds__(256) madl_linear_splits_##name(                    \
+      const float* partials, const float* bias, void* y, int splits, int rows, int num_out) {     \
+    const long long at = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;                  \
+    madl::LinearTile<1, 1>::add_splits<type>(partials, bias, y, splits, rows, num_out, at);       \
+  }
+
+MADL_SPLITS(unsigned short, bf16)
+MADL_SPLITS(float, fp32)
 
 extern "C" __global__ void __launch_bounds__(256)
 madl_linear_any_bf16(const unsigned short* x, const signed char* weight,

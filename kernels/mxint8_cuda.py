@@ -4,15 +4,19 @@
     madl::linear_mxint8_weight(x, mantissas, scales, bias, group) -> like x
 
 The linear takes x as it is, bfloat16 or float32, and weights decoded in registers; its sums are
-float32. Beyond MAX_ROWS rows of x a decoded weight is reused so often that writing it once and
-multiplying as usual is faster, so that is what happens there. `route` says which path computes.
+float32. Beyond `max_rows` rows of x a decoded weight is reused so often that writing it once and
+multiplying as usual moves fewer bytes, so that is what happens there. `route` says which path
+computes. The order of a sum follows from the shapes and the number of multiprocessors alone: the
+same call gives the same bits.
 
 Shapes: mantissas (…, K), scales (…, ceil(K / group)); x (…, K), weight (N, K), bias (N).
 Not handled: gradients.
 """
 
 import ctypes
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,8 +28,7 @@ from kernels.build_cuda import CudaRoute
 from kernels.cuda_driver import Argument
 
 FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_only.cu"
-MAX_ROWS = 64
-_THREADS, _FLAT_ELEMENTS, _TILE_ELEMENTS, _OUT = 256, 8192, 2048, 16
+_THREADS, _FLAT_ELEMENTS, _TILE_VECTORS = 256, 8192, 1024
 
 _library = torch.library.Library("madl", "FRAGMENT")
 _library.define(
@@ -37,7 +40,7 @@ _library.define(
 def route(device: int, source: str = FLAT, *, include: tuple[Path, ...] = ()) -> CudaRoute:
     """Which path computes on this GPU, and why."""
     major, minor = torch.cuda.get_device_capability(device)
-    return build_cuda.load(source, 10 * major + minor, include=include)
+    return build_cuda.load(source, 10 * major + minor, include=include, device=device)
 
 
 def shift_of(size: int) -> int:
@@ -78,13 +81,12 @@ def flat_plan(
 def tile_plan(count: int, group: int) -> tuple[str, tuple[int, int]]:
     """Kernel and grid of `dequantize_tile.cu`: tiles of the groups' height, groups on grid.x."""
     height, vector = 64, 1
-    elements = _THREADS
     if group % 8 == 0:
         height = next((h for h in (8, 16, 32, 64, 128, 256) if group <= h), 512)
-        vector, elements = 8, _TILE_ELEMENTS
-    groups, tile_groups = -(-count // group), elements // height
+        vector = 8
+    groups, block_groups = -(-count // group), _TILE_VECTORS * vector // height
     return f"madl_dequantize_tile_{height}_{vector}", (
-        -(-groups // tile_groups),
+        -(-groups // block_groups),
         -(-group // height),
     )
 
@@ -143,12 +145,95 @@ def dequantize_by_tile(
 # ---- the linear ---------------------------------------------------------------------------------
 
 
-def linear_plan(rows: int, x_is_float: bool) -> tuple[int, int]:
-    """How many tiles of eight rows the kernel takes, and into how many parts x is split."""
-    parts = 3 if x_is_float else 1
-    return next(
-        tiles for tiles in (1, 2, 4, 8, 0) if rows * parts <= 8 * tiles or tiles == 0
-    ), parts
+PASS_ROWS = 64  # of bfloat16 x that the kernel takes at once; a float32 row is three of them
+WIDE = {1: 1, 2: 4, 4: 8, 8: 8}  # tiles of eight rows: warps side by side, each 16 columns
+RESIDENT = {1: 2, 2: 2, 4: 2, 8: 1}  # blocks that a multiprocessor's registers hold
+CHUNK, WARPS, AHEAD = 64, 8, 4  # features of a step and slice; steps on their way
+# What the model of `linear_plan` assumes of a GPU; an H200's, from published figures.
+NEEDED_BYTES = 23 << 10  # on their way in a multiprocessor, for all of the memory's bandwidth
+L2_BYTES_A_BYTE = 1.4  # what comes from the L2 cache while a byte comes from memory
+SECOND_PASS_BYTES = 5e6  # what the memory moves while another kernel starts, some 1.2 µs
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPlan:
+    """How many tiles, parts of x, steps of a block and blocks; `traffic` as in `linear_plan`."""
+
+    tiles: int
+    parts: int
+    steps: int
+    grid: tuple[int, int]  # columns, splits
+    traffic: float
+
+
+@functools.lru_cache(maxsize=1024)
+def linear_plan(
+    rows: int, num_in: int, num_out: int, *, is_float: bool, multiprocessors: int
+) -> LinearPlan:
+    """The fewest tiles that hold the rows, and into how many splits the features go.
+
+    Features are split only where columns make fewer than two waves of blocks, and into as many
+    splits as a model of the bytes likes best:
+
+        traffic = max(weight / share, (weight + x) / L2_BYTES_A_BYTE) + [splits > 1] * second
+        share(n) = min(1, n * 8 KiB * min(steps, AHEAD) / (multiprocessors * NEEDED_BYTES))
+        x = 2 bytes * parts * rows * num_in * column blocks / resident blocks of the narrow kernel
+        second = SECOND_PASS_BYTES + 2 * 4 bytes * splits * rows * num_out / L2_BYTES_A_BYTE
+
+    weight being 1 + 1/32 bytes a value, and n the blocks that run at a time: `resident` on each
+    multiprocessor, and in the last wave those that are left. Traffic over the memory's bandwidth is
+    the time that the model predicts, without the time until the first bytes arrive.
+    """
+    parts = 3 if is_float else 1
+    tiles = next(tiles for tiles in WIDE if rows * parts <= 8 * tiles)
+    wide, resident = WIDE[tiles], RESIDENT[tiles]
+    columns, all_steps = -(-num_out // (16 * wide)), -(-num_in // (CHUNK * WARPS // wide))
+    slots = resident * multiprocessors
+    weight = num_in * num_out * (1 + 1 / 32)
+    x = 2 * parts * rows * num_in * columns / (resident if wide == 1 else 1)
+
+    def planned(splits: int) -> LinearPlan:
+        steps = -(-all_steps // splits)
+        splits = -(-all_steps // steps)
+
+        def share(blocks: int) -> float:
+            flying = blocks * WARPS * 1024 * min(steps, AHEAD)
+            return min(1.0, flying / (multiprocessors * NEEDED_BYTES))
+
+        blocks = columns * splits
+        full, rest = divmod(blocks, slots)
+        waves = full * slots / share(slots) + (rest / share(rest) if rest else 0.0)
+        traffic = max(weight / blocks * waves, (weight + x) / L2_BYTES_A_BYTE)
+        if splits > 1:
+            traffic += SECOND_PASS_BYTES + 8 * splits * rows * num_out / L2_BYTES_A_BYTE
+        return LinearPlan(tiles, parts, steps, (columns, splits), traffic)
+
+    most = min(all_steps, 2 * slots // columns) if columns < 2 * slots else 1
+    return min(map(planned, range(1, most + 1)), key=lambda plan: plan.traffic)
+
+
+def max_rows(num_in: int, num_out: int, group: int, *, is_float: bool, l2_bytes: int) -> int:
+    """Up to how many rows of x the fused product moves fewer bytes than writing the weight out.
+
+    In bytes a weight, b = 1 + 1 / group being what it takes as it is: a pass of the kernel moves b;
+    writing out moves b, the result (2 for bfloat16, and 4 more for float32, which is made of it)
+    and the same again to read it back, except for what stays in the L2 cache.
+    """
+    packed, written = 1 + 1 / group, 6 if is_float else 2
+    back = 0 if num_in * num_out * (4 if is_float else 2) <= l2_bytes else written
+    passes = int((packed + written + back) / packed)
+    return passes * pass_rows(is_float)
+
+
+def pass_rows(is_float: bool) -> int:
+    return PASS_ROWS // 3 if is_float else PASS_ROWS
+
+
+@functools.cache
+def _sizes(device: int) -> tuple[int, int]:
+    """Multiprocessors, and bytes of the L2 cache."""
+    properties = torch.cuda.get_device_properties(device)
+    return properties.multi_processor_count, int(properties.L2_cache_size)
 
 
 def _check_linear(
@@ -195,9 +280,10 @@ def _linear(
     rows = x.numel() // max(num_in, 1)
     if y.numel() == 0:
         return y
-    device = x.device.index
+    device, is_float = x.device.index, x.dtype is torch.float32
     way = route(device, LINEAR)
-    if rows > MAX_ROWS or num_in == 0 or way.path == "torch":
+    most = max_rows(num_in, len(mantissas), group, is_float=is_float, l2_bytes=_sizes(device)[1])
+    if rows > most or num_in == 0 or way.path == "torch":
         return _linear_in_torch(x, mantissas, scales, bias, group)
     x, mantissas, scales = x.contiguous(), mantissas.contiguous(), scales.contiguous()
     bias = None if bias is None else bias.contiguous()
@@ -224,25 +310,44 @@ def _launch_linear(
     is_float = x.dtype is torch.float32
     kind = "fp32" if is_float else "bf16"
     flat, out = x.view(-1, num_in), y.view(-1, num_out)
-    has_tensor_cores = torch.cuda.get_device_capability(device) >= (8, 0)
-    whole = num_in % 16 == 0 and group % 16 == 0 and num_in % group == 0
-    weight = map(_pointer, (mantissas, scales, bias))
-    if not (has_tensor_cores and whole and _is_aligned(x, mantissas)):
+    if not (
+        torch.cuda.get_device_capability(device) >= (8, 0)
+        and fits_tensor_cores(num_in, group)
+        and _is_aligned(x, mantissas)
+    ):
         sizes = map(ctypes.c_int, (len(flat), num_in, num_out, group))
         grid = (-(-num_out // 8), 1)  # a warp a column
+        weight = map(_pointer, (mantissas, scales, bias))
         arguments = (_pointer(flat), *weight, _pointer(out), *sizes)
         _launch(cubin, f"madl_linear_any_{kind}", device, grid, arguments)
         return
-    weight = tuple(weight)
-    step = MAX_ROWS // 3 if is_float else MAX_ROWS
+    step = pass_rows(is_float)
     for part, result in zip(flat.split(step), out.split(step)):
         rows = len(part)
-        tiles, parts = linear_plan(rows, is_float)
+        plan = linear_plan(
+            rows, num_in, num_out, is_float=is_float, multiprocessors=_sizes(device)[0]
+        )
         operand = _split(cubin, part) if is_float else part
-        sizes = map(ctypes.c_int, (rows, parts, num_in, num_out, group, shift_of(group)))
-        arguments = (_pointer(operand), *weight, _pointer(result), *sizes)
-        grid = (-(-num_out // _OUT), 1)
-        _launch(cubin, f"madl_linear_{kind}_{tiles}", device, grid, arguments)
+        splits = plan.grid[1]
+        partials = (
+            torch.empty((splits, rows, num_out), dtype=torch.float32, device=x.device)
+            if splits > 1
+            else None
+        )
+        tensors = (operand, mantissas, scales, bias, result, partials)
+        sizes = (rows, plan.parts, num_in, num_out, shift_of(group), plan.steps)
+        arguments = (*map(_pointer, tensors), *map(ctypes.c_int, sizes))
+        _launch(cubin, f"madl_linear_{kind}_{plan.tiles}", device, plan.grid, arguments)
+        if splits > 1:
+            tensors, sizes = (partials, bias, result), (splits, rows, num_out)
+            arguments = (*map(_pointer, tensors), *map(ctypes.c_int, sizes))
+            grid = (-(-rows * num_out // _THREADS), 1)
+            _launch(cubin, f"madl_linear_splits_{kind}", device, grid, arguments)
+
+
+def fits_tensor_cores(num_in: int, group: int) -> bool:
+    """Whether `linear_tile.h` takes it: whole groups of a power of two, 16 values at least."""
+    return group >= 16 and shift_of(group) >= 0 and num_in % group == 0
 
 
 def _split(cubin: Path, x: Tensor) -> Tensor:

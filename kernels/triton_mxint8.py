@@ -4,8 +4,8 @@ Bits, not floats, go through the last step: the interpreter's cast to bfloat16 i
 subnormals, and a bfloat16 that float32 holds exactly is its upper half.
 
 Shapes: as `mxint8_cuda`; the linear takes any number of rows, 16 at a time.
-Not handled: groups beyond what a tile of 64 inputs divides into, in the linear: then it decodes an
-element's scale for each element, which is right and slow.
+Any group is right; the linear loads and decodes a scale for each element, not for each group, which
+is slow. Not handled: gradients.
 """
 
 # Triton's decorated functions have no types that a checker knows.

@@ -62,11 +62,17 @@ def check_flat(code):
 
 def check_linear(code, architecture):
     for kind in ("bf16", "fp32"):
+        assert code[f"madl_linear_splits_{kind}"]["LDG.32"] > 0
         for tiles in (1, 2, 4, 8):
             kernel = code[f"madl_linear_{kind}_{tiles}"]
-            if architecture >= 80:
-                assert kernel["HMMA"] >= 4 * tiles
-                assert kernel["LDG.128"] >= 2 + 2 * tiles  # two rows of the weight, and x
+            if architecture < 80:
+                continue
+            assert kernel["HMMA"] >= 16 * tiles  # four steps of the ring, unrolled
+            # two rows of the weight, four steps ahead; then x, straight or by way of shared memory
+            assert kernel["LDG.128"] >= 8 + (2 if tiles == 1 else 0)
+            if tiles > 1:
+                assert kernel["LDGSTS.128"] >= 3
+                assert kernel["LDS.128"] >= 8 * tiles
     assert code["madl_linear_any_bf16"]["LDG.U16"] > 0
 
 
@@ -96,7 +102,7 @@ def test_nvcc_copies_the_tile_by_vectors(architecture, cute):
         assert kernel["STG.128"] >= 1
         assert kernel["LDS.64"] >= 1
         copy = kernel["LDGSTS.64"] if architecture >= 80 else kernel["LDG.64"]
-        assert copy >= 1, kernel
+        assert copy >= 4, kernel  # all on their way before the first is waited for
     assert code["madl_dequantize_tile_64_1"]["LDG.U8"] >= 1
 
 

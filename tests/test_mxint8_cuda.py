@@ -70,20 +70,90 @@ def test_the_tile_grid_covers_every_group(group, count):
     assert f"MADL_TILE({height}, {vector})" in (build_cuda.SOURCES / mxint8_cuda.TILE).read_text()
     assert group % vector == 0
     assert y * height >= group
-    assert x * (256 * vector // height) * group >= count
+    block = 1024 * vector // height * group  # of elements
+    assert (x - 1) * block < count <= x * block
     assert y < 65536
     assert x < 2**31
 
 
+H200 = {"multiprocessors": 132}
+SHAPES = ((1, 16), (40, 64), (1024, 4096), (4096, 4096), (11008, 4096), (4096, 11008))  # out, in
+
+
 @pytest.mark.parametrize("rows", range(1, 65))
 def test_the_linear_takes_the_fewest_tiles_that_hold_the_rows(rows):
-    tiles, parts = mxint8_cuda.linear_plan(rows, x_is_float=False)
-    assert (tiles in (1, 2, 4, 8), parts) == (True, 1)
-    assert rows <= 8 * tiles
-    assert tiles == 1 or rows > 4 * tiles
-    tiles, parts = mxint8_cuda.linear_plan(rows, x_is_float=True)
-    assert parts == 3
-    assert tiles == 0 if rows > 21 else 3 * rows <= 8 * tiles
+    plan = mxint8_cuda.linear_plan(rows, 4096, 4096, is_float=False, **H200)
+    assert plan.parts == 1
+    assert rows <= 8 * plan.tiles
+    assert plan.tiles == 1 or rows > 4 * plan.tiles
+    if rows <= mxint8_cuda.pass_rows(True):
+        plan = mxint8_cuda.linear_plan(rows, 4096, 4096, is_float=True, **H200)
+        assert plan.parts == 3
+        assert 3 * rows <= 8 * plan.tiles
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 16, 21, 32, 64])
+@pytest.mark.parametrize(("num_out", "num_in"), SHAPES)
+def test_the_splits_cover_every_step_once_and_none_is_empty(rows, num_out, num_in):
+    plan = mxint8_cuda.linear_plan(rows, num_in, num_out, is_float=False, **H200)
+    wide = mxint8_cuda.WIDE[plan.tiles]
+    columns, splits = plan.grid
+    assert (columns - 1) * 16 * wide < num_out <= columns * 16 * wide
+    assert (splits - 1) * plan.steps < -(-num_in // (64 * 8 // wide)) <= splits * plan.steps
+    two_waves = 2 * 132 * mxint8_cuda.RESIDENT[plan.tiles]
+    assert splits == 1 or columns * splits <= two_waves
+
+
+def test_few_columns_with_many_features_are_split_and_many_columns_are_not():
+    assert mxint8_cuda.linear_plan(64, 4096, 4096, is_float=False, **H200).grid == (32, 2)
+    assert mxint8_cuda.linear_plan(1, 65536, 512, is_float=False, **H200).grid[1] > 1
+    assert mxint8_cuda.linear_plan(1, 4096, 11008, is_float=False, **H200).grid == (688, 1)
+
+
+def test_the_model_of_traffic_is_what_it_says():
+    weight = 4096 * 11008 * 33 / 32
+    one = mxint8_cuda.linear_plan(1, 4096, 11008, is_float=False, **H200)
+    # 688 blocks are two waves of 264 and 160, of which each has more than it needs on its way
+    assert one.traffic == pytest.approx(weight)
+    many = mxint8_cuda.linear_plan(64, 4096, 11008, is_float=False, **H200)
+    x = 2 * 64 * 4096 * 86
+    assert many.traffic == pytest.approx((weight + x) / 1.4)
+
+
+def test_the_kernels_are_those_that_plans_name():
+    text = (build_cuda.SOURCES / mxint8_cuda.LINEAR).read_text()
+    for tiles, wide in mxint8_cuda.WIDE.items():
+        assert f"MADL_LINEAR({tiles}, {wide}, float, fp32)" in text
+        assert f"MADL_LINEAR({tiles}, {wide}, unsigned short, bf16)" in text
+    # the order in which `_launch_linear` gives its sizes
+    flat = " ".join(text.replace("\\", " ").split())
+    assert "int rows, int parts, int num_in, int num_out, int shift, int steps)" in flat
+    assert "int splits, int rows, int num_out)" in flat
+    header = (build_cuda.SOURCES / "linear_tile.h").read_text()
+    assert f"kAhead = {mxint8_cuda.AHEAD};" in header
+    assert "kResident = kTiles < 8 ? 2 : 1;" in header
+    assert mxint8_cuda.RESIDENT == {1: 2, 2: 2, 4: 2, 8: 1}
+
+
+@pytest.mark.parametrize(
+    ("is_float", "l2_mb", "rows"), [(False, 60, 128), (False, 16, 256), (True, 60, 252)]
+)
+def test_up_to_how_many_rows_fused_moves_fewer_bytes(is_float, l2_mb, rows):
+    """By hand, in bytes a weight of 4096²: 33 MB as bfloat16, 67 MB as float32.
+
+    bfloat16: (1.03 + 2) / 1.03 is 2 passes where L2 holds it, (1.03 + 4) / 1.03 is 4 where not;
+    float32: (1.03 + 6 + 6) / 1.03 is 12 passes of 21 rows.
+    """
+    found = mxint8_cuda.max_rows(4096, 4096, 32, is_float=is_float, l2_bytes=l2_mb << 20)
+    assert found == rows
+
+
+@pytest.mark.parametrize(
+    ("num_in", "group", "fits"),
+    [(4096, 32, True), (48, 16, True), (96, 48, False), (40, 32, False), (64, 8, False)],
+)
+def test_tensor_cores_take_whole_groups_of_a_power_of_two(num_in, group, fits):
+    assert mxint8_cuda.fits_tensor_cores(num_in, group) is fits
 
 
 def test_arguments_have_the_widths_of_the_kernels_parameters():
@@ -205,11 +275,11 @@ def test_a_gpu_dequantizes_more_than_two_to_the_31_elements():
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("num_in", "group"), [(64, 32), (1040, 16), (4096, 32), (100, 20), (96, 96)]
+    ("num_in", "group"), [(64, 32), (1040, 16), (4096, 32), (16384, 64), (100, 20), (96, 96)]
 )
 def test_a_gpu_multiplies_as_the_definition_does(path, dtype, num_in, group):
     order = random.Random(num_in)
-    for rows in (1, 2, 7, 8, 9, 16, 21, 22, 33, 64, 65):
+    for rows in (1, 2, 7, 8, 9, 16, 21, 22, 33, 64, 65, 300):
         num_out = order.choice([1, 16, 40, 257])
         mantissas, scales = codes(num_out, num_in, group=group, seed=rows)
         x = torch.randn(rows, num_in).to(dtype)
