@@ -49,11 +49,24 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 
 def best_trial(r: Records, seed: int) -> tuple[Record, Mapping[str, Scalar]]:
-    """Of all trials of all studies, the one that validation prefers: its study and its point."""
-    every = r.of(SEARCH).all(part="study", seed=seed)
-    study = max(every, key=lambda one: max(one.values["values"]))
-    trial = study.values["values"].index(max(study.values["values"]))
-    return study, dict(zip(study.values["names"], study.values["points"][trial], strict=True))
+    """Of all trials but those of the whole model, the one that validation prefers.
+
+    Its study and its point; of equal ones the first.
+    """
+    trials = [
+        (value, study, dict(zip(study.values["names"], point, strict=True)))
+        for study in r.of(SEARCH).all(part="study", seed=seed)
+        for value, point in zip(study.values["values"], study.values["points"], strict=True)
+    ]
+    whole = largest(point for _, _, point in trials)
+    _, study, point = max((t for t in trials if t[2] != whole), key=lambda trial: trial[0])
+    return study, point
+
+
+def largest(points: Iterable[Mapping[str, Scalar]]) -> Mapping[str, Scalar]:
+    """The greatest of every size, and no identity: "linear" is the greater word."""
+    seen = list(points)
+    return {name: max(point[name] for point in seen) for name in seen[0]}  # type: ignore[type-var]
 
 
 @page.run

@@ -91,11 +91,11 @@ def study(sampler, values, points, seed=0, draw=0):
     return sealed(a_record(case=Case(experiment="lab2_samplers", params=params), values=found))
 
 
-def test_the_best_of_all_studies_is_the_trial_that_validation_prefers():
+def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_the_whole_model():
     r = Records(
         [
             study("random", [0.5, 0.7], [[1, 1], [1, 2]]),
-            study("tpe", [0.8, 0.9, 0.9], [[2, 1], [2, 2], [3, 3]], draw=4),
+            study("tpe", [0.8, 0.9, 0.9, 0.95], [[2, 1], [2, 2], [3, 2], [3, 3]], draw=4),
             study("tpe", [0.99], [[9, 9]], seed=1),
         ]
     )
