@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import importlib
 import itertools
 import logging
 import os
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from madl.errors import MadlError
 from madl.logbook import shapes
@@ -313,23 +314,21 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
             **known,
             contention=meter.share(jobs=jobs),
             claims=experiment.digests,
-            kernels=_kernels(),
+            kernels=_kernels(root, case.experiment),
         ),
         error=error,
     )
 
 
-def _kernels() -> str:
-    """The path of each C++ kernel of quantization in this process; none, where none was asked for.
+def _kernels(root: Path, experiment: str) -> str:
+    """The path of each C++ kernel of quantization that the experiment reaches.
 
     They round alike, to the last bit, and sum in another order.
     """
-    build: Any = sys.modules.get("kernels.build")
-    if build is None or not build.load.cache_info().currsize:
-        return ""
-    names = ("round_to_grid", "linear_bf16")
-    found: dict[str, Any] = {name: sys.modules.get(f"kernels.{name}") for name in names}
-    return ", ".join(f"{name} {one.route().path}" for name, one in found.items() if one)
+    reached = sources.reached(root, root / "experiments" / f"{experiment}.py")
+    names = [n for n in ("round_to_grid", "linear_bf16") if root / "kernels" / f"{n}.py" in reached]
+    routes = {name: importlib.import_module(f"kernels.{name}").route() for name in names}
+    return ", ".join(f"{name} {route.path}" for name, route in routes.items())
 
 
 def _check(experiment: Experiment, case: Case, values: Values) -> None:

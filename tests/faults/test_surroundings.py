@@ -141,16 +141,27 @@ def test_too_little_memory_fails_its_case_in_one_line(root, call, layout):
 # ---- no compiler --------------------------------------------------------------------------------
 
 
+REACHES = """
+
+@page.unavailable
+def unavailable(params):
+    if params is None:
+        from kernels import linear_bf16, round_to_grid
+    return None
+"""
+
+
 def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
     """Formats round alike on every path (`test_kernels.py`); products sum in another order."""
     from madl.site import report
 
-    monkeypatch.delitem(sys.modules, "kernels.build", raising=False)
-    assert runner._kernels() == ""  # no case has asked for one
-    cache = SimpleNamespace(cache_info=lambda: SimpleNamespace(currsize=1))
-    monkeypatch.setitem(sys.modules, "kernels.build", SimpleNamespace(load=cache))
+    assert runner._kernels(toy.root, "toy") == ""  # which reaches none
+    experiment = toy.root / "experiments" / "toy.py"
+    experiment.write_text(experiment.read_text() + REACHES)
+    (toy.root / "kernels").mkdir()
     route = SimpleNamespace(route=lambda: SimpleNamespace(path="torch"))
     for name in ("round_to_grid", "linear_bf16"):
+        (toy.root / "kernels" / f"{name}.py").write_text("")
         monkeypatch.setitem(sys.modules, f"kernels.{name}", route)
     store = Store(toy.state)
     plan = StoredPlan(toy, store, PROFILES["quick"], {})
