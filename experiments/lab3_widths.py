@@ -87,9 +87,9 @@ def searches(r: Records) -> dict[str, dict[str, Arm]]:
     }
 
 
-def best_search(r: Records, space: str) -> Arm:
-    """Of all samplers, what validation prefers."""
-    return best_of([searched(r, space, sampler) for sampler in SAMPLERS])
+def best_searches(r: Records) -> dict[str, Arm]:
+    """In each space, of all samplers what validation prefers."""
+    return {space: best_of(list(arms.values())) for space, arms in searches(r).items()}
 
 
 def assembled(r: Records) -> Arm:
@@ -128,7 +128,7 @@ def narrow_search_pays(r: Records) -> Judged:
 
 
 def _search_pays(r: Records, space: str) -> Judged:
-    a = best_search(r, space)
+    a = best_searches(r)[space]
     over = f"{mixed_facts.of_trials(a)} over it, which were not evaluated"
     rival = "the best format on offer for all layers" if space == ASKED else ALIKE
     return _pays(a, best_of(uniform(r, space)), f"what {sampler_of(a)} finds ({over})", rival)
@@ -144,13 +144,13 @@ def assembly_pays(r: Records) -> Judged:
 @page.claim(headline=True)
 def assembly_beats_search(r: Records) -> Judged:
     """At five bits, a model put together by sensitivity is better than what a search finds."""
-    a, b = assembled(r), best_search(r, NARROWER)
+    a, b = assembled(r), best_searches(r)[NARROWER]
     return _pays(a, b, f"a model {a.label}", f"what {sampler_of(b)} finds")
 
 
 def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
     budget = f"Within a budget of {mixed_facts.budget(a)} bits a weight"
-    said = f"{budget}, {named} takes {bits(a)} and has {a} on test"
+    said = f"{budget}, {named} takes {bits(a)} bits and has {a} on test"
     other = f"{rival} at {bits(b)} bits, {b}"
     return compare(a, b).judge(
         supported=f"{said}: {a - b} above {other}",
@@ -172,7 +172,7 @@ def one_kind_stands_out(r: Records) -> Judged:
     found = moved(assembled(r), kind)
     first, second, *_ = sorted(found, key=lambda name: -float(found[name][::2].mean()))
     here = f"where it is the {first}, on sentences that did not choose that"
-    there = f"where it is of the next kind, {second}"
+    there = f"in the mean of the layers of the next kind, {second}"
     return _further(r, found[first][1::2], found[second][1::2], here, there)
 
 
@@ -210,12 +210,12 @@ def furthest(r: Records) -> Fact:
 
 @page.fact
 def evaluations(r: Records) -> Fact:
-    return mixed_facts.evaluations(mixed_facts.first(searches(r)), assembled(r))
+    return mixed_facts.evaluations(best_searches(r), assembled(r))
 
 
 @page.fact
 def agreement(r: Records) -> Fact:
-    return mixed_facts.agreement(mixed_facts.first(searches(r)))
+    return mixed_facts.agreement(best_searches(r))
 
 
 @page.fact
@@ -229,7 +229,7 @@ def apart(r: Records) -> Fact:
 @page.chart(
     caption="The best accuracy within the budget after each trial: the mean over studies with its "
     "interval, from where each has found a model that fits. Shaded: TPE draws at random too. One "
-    "format: the best on offer, given to all layers, on the same sentences."
+    "format: the best on offer, for all layers, on the same sentences, from the first trial on."
 )
 def curves(r: Records) -> Chart:
     rows: list[Row] = []
@@ -252,7 +252,7 @@ def curves(r: Records) -> Chart:
     "them lie behind the point. *head*: pooler and classifier, one layer each."
 )
 def choices(r: Records) -> Chart:
-    return mixed_facts.choices_map(searched(r, ASKED), searched(r, NARROWER), assembled(r))
+    return mixed_facts.choices_map(*best_searches(r).values(), assembled(r))
 
 
 @page.chart(
