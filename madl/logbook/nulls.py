@@ -243,8 +243,11 @@ def _plant(
         changes[target] = changes[source].copy()
     if one.margin is not None and favourable:
         return
-    size = margin + (PLANTED_RATIO if unit is Unit.TIMES else PLANTED)
-    _worsen(world, changes, one.b if favourable else one.a, size, generator, unit)
+    if unit is Unit.TIMES:  # of a: the claim may take the fastest of several for b
+        size = margin + PLANTED_RATIO
+        _worsen(world, changes, one.a, -size if favourable else size, generator, unit)
+        return
+    _worsen(world, changes, one.b if favourable else one.a, margin + PLANTED, generator, unit)
 
 
 def _at_level(
