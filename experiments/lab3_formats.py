@@ -120,7 +120,9 @@ def log_4_lacks_a_position(r: Records) -> Judged:
     format with its default bias."""
     default = f"log({NARROW})"
     moved, own = trained(r, f"{default} moved"), trained(r, default)
-    return _better(moved, own, "With a bias for weights and one for inputs, or its default")
+    return _better(
+        moved, own, "With a bias of its own for weights and for inputs, else its default"
+    )
 
 
 @page.claim(headline=True)
@@ -156,16 +158,6 @@ def eight_bits_need_no_scale(r: Records) -> Judged:
 
 
 @page.claim
-def four_bits_need_a_scale(r: Records) -> Judged:
-    """Of formats of 4 bits, or 4.5 with a block's scale, the best with a scale from the data beats
-    the best that is moved to a position for all weights and one for all inputs."""
-    wide = {"most_bits": NARROW + SCALES, "least_bits": NARROW}
-    moved = strongest(r, keep=lambda name: name in MOVED, **wide)
-    scaled = strongest(r, keep=has_scale, **wide)
-    return _better(scaled, moved, f"At {NARROW} to {NARROW + SCALES:g} bits, with a scale or moved")
-
-
-@page.claim
 def one_bit_classifies(r: Records) -> Judged:
     """The best format of one bit for weights and inputs beats always answering with the larger
     class."""
@@ -191,7 +183,7 @@ def combined_beats_uniform(r: Records) -> Judged:
     )
     best = (
         f"the best single format of no more bits, {said(alike)}, chosen among "
-        f"{len(format_arms.names(r))} by all validation sentences, {alike}"
+        f"all of them by all validation sentences, {alike}"
     )
     return compare(mixed, alike).judge(
         supported=f"{found}; {best}: {mixed - alike} more",
@@ -229,22 +221,22 @@ def _curves(rows: Sequence[Row], **limits: Any) -> Chart:
 
 
 @page.chart(
-    caption="A small chart a family: each kind of layer takes one of its formats or stays in FP32. "
+    caption="A small chart a family, and the last for the search over all formats: each kind of "
+    "layer takes one of the formats or stays in FP32. "
     "The score is validation accuracy less the price of the bits. Each search has weights of its "
     "own; dashed is the score of these weights with all layers left in FP32."
 )
 def curves(r: Records) -> Chart:
-    return _curves(
-        [row for one in format_arms.searched(r).values() for row in format_arms.curve(one)]
-    )
+    found = [*format_arms.searched(r).values(), format_arms.combined(r)]
+    return _curves([row for one in found for row in format_arms.curve(one)])
 
 
 @page.chart(
-    caption="The families that end near the best one, and the search over all formats, on a finer "
-    "scale."
+    caption="The families whose searches end near the best one, on a finer scale. What lies below "
+    "it is not drawn."
 )
 def zoom(r: Records) -> Chart:
-    found = [*format_arms.searched(r).values(), format_arms.combined(r)]
+    found = format_arms.searched(r).values()
     low = max(map(format_arms.score, found)) - ZOOM
     rows = [row for one in found if format_arms.score(one) >= low for row in format_arms.curve(one)]
     return _curves(rows, limits=(100 * (low - 2 * ZOOM), None))
