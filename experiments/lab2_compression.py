@@ -63,7 +63,7 @@ def run(params: Params, ctx: Context) -> Values:
 
 def candidates(r: Records, schedule: str) -> Arm:
     """Every candidate of every study under a schedule, on test."""
-    return judged(everyone(r), schedule, units="shapes")
+    return judged(everyone(r), schedule, units="candidates")
 
 
 def everyone(r: Records) -> list[Record]:
@@ -90,8 +90,11 @@ def validation(candidate: Record, schedule: str) -> float:
 
 
 def best(found: Sequence[Record], objective: str) -> Record:
-    """What a study under this objective chooses, of equal ones the first."""
-    return max(found, key=lambda one: validation(one, objective))
+    """What a study under this objective chooses: by accuracy, of equal ones by loss."""
+    return max(
+        found,
+        key=lambda one: (validation(one, objective), -one.values[objective]["validation_loss"]),
+    )
 
 
 def chosen(r: Records, objective: str, schedule: str) -> Arm:
@@ -108,7 +111,7 @@ def training_after_helps_a_shape(r: Records) -> Judged:
     a, b = candidates(r, BETWEEN), candidates(r, AFTER)
     made = compare(a, b)
     gap, count = made.comparison.estimate(), len(a.records)
-    said = f"At equal training, shapes in {WIDTH} bits with half of their weights"
+    said = f"At equal training, shapes whose Linear layers have {WIDTH} bits and half their weights"
     how = "with half of the training after compression than with all of it before"
     means = f"{a} against {b}, means of {count} candidates on test"
     return made.judge(
@@ -124,7 +127,7 @@ def aware_search_delivers_more(r: Records) -> Judged:
     return _objectives(r, BETWEEN, "compressed and trained on alike")
 
 
-@page.claim
+@page.claim(headline=True)
 def aware_search_without_training(r: Records) -> Judged:
     """Compressed alike, the choice of a search that compresses beats that of a plain search."""
     return _objectives(r, AFTER, "compressed alike, without training after it")
@@ -135,7 +138,9 @@ def _objectives(r: Records, schedule: str, alike: str) -> Judged:
     made = contrast(versus(a, b), everyone(r))  # two objectives may choose the same model
     gap = made.comparison.estimate()
     said = f"A search that compresses inside its objective chooses, {alike},"
-    rival = "than one that ignores compression"
+    rival = (
+        f"than one that ignores compression, both of the same {len(studies(r)[0])} random shapes"
+    )
     return made.judge(
         supported=f"{said} models {gap} better {rival}: {a} against {b}",
         refuted=f"{said} worse models {rival}, by {gap:+}: {a} against {b}",
@@ -152,25 +157,25 @@ def training_after_delivers_more(r: Records) -> Judged:
     gap = made.comparison.estimate()
     said = "What a compression-aware search delivers with training after compression"
     return made.judge(
-        supported=f"{said} is {gap} better than without it: {a} after {b}",
+        supported=f"{said} is {gap} better than without it: {a} against {b}",
         refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}",
         undecided=f"{said} is not shown to differ from what it delivers without it: {a} and {b}, "
         f"{gap:+i}",
     )
 
 
-@page.claim(headline=True)
+@page.claim
 def compression_costs_a_shape(r: Records) -> Judged:
     """Even with half of the training after it, compression costs a shape accuracy."""
     every = r.of(NAME).all()
     plain, between = (
         searches.of_units(every, lambda one, o=o: validation(one, o)) for o in (PLAIN, BETWEEN)
     )
-    drawn = "shapes of 1 model" if len(every.each("seed")) == 1 else "trained models"
+    drawn = "candidates of 1 model" if len(every.each("seed")) == 1 else "trained models"
     made = contrast(stats.paired_mean(plain, between, unit=stats.Unit.POINTS, drawn=drawn), every)
     gap, means = made.comparison.estimate(), [searches.mean_estimate(x) for x in (between, plain)]
     said = "On validation sentences, compression with half of the training after it"
-    of = f"{means[0]} after {means[1]}, at equal training"
+    of = f"{means[0]} against {means[1]}, at equal training"
     return made.judge(
         supported=f"{said} costs the same shapes {gap}: {of}",
         refuted=f"{said} changes the same shapes for the better, {gap:+}: {of}",
@@ -210,9 +215,9 @@ def choices_coincide(r: Records) -> Fact:
 
 
 @page.chart(
-    caption="Every candidate, compressed, on test; the two points of one size are one shape, with "
-    "the same training behind them. Bars are intervals. A line joins those that no smaller one "
-    "reaches on validation, for each schedule apart."
+    caption="Every candidate, compressed, on test, under two schedules; a shape may be drawn more "
+    "than once. Bars are intervals. A line joins those that no smaller one reaches on validation, "
+    "for each schedule apart. FP32: the uncut model, without the candidates' training."
 )
 def front(r: Records) -> Chart:
     rows: list[Row] = [
@@ -238,7 +243,7 @@ def front(r: Records) -> Chart:
 @page.chart(
     caption="What each search would choose after so many trials, on the validation sentences that "
     "it chooses by: before compression, and compressed. Means over the studies with intervals; "
-    "the highest of noisy values is too high."
+    "the highest of noisy values can be too high."
 )
 def curves(r: Records) -> Chart:
     lines = {

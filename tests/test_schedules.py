@@ -135,6 +135,9 @@ def test_a_study_draws_every_point_before_one_comes_again():
 SCORES = {0: [(0.5, 0.9, 0.6), (0.7, 0.8, 0.7), (0.7, 0.7, 0.8)], 1: [(0.6, 0.5, 0.4)] * 3}
 
 
+LOSSES = [0.5, 0.4, 0.6]  # of the candidates of a study, under every objective
+
+
 def records() -> Records:
     """Two studies of three candidates with these validation accuracies, in any order."""
     found = []
@@ -143,6 +146,7 @@ def records() -> Records:
             params = {"seed": 0, "study": study, "trial": trial}
             values = {
                 objective: judgement(1000 + 10 * trial, validation=score)
+                | {"validation_loss": LOSSES[trial]}
                 for objective, score in zip(lab.OBJECTIVES, by_objective, strict=True)
             }
             found.append(
@@ -151,10 +155,11 @@ def records() -> Records:
     return Records(reversed(found))
 
 
-def test_each_objective_chooses_its_own_and_of_equal_ones_the_first():
+def test_each_objective_chooses_its_own_and_of_equal_ones_by_loss():
     study = lab.studies(records())[0]
     trials = [lab.best(study, one).case.params["trial"] for one in lab.OBJECTIVES]
     assert trials == [1, 0, 2]
+    assert lab.best(lab.studies(records())[1], PLAIN).case.params["trial"] == 1
 
 
 def test_what_a_search_would_choose_follows_its_own_objective():
@@ -163,9 +168,9 @@ def test_what_a_search_would_choose_follows_its_own_objective():
     assert lab.chosen_so_far(study, PLAIN, AFTER) == [0.9, 0.8, 0.8]
 
 
-def test_shapes_and_studies_are_the_units():
+def test_candidates_and_studies_are_the_units():
     made = records()
-    assert lab.candidates(made, AFTER).drawn == "shapes of 1 model"
+    assert lab.candidates(made, AFTER).drawn == "candidates of 1 model"
     assert len(lab.candidates(made, AFTER).groups) == 6
     assert len(lab.chosen(made, BETWEEN, AFTER).groups) == 2
 
