@@ -121,7 +121,7 @@ def as_exact(r: Records) -> Fact:
     rival = counts.cheapest_as_exact(r, [*SHORTER, BF16], MXINT8)
     label = counts.label_of(gates(r, **rival))
     return Fact(
-        text=f"The cheapest float of eight exponent bits that is as exact, {label}, takes "
+        text=f"Of three floats with eight exponent bits the smallest as exact, {label}, takes "
         f"{ratio(r, rival, MXINT8)} the transistors of MXINT8 × MXINT8, both given what is "
         f"rounded already: {number(error_db(r, **rival))} dB of signal to error on the model's "
         f"tensors, MXINT8's {number(error_db(r, **MXINT8))} dB, bf16's "
@@ -188,9 +188,9 @@ def simulated(r: Records) -> Fact:
 
 @page.claim(headline=True)
 def mxint8_is_accurate(r: Records) -> Judged:
-    """MXINT8 on every Linear layer costs less than two points against FP32 trained alike."""
+    """MXINT8 on every Linear layer costs less than two points against FP32 tuned alike."""
     mx, fp32 = format_arms.trained(r, "mxint8"), format_arms.control(r)
-    said = f"{mx - fp32:+i} ({mx} against {fp32} of FP32 trained alike)"
+    said = f"{mx - fp32:+i} ({mx} against {fp32} of FP32 tuned alike)"
     margin = f"{100 * MARGIN:g} points"
     return (
         compare(mx, fp32)
@@ -206,14 +206,14 @@ def mxint8_is_accurate(r: Records) -> Judged:
 
 @page.claim(headline=True)
 def narrow_costs_accuracy(r: Records) -> Judged:
-    """MXINT4 on every Linear layer is less accurate than FP32 trained alike."""
+    """MXINT4 on every Linear layer is less accurate than FP32 tuned alike."""
     fp32, narrow = format_arms.control(r), format_arms.trained(r, "mxint4")
     said = f"{narrow} against {fp32}"
     return compare(fp32, narrow).judge(
-        supported=f"MXINT4 costs {fp32 - narrow} against FP32 trained alike: {said}",
-        refuted=f"MXINT4 is {narrow - fp32} more accurate than FP32 trained alike: {said}",
+        supported=f"MXINT4 costs {fp32 - narrow} against FP32 tuned alike: {said}",
+        refuted=f"MXINT4 is {narrow - fp32} more accurate than FP32 tuned alike: {said}",
         undecided=f"Nothing shows that MXINT4 costs accuracy: {narrow - fp32:+i} from FP32 "
-        "trained alike",
+        "tuned alike",
     )
 
 
@@ -241,7 +241,7 @@ def errors(r: Records) -> Chart:
 
 @page.chart(
     caption="A point is a number format on every Linear layer: across, its unit's transistors; "
-    "upward, the model's test accuracy with its interval. The line is FP32 trained alike. Formats "
+    "upward, the model's test accuracy with its interval. The line is FP32 tuned alike. Formats "
     "below the axis stand in the table only."
 )
 def front(r: Records) -> Chart:

@@ -32,7 +32,7 @@ from madl.execution.linear_times import (
     strongest,
     times,
 )
-from madl.hardware import counts
+from madl.hardware import compared, counts
 from madl.logbook import benchmarks
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
@@ -165,10 +165,10 @@ def model_is_faster(r: Records) -> Judged:
     return _in_model(r, FP32, 32)
 
 
-@page.claim
-def model_is_faster_alone(r: Records) -> Judged:
-    """The whole classifier evaluates a single sentence faster in MXINT8 than in FP32."""
-    return _in_model(r, FP32, 1)
+@page.claim(headline=True)
+def bf16_is_beaten_in_the_model(r: Records) -> Judged:
+    """The whole classifier evaluates a batch faster in MXINT8 than in BF16."""
+    return _in_model(r, BF16, 32)
 
 
 @page.claim(headline=True)
@@ -176,8 +176,7 @@ def accuracy_stays(r: Records) -> Judged:
     """With every Linear in MXINT8, the classifier loses less than one point against FP32."""
     ours, fp32 = classifier(r, MXINT8), classifier(r, FP32)
     both = f"the classifier is right on {ours}, in FP32 on {fp32}"
-    tested = compare(ours, fp32).no_worse(MARGIN)
-    return tested.judge(
+    return (compare(ours, fp32).no_worse(MARGIN)).judge(
         supported=f"Every Linear in MXINT8 costs less than a point of accuracy: {both}",
         refuted=f"Every Linear in MXINT8 costs more than a point of accuracy: {both}",
         undecided=f"Nothing shows that every Linear in MXINT8 costs less than a point: {both}",
@@ -204,11 +203,13 @@ def more_accurate_than_torch_int8(r: Records) -> Judged:
 @page.fact(headline=True)
 def fewer_gates(r: Records) -> Fact:
     mx, bf16, mixed = (counts.transistors(r, **counts.COMPARED[unit]) for unit in GATES)
+    whole = counts.transistors(r, **compared.QUANTIZING)
     return Fact(
         text=f"A dot product of {counts.LANES} pairs in gates takes {mx:,} transistors with MXINT8 "
-        f"on both sides and {bf16:,} in bf16, {number(bf16 / mx)} times as many; with MXINT8 "
-        f"weights and bf16 inputs it takes {mixed:,}, {number(mixed / bf16)} times those of bf16",
-        of="every gate of three synthesized units, each gate's transistors estimated",
+        f"on both sides and {bf16:,} in bf16, {number(bf16 / mx)} times as many, "
+        f"{number(bf16 / whole)} times where the MXINT8 unit quantizes bf16 inputs itself; with "
+        f"MXINT8 weights and bf16 inputs it takes {mixed:,}, {number(mixed / bf16)} times bf16's",
+        of="gates of four synthesized units, transistors estimated",
     )
 
 
@@ -291,7 +292,6 @@ def gates(r: Records) -> Sequence[Row]:
 
 @page.table
 def peers(r: Records) -> Sequence[Row]:
-    """MXINT8's time, and how many times as fast it is as each peer, in a run of the benchmark."""
     return peer_rows()
 
 

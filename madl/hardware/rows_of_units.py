@@ -12,6 +12,10 @@ from madl.logbook.records import Pending, Record, Records, Row
 from madl.logbook.stats import per_cent
 from madl.training import format_arms
 
+# Formats of question 3.2 with their values at another position, which takes no other gates.
+MOVED: Mapping[str, Mapping[str, Any]] = {
+    f"fixed({width}) moved": {"unit": "fixed", "width": width} for width in (4, 8)
+}
 _UNIT = ("unit", "width", "mantissa", "exponent", "specials", "window", "block")
 
 
@@ -61,7 +65,7 @@ def accuracies(r: Records) -> list[Row]:
     """Every format that has both a unit and a model."""
     planned = format_arms.names(r)
     rows: list[Row] = []
-    for name, unit in JUDGED.items():
+    for name, unit in {**JUDGED, **MOVED}.items():
         try:
             record = gates(r, **unit)
         except Pending:
@@ -69,7 +73,7 @@ def accuracies(r: Records) -> list[Row]:
         if name in planned:
             rows.append(
                 {
-                    "unit": f"{_side(record)}{_from(record)}",
+                    "unit": f"{_side(record)}{', moved' * (name in MOVED)}{_from(record)}",
                     "family": FAMILIES[str(unit["unit"])],
                     "transistors": record.values["transistors"],
                     "accuracy": format_arms.trained(r, name),
