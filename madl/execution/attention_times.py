@@ -5,11 +5,14 @@ run on a device is left empty.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
 from typing import Any
 
+from madl.logbook import claims, stats
 from madl.logbook.arms import TimedArm, timed
 from madl.logbook.charts import Axis, Chart, Mark, doubling, line
-from madl.logbook.claims import Judged, faster
+from madl.logbook.claims import Judged
 from madl.logbook.records import Pending, Record, Records, Row
 
 FORMS = {
@@ -22,6 +25,7 @@ FORMS = {
 FUSED = ("flash", "cudnn", "efficient")  # the first that a device has for a problem
 PROBLEMS = ("no mask", "causal", "padding", "and backward", "BF16 and backward")
 DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
+SHORT = "out of memory"
 
 
 def ran(r: Records, kind: str) -> Records:
@@ -46,9 +50,90 @@ def held(r: Records, **where: Any) -> list[dict[str, Any]]:
     ]
 
 
+def without_kernel(r: Records, device: str) -> list[str]:
+    """The forms that torch has no kernel for there: not one of their calls ran or ran out."""
+    have = {x["form"] for x in held(r) if x["device"] == device and tried(x)}
+    return [title for form, title in FORMS.items() if form not in have]
+
+
+def tried(row: Row) -> bool:
+    """Whether this call had a kernel, and so met the limit."""
+    return "peak_bytes" in row or row["missing"] == SHORT
+
+
+def where_it_ends(r: Records) -> tuple[str, int]:
+    """Up to what length FP32 runs under the CPU's limit, in words; of how many calls."""
+    calls = [x for x in held(r, dtype="float32") if x["device"] == "CPU" and tried(x)]
+    short = [x["length"] for x in calls if x["form"] == "naive" and "missing" in x]
+    fused = max(x["length"] for x in calls if x["form"] in FUSED and "peak_bytes" in x)
+    how = f"runs out of memory at {short[0]:,} positions" if short else "does not run out"
+    text = (
+        f"With {calls[0]['limit']:g} GiB to spare, naive attention in FP32 {how}; the fused form "
+        f"runs at {fused:,}, the longest tried"
+    )
+    return text, len(calls)
+
+
+def grown(r: Records) -> str:
+    """How memory and time of each form grow on the CPU in FP32, in words.
+
+    From the shortest to the longest length at which the naive form has both.
+    """
+    record = r.one(kind="time", device="cpu", dtype="float32")
+    rows = [x for x in held(r, dtype="float32") if x["device"] == record.place]
+    peaks = {(x["form"], x["length"]): x["peak_bytes"] for x in rows if "peak_bytes" in x}
+    have = record.values["measurements"]
+    lengths = sorted(n for form, n in peaks if form == "naive" and f"naive {n}" in have)
+    if len(lengths) < 2:
+        raise Pending("two lengths of the naive form")
+    low, high = lengths[0], lengths[-1]
+    each: list[str] = []
+    for form in FORMS:
+        if not {f"{form} {low}", f"{form} {high}"} <= have.keys() or (form, high) not in peaks:
+            continue
+        short, long = of(record, f"{form} {low}"), of(record, f"{form} {high}")
+        ratios = [y / x for x, y in zip(_medians_ms(short), _medians_ms(long), strict=True)]
+        each.append(
+            f"{FORMS[form]} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
+            f" and {stats.number(long.median_s / short.median_s)} × the time "
+            f"({stats.number(min(ratios))} to {stats.number(max(ratios))} by process)"
+        )
+    return f"{high:,} positions against {low:,}: {'; '.join(each)}"
+
+
+def _medians_ms(arm: TimedArm) -> list[float]:
+    return [1e3 * median(samples) for samples in arm.samples_s]
+
+
+def scatter(arm: TimedArm) -> str:
+    """The medians of its processes, from the least to the largest."""
+    each = _medians_ms(arm)
+    return f"{stats.number(min(each))} to {stats.number(max(each))} ms"
+
+
 def said(variant: str) -> str:
     form, _, dtype = variant.partition(" ")
     return f"{form} attention in {DTYPES[dtype]}"
+
+
+def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
+    """`claims.faster`; where it stays open, with what the processes' medians were."""
+    return replace(
+        claims.faster(a, b, where),
+        undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, with the "
+        f"page's other claims corrected for: {b / a:i} as fast; the processes' medians are "
+        f"{scatter(a)} and {scatter(b)}",
+    )
+
+
+def at_course(r: Records) -> str:
+    """Times of both forms in each dtype on the CPU, with the range over processes, in words."""
+    rows = [row for row in against_naive(r, "dtypes", "dtype") if row["device"] == "CPU"]
+    return "; ".join(
+        f"{x['dtype']} {x['fused']} ({scatter(x['fused'])}) and {x['naive']} "
+        f"({scatter(x['naive'])}), {x['speed-up']:i}"
+        for x in rows
+    )
 
 
 def of_longest(r: Records, device: str) -> Judged:
@@ -65,8 +150,8 @@ def of_longest(r: Records, device: str) -> Judged:
 
 def by_length(rows: Iterable[dict[str, Any]], y: Axis, *more: Mark) -> Chart:
     """A line a form, a panel a device and dtype; a form that did not run has an empty cell."""
-    given = list(rows)
-    forms = [title for title in FORMS.values() if any(title in row for row in given)]
+    given = sorted(rows, key=lambda row: row["positions"])
+    forms = [t for t in FORMS.values() if any(row.get(t) is not None for row in given)]
     whole = [{**dict.fromkeys(forms), **row} for row in given]
     marks = [*(line(title) for title in forms), *more]
     return Chart(whole, x=doubling("positions"), y=y, marks=marks, facet="panel")

@@ -8,13 +8,13 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
 from madl.logbook.claims import compare
-from madl.logbook.records import Params, Record, Records, Row
+from madl.logbook.records import Params, Pending, Record, Records, Row
 
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
 DEFAULT = {"backend": "inductor", "mode": "default"}
@@ -40,21 +40,43 @@ class Pair(NamedTuple):
     compiled: TimedArm
 
     @property
+    def filled_s(self) -> float | None:
+        """What the first call takes of a process that finds the caches filled; None: there is none.
+
+        The median over those processes.
+        """
+        first = [float(run["first_call_s"]) for run in self.compiled.runs[1:]]
+        return median(first) if first else None
+
+    @property
+    def first_call(self) -> str:
+        """In words, with empty and with filled caches."""
+        filled = (
+            "" if (s := self.filled_s) is None else f" ({stats.number(s)} s with filled caches)"
+        )
+        return f"{stats.number(self.compiled.first_call_s)} s{filled}"
+
+    @property
     def calls_to_pay(self) -> tuple[float, stats.Interval] | None:
         """After how many calls the first process's first one is paid for, where a gain is shown."""
+        return self._break_even(self.compiled.first_call_s)
+
+    def _break_even(self, first_s: float) -> tuple[float, stats.Interval] | None:
         medians = ([median(samples) for samples in one.samples_s] for one in self)
         gains = [eager - compiled for eager, compiled in zip(*medians)]
         if compare(self.compiled, self.eager).comparison.blocked:
             return None
-        return stats.break_even(self.compiled.first_call_s - self.eager.first_call_s, gains)
+        return stats.break_even(first_s - self.eager.first_call_s, gains)
 
     @property
     def enough(self) -> str:
         """In words, with the interval."""
         if (found := self.calls_to_pay) is None:
-            return "no number of calls is shown to pay"
+            return "no number of calls is shown to pay for that"
         calls, (low, high) = found
-        return f"{rounded(calls)} calls [{rounded(low)}, {rounded(high)}] pay"
+        said = f"{rounded(calls)} calls [{rounded(low)}, {rounded(high)}] pay for that"
+        filled = None if self.filled_s is None else self._break_even(self.filled_s)
+        return said + (f" ({rounded(filled[0])} with filled caches)" if filled else "")
 
 
 def pair(record: Record, batch: int | None = None, way: str = COMPILED) -> Pair:
@@ -90,6 +112,69 @@ def ways(record: Record, batch: int) -> list[str]:
 def every_pair(record: Record) -> list[Pair]:
     """All that was timed of one cell."""
     return [pair(record, n, way) for n in batches(record) for way in ways(record, n)]
+
+
+def against_default(record: Record) -> str:
+    """How long a call of each of inductor's modes takes, in the default's processes, in words."""
+    default = pair(record).compiled
+    present = [way for way in ways(record, batches(record)[0]) if way in MODES]
+    if not present:
+        raise Pending("modes beside the default")
+    return ", ".join(
+        f"`{way}` takes {pair(record, way=way).compiled / default:i} the time" for way in present
+    )
+
+
+def naive_times(naive: Records) -> str:
+    """What the naive run says, and what is left of it without the first calls, in words."""
+    compiled, eager = (timed(naive, variant).samples_s[0] for variant in (COMPILED, "eager"))
+
+    def both(*each: Sequence[float]) -> str:
+        a, b = (f"{stats.number(1e3 * fmean(samples))} ms" for samples in each)
+        return f"{a} a call compiled and {b} in eager mode"
+
+    share = stats.per_cent(compiled[0] / sum(compiled))
+    return (
+        f"{both(compiled, eager)}. The first call is {share} of the compiled time; the same "
+        f"run's {len(compiled) - 1} later calls take {both(compiled[1:], eager[1:])} "
+        "(one process, no test)"
+    )
+
+
+def operators(record: Record) -> str:
+    """How many a call runs in eager mode and compiled, in words."""
+    before, left = (sum(record.values["kernels"][v].values()) for v in Pair._fields)
+    made = sum(record.values["generated"].values())
+    return f"{before} operators in eager mode and {left + made} compiled, {made} of them generated"
+
+
+# Operators in the names of generated kernels; the rest of a name is views and indices.
+PARTS = {
+    "scaled_dot_product_flash_attention": "attention's mask and layout",
+    "native_batch_norm": "batch norm",
+    "native_layer_norm": "layer norm",
+    "convolution": "convolution",
+    "max_pool2d": "max pooling",
+    "embedding": "embedding",
+    "gelu": "GELU",
+    "tanh": "tanh",
+    "relu": "ReLU",
+    "mean": "mean",
+    "_add": "addition",
+}
+
+
+def kernel_kinds(record: Record) -> str:
+    """The generated kernels by the operators in their names, and how many of each, in words."""
+    kinds: dict[str, int] = {}
+    generated: Mapping[str, int] = record.values["generated"]
+    for name, count in generated.items():
+        held = [title for part, title in PARTS.items() if part in name]
+        kind = held[0] if held[:1] == [next(iter(PARTS.values()))] else " + ".join(held) or name
+        kinds[kind] = kinds.get(kind, 0) + count
+    return ", ".join(
+        f"{n} of {kind}" for kind, n in sorted(kinds.items(), key=lambda item: -item[1])
+    )
 
 
 def rounded(calls: float) -> str:
@@ -133,5 +218,4 @@ def _row(record: Record, batch: int, way: str) -> Row:
         return {**row, "first call": "–", **found, "pays after": "–"}
     calls = arms.calls_to_pay
     pays = "not shown" if calls is None else f"{rounded(calls[0])} calls"
-    first = f"{stats.number(arms.compiled.first_call_s)} s"
-    return {**row, "first call": first, **found, "pays after": pays}
+    return {**row, "first call": arms.first_call, **found, "pays after": pays}
