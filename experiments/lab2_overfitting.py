@@ -25,7 +25,7 @@ NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
 page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
 
 FOUND, WHOLE = f"best of {SEARCH}", "whole model"
-MODELS = {FOUND: "best of the searches", WHOLE: WHOLE}  # as they are shown
+MODELS = {FOUND: "best cut by the searches", WHOLE: WHOLE}  # as they are shown
 TRIAL = ("trial_examples", "trial_learning_rate", "trial_batch_size", "draw")
 TITLES = {"start": "start", "best": "lowest validation loss", "last": "end"}
 MARGIN = 0.03  # three points: what a user who wants the smaller model would give away
@@ -129,7 +129,7 @@ def epochs_at(r: Records, model: str) -> str:
 @page.claim(headline=True)
 def the_best_model_overfits(r: Records) -> Judged:
     """Trained on, the searches' best model gets worse on test sentences as it learns its own."""
-    return _overfits(r, FOUND, "the best model of the searches")
+    return _overfits(r, FOUND, "the best model that the searches cut")
 
 
 @page.claim
@@ -146,12 +146,14 @@ def _overfits(r: Records, model: str, name: str) -> Judged:
         for part in ("test", "trained")
     )
     both = f"test loss goes from {test} nats, the loss on its training sentences from {own}"
-    since = f"from the lowest validation loss, after {epochs_at(r, model)} epochs, to the end"
+    since = f"between its lowest validation loss, after {epochs_at(r, model)} epochs, and the end"
+    given = every(r, model)[0].case.params
+    more = f"Trained for {given['more_epochs']} epochs on {given['more_examples']} seen sentences"
     return all_of(
         worse,
         learned,
-        supported=f"Trained on, {name} overfits {since}: {both}",
-        refuted=f"Trained on, {name} does not overfit {since}: {both}",
+        supported=f"{more}, {name} overfits {since}: {both}",
+        refuted=f"{more}, {name} does not overfit {since}: {both}",
         undecided=f"Whether {name} overfits {since} is not decided: {both}",
     )
 
@@ -175,7 +177,9 @@ def accuracy_falls_too(r: Records) -> Judged:
 def as_good_as_the_whole_model(r: Records) -> Judged:
     """Trained alike, the searches' best model is less than three points below the whole model."""
     a, b = tested(r, FOUND, "best"), tested(r, WHOLE, "best")
-    said, both = "Trained on alike, the searches' best model", "where validation prefers each"
+    at = [f"{epochs_at(r, model)} epochs" for model in (FOUND, WHOLE)]
+    said = "The best model that the searches cut"
+    both = f"each where its validation loss is lowest (after {' and '.join(at)} of more training)"
     return (
         compare(a, b)
         .no_worse(MARGIN)
