@@ -279,7 +279,7 @@ def test_evaluations_are_all_that_were_made():
 def test_a_format_is_named_by_what_it_changes():
     alone = an_arm({}, base="16 8 8", others="16 2 2, 8 8 8, 8 4 4")
     said = [mixed_facts.change(alone, other) for other in mixed_facts.others(alone)]
-    assert said == ["fraction width 2", "8 bits", "8 bits, fraction width 4"]
+    assert said == ["fraction width 2", "8 bits, fraction width 8", "8 bits, fraction width 4"]
 
 
 def test_reviews_apart_are_chance_where_two_models_disagree_often():
