@@ -13,7 +13,6 @@ from madl.execution.attention_times import (
     against_naive,
     at_course,
     by_length,
-    faster,
     grown,
     held,
     of,
@@ -25,7 +24,7 @@ from madl.execution.attention_times import (
 )
 from madl.logbook import stats
 from madl.logbook.charts import Chart, line, log
-from madl.logbook.claims import Fact, Judged
+from madl.logbook.claims import Fact, Judged, faster
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.machine import lint

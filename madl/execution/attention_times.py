@@ -4,15 +4,14 @@
 run on a device is left empty.
 """
 
+import math
 from collections.abc import Iterable
-from dataclasses import replace
-from statistics import median
 from typing import Any
 
-from madl.logbook import claims, stats
+from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
 from madl.logbook.charts import Axis, Chart, Mark, doubling, line
-from madl.logbook.claims import Judged
+from madl.logbook.claims import Judged, faster
 from madl.logbook.records import Pending, Record, Records, Row
 
 FORMS = {
@@ -92,7 +91,8 @@ def grown(r: Records) -> str:
         if not {f"{form} {low}", f"{form} {high}"} <= have.keys() or (form, high) not in peaks:
             continue
         short, long = of(record, f"{form} {low}"), of(record, f"{form} {high}")
-        ratios = [y / x for x, y in zip(_medians_ms(short), _medians_ms(long), strict=True)]
+        logs = (stats.log_medians(arm.samples_s) for arm in (short, long))
+        ratios = [math.exp(y - x) for x, y in zip(*logs, strict=True)]
         each.append(
             f"{FORMS[form]} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
             f" and {stats.number(long.median_s / short.median_s)} × the time "
@@ -101,37 +101,17 @@ def grown(r: Records) -> str:
     return f"{high:,} positions against {low:,}: {'; '.join(each)}"
 
 
-def _medians_ms(arm: TimedArm) -> list[float]:
-    return [1e3 * median(samples) for samples in arm.samples_s]
-
-
-def scatter(arm: TimedArm) -> str:
-    """The medians of its processes, from the least to the largest."""
-    each = _medians_ms(arm)
-    return f"{stats.number(min(each))} to {stats.number(max(each))} ms"
-
-
 def said(variant: str) -> str:
     form, _, dtype = variant.partition(" ")
     return f"{form} attention in {DTYPES[dtype]}"
-
-
-def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
-    """`claims.faster`; where it stays open, with what the processes' medians were."""
-    return replace(
-        claims.faster(a, b, where),
-        undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, with the "
-        f"page's other claims corrected for: {b / a:i} as fast; the processes' medians are "
-        f"{scatter(a)} and {scatter(b)}",
-    )
 
 
 def at_course(r: Records) -> str:
     """Times of both forms in each dtype on the CPU, with the range over processes, in words."""
     rows = [row for row in against_naive(r, "dtypes", "dtype") if row["device"] == "CPU"]
     return "; ".join(
-        f"{x['dtype']} {x['fused']} ({scatter(x['fused'])}) and {x['naive']} "
-        f"({scatter(x['naive'])}), {x['speed-up']:i}"
+        f"{x['dtype']} {x['fused']} ({x['fused'].scatter}) and {x['naive']} "
+        f"({x['naive'].scatter}), {x['speed-up']:i}"
         for x in rows
     )
 

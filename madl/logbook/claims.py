@@ -190,8 +190,9 @@ def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
     return compare(a, b).judge(
         supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
         refuted=f"{start} is slower than {b.label} {where} and takes {a / b} the time: {times}",
-        undecided=f"Nothing shows that {a.label} is faster or slower than {b.label} {where}: "
-        f"{b / a:i} as fast",
+        undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, with the "
+        f"page's other claims corrected for: {b / a:i} as fast; the processes' medians are "
+        f"{a.scatter} and {b.scatter}",
     )
 
 
