@@ -163,42 +163,81 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    judged = "@page.claim\ndef claim(r):\n    from madl.formats import other\n    return 1\n"
-    text = "@page.run\ndef run():\n    from madl.formats import f\n    return LIMIT\n\nLIMIT = 1\n"
+    judged = (
+        "@page.claim\ndef claim(r):\n    from madl.formats import other\n    return other.said\n"
+        "for reader in (1, 2):\n    page.table(reader)\n"
+    )
+    text = "@page.run\ndef run():\n    from madl.formats import f\n    return f.go() + LIMIT\n"
+    text += "\nLIMIT = 1\n"
+    f = "from kernels import k\nfrom madl.logbook import l\n\ndef go():\n    return k.SOURCE, l.x\n"
+    k = "SOURCE = 'k.cpp'\nfresh.call('madl.far.away:measure', {})\n"
     write("experiments/a.py", text)
     write("madl/formats/__init__.py", "")
-    write("madl/formats/f.py", "from kernels import k\nfrom madl.logbook import l\n")
-    write("madl/formats/other.py", "1")
-    write("madl/logbook/l.py", "from madl.formats import other")
-    write("kernels/k.py", "SOURCE = 'k.cpp'\nfresh.call('madl.far.away:measure', {})")
+    write("madl/formats/f.py", f)
+    write("madl/formats/other.py", "said = 1")
+    write("madl/logbook/l.py", "from madl.formats import other\nx = other.said")
+    write("kernels/k.py", k)
     write("kernels/k.cpp", '#include "k.h"\n#include <vector>')
     write("kernels/k.h", "1")
-    write("madl/far/away.py", "1")
+    write(
+        "madl/far/away.py", "def measure():\n    return helper()\n\ndef helper():\n    return 1\n"
+    )
     first = sources.digest(tmp_path, "a")
-    for unrelated in ("madl/formats/other.py", "madl/logbook/l.py"):
-        write(unrelated, "2")
-        assert sources.digest(tmp_path, "a") == first
-    write("experiments/a.py", '"""Worded anew."""\n' + judged + text)
-    assert sources.digest(tmp_path, "a") == first
-    write("experiments/a.py", text.replace("LIMIT = 1", "LIMIT = 2"))
-    assert sources.digest(tmp_path, "a") != first
-    write("experiments/a.py", text)
-    for needed in ("kernels/k.h", "kernels/k.cpp", "madl/far/away.py"):
-        write(needed, "2")
-        changed = sources.digest(tmp_path, "a")
-        assert changed != first
-        first = changed
+    unrelated = {
+        "madl/formats/other.py": "said = 2",
+        "madl/logbook/l.py": "x = 2",
+        "experiments/a.py": '"""Worded anew."""\n' + judged + text,
+        "madl/formats/f.py": f + "\ndef fact():\n    return 2\n",
+        "kernels/k.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import x\n" + k,
+    }
+    for name, changed in unrelated.items():
+        write(name, changed)
+        assert sources.digest(tmp_path, "a") == first, name
+    related = {
+        "experiments/a.py": text.replace("LIMIT = 1", "LIMIT = 2"),
+        "madl/formats/f.py": f.replace("l.x", "l.x, 1"),
+        "kernels/k.h": "2",
+        "kernels/k.cpp": '#include "k.h"',
+        "kernels/k.py": k + "\nprint(1)\n",
+        "madl/far/away.py": "def measure():\n    return helper()\n\ndef helper():\n    return 2\n",
+    }
+    for name, changed in related.items():
+        write(name, changed)
+        now = sources.digest(tmp_path, "a")
+        assert now != first, name
+        first = now
+
+
+def test_a_name_is_found_wherever_it_is_imported_from(tmp_path):
+    """Through packages, other names, imports inside functions, and what passes it on."""
+
+    def digest(**files):
+        for name, text in files.items():
+            path = tmp_path / (name.replace("__", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return sources.digest(tmp_path, "b")
+
+    for use in (
+        "from madl.deep.er import thing\n    return thing()",
+        "from madl.deep import er as x\n    return x.thing()",
+        "import madl.deep.er\n    return madl.deep.er.thing()",
+        "import madl.deep.er as y\n    return call(y)",
+        "from madl.again import thing\n    return [thing]",
+    ):
+        run = f"@page.run\ndef run():\n    {use}\n"
+        files = {"madl__again": "from madl.deep.er import thing\n", "experiments__b": run}
+        first = digest(**files, madl__deep__er="def thing():\n    return 1\n")
+        assert digest(madl__deep__er="def thing():\n    return 2\n") != first, use
 
 
 def test_what_a_question_is_answered_by_is_reached():
     root = Path(__file__).parents[1]
-    found = {
-        str(p.relative_to(root))
-        for p in sources.reached(root, root / "experiments/lab1_fractions.py")
-    }
-    assert {"madl/training/train.py", "madl/formats/blocked.py", "kernels/linear_bf16.cpp"} <= found
-    assert not any(name.startswith(("madl/hardware", "madl/execution")) for name in found)
-    hardware = sources.reached(root, root / "experiments/lab4_hardware.py")
+    found = {str(p.relative_to(root)) for p in sources.reached(root, "lab1_fractions")}
+    assert {"madl/training/train.py", "madl/formats/fixed.py", "kernels/linear_bf16.cpp"} <= found
+    others = ("madl/hardware", "madl/execution", "madl/formats/blocked")
+    assert not any(name.startswith(others) for name in found)
+    hardware = sources.reached(root, "lab4_hardware")
     assert any(path.suffix == ".v" for path in hardware)
 
 

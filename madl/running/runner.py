@@ -325,7 +325,7 @@ def _kernels(root: Path, experiment: str) -> str:
 
     They round alike, to the last bit, and sum in another order.
     """
-    reached = sources.reached(root, root / "experiments" / f"{experiment}.py")
+    reached = sources.reached(root, experiment)
     names = [n for n in ("round_to_grid", "linear_bf16") if root / "kernels" / f"{n}.py" in reached]
     routes = {name: importlib.import_module(f"kernels.{name}").route() for name in names}
     return ", ".join(f"{name} {route.path}" for name, route in routes.items())
