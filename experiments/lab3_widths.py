@@ -9,15 +9,12 @@ format for all layers within the budget, of those on offer; narrower, of those a
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from madl.logbook import stats
 from madl.logbook.arms import Arm, arm, best_of
 from madl.logbook.charts import Chart, line, linear, percent, span
-from madl.logbook.claims import Fact, Judged, compare, contrast
+from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import Unit, number
 from madl.training import baseline, mixed_facts, mixed_records, widths
 from madl.training.mixed_facts import bits, sampler_of
 from madl.training.mixed_records import alike, moved
@@ -50,6 +47,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         ends = {"narrow": written(narrow), "wide": written(wide)}
         path = {"space": NARROWER, **spaces[NARROWER].params(), **ends}
         yield {"part": "sensitivity", **path, "steps": choose(smoke=2, quick=6, full=39), **recipe}
+        yield {"part": "blind", **path, "draws": choose(smoke=2, quick=5, full=20), **recipe}
         base = {**recipe, "trial_examples": choose(smoke=16, quick=96, full=250)}
         trials, studies = choose(smoke=(4, 2), quick=(40, 3), full=(100, 5))
         around = choose(smoke=False, quick=True, full=True)
@@ -72,9 +70,6 @@ def run(params: Params, ctx: Context) -> Values:
     return mixed.run(params, ctx)
 
 
-# ---- reading the records ------------------------------------------------------------------------
-
-
 def searched(r: Records, space: str, sampler: str = "tpe") -> Arm:
     """Of the choices of several studies, the one that the whole validation split prefers."""
     return arm(r, f"{SAMPLERS[sampler]}, {space}", part="search", space=space, sampler=sampler)
@@ -94,6 +89,11 @@ def best_searches(r: Records) -> dict[str, Arm]:
 
 def assembled(r: Records) -> Arm:
     return arm(r, "put together by sensitivity", part="sensitivity")
+
+
+def blind(r: Records) -> Arm:
+    """The same two formats in an order drawn at random, the best of several on validation."""
+    return arm(r, "put together blindly", part="blind")
 
 
 def on_trials(r: Records, space: str) -> Arm:
@@ -148,6 +148,13 @@ def assembly_beats_search(r: Records) -> Judged:
     return _pays(a, b, f"a model {a.label}", f"what {sampler_of(b)} finds")
 
 
+@page.claim(headline=True)
+def order_pays(r: Records) -> Judged:
+    """At five bits, the order by sensitivity is better than the best of several blind ones."""
+    rival = f"the best of {blind(r).param('draws')} with the same two formats in blind order"
+    return _pays(assembled(r), blind(r), f"a model {assembled(r).label}", rival)
+
+
 def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
     budget = f"Within a budget of {mixed_facts.budget(a)} bits a weight"
     said = f"{budget}, {named} takes {bits(a)} bits and has {a} on test"
@@ -163,7 +170,9 @@ def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
 def early_layers_matter_more(r: Records) -> Judged:
     """A narrow layer in the first half of the blocks moves a loss further than in the second."""
     first, second = mixed_records.by_half(assembled(r))
-    return _further(r, first, second, "in the first half of the blocks", "in the second")
+    return mixed_facts.further(
+        assembled(r), first, second, "in the first half of the blocks", "in the second"
+    )
 
 
 @page.claim
@@ -173,19 +182,8 @@ def one_kind_stands_out(r: Records) -> Judged:
     first, second, *_ = sorted(found, key=lambda name: -float(found[name][::2].mean()))
     here = f"where it is the {first}, on sentences that did not choose that"
     there = f"in the mean of the layers of the next kind, {second}"
-    return _further(r, found[first][1::2], found[second][1::2], here, there)
-
-
-def _further(r: Records, a: Any, b: Any, here: str, there: str) -> Judged:
-    drawn = "validation sentences of 1 model" if len(r.each("seed")) == 1 else "sentences"
-    made = stats.paired_mean(a.tolist(), b.tolist(), unit=Unit.NATS, drawn=drawn)
-    moves, said = "In the narrower space, a narrow layer moves a loss", number(float(a.mean()))
-    other = f"{number(float(b.mean()))} {there}"
-    return contrast(made, assembled(r).records).judge(
-        supported=f"{moves} by {said} nats {here}, and by {other}",
-        refuted=f"{moves} by only {said} nats {here}, and by {other}",
-        undecided=f"{moves} by {said} nats {here}, which cannot be told from {other}",
-    )
+    odd = slice(1, None, 2)
+    return mixed_facts.further(assembled(r), found[first][odd], found[second][odd], here, there)
 
 
 @page.fact
@@ -282,6 +280,7 @@ def front(r: Records) -> Chart:
     shown = {
         "one format": [*wide, *on_trials(r, NARROWER).value("at").values()],
         "by sensitivity": assembled(r).value("path"),
+        "blindly": blind(r).value("tried"),
         **{name: a.value("chosen") for name, a in searches(r)[NARROWER].items()},
     }
     return mixed_facts.front(shown, searched(r, NARROWER).value("sentences"), SAMPLERS.values())
@@ -296,5 +295,5 @@ def models(r: Records) -> Sequence[Row]:
         named += [(space, "one format", a) for a in uniform(r, space)]
     unasked = best_of(wide_formats(r, WIDE_SPACE.budget))
     named.insert(6, ("", f"one format within {WIDE_SPACE.budget:.1f} bits", unasked))
-    named.append((NARROWER, "put together by sensitivity", assembled(r)))
+    named += [(NARROWER, a.label, a) for a in (assembled(r), blind(r))]
     return [mixed_facts.model_row(*one, searched(r, ASKED).value("sentences")) for one in named]

@@ -22,7 +22,7 @@ from madl.training.search import (
 )
 from madl.training.supernet import Supernet, space
 
-LONGER = 1_000_000  # added to a draw: the sentences of the longer training, and their order
+LONGER = 1_000_000  # added to a draw: the order of the longer training, and its sentences
 
 
 def run(params: Params, ctx: Context) -> Values:
@@ -67,12 +67,16 @@ def _whole(net: Supernet, choices: Space) -> Values:
 
 
 def _ranking(net: Supernet, choices: Space) -> Values:
-    """The first points of this draw's random study, after a trial and after a longer training."""
+    """The first points of this draw's random study, after a trial and after a longer training.
+
+    A trial's score is a search's, on validation; the longer training is judged on test, so that the
+    two share no sentence. No choice is made by it.
+    """
     draw, examples = int(net.params["draw"] or 0) + LONGER, net.params["longer_examples"]
-    longer = net.with_params(trial_examples=examples, draw=draw)
+    longer = net.with_params(trial_examples=examples or net.num_examples, draw=draw)
 
     def twice(point: Point) -> dict[str, Any]:
-        return {**net.trial(point), "longer": longer.trial(point)["accuracy"]}
+        return {**net.trial(point), "longer": longer.judged(point)["accuracy"]}
 
     trials = _search(net, choices, twice, "random", int(net.params["points"] or 0))
     scores = [trial.value for trial in trials]

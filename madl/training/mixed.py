@@ -7,6 +7,7 @@ test split only what is reported.
 Units: bits per weight; changes of a loss in ten-thousandths of a nat, as whole numbers.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -25,8 +26,11 @@ from madl.training.width_space import Choice, Choices, Space, block, numbers
 
 def run(params: Params, ctx: Context) -> Values:
     """A case: of a search, of what is the same everywhere, or of single layers."""
-    parts = {"search": searched, "uniform": uniform, "sensitivity": assembled, "alone": alone}
-    return parts[str(params["part"])](baseline.fine_tuned(params, ctx), params, ctx)
+    part = {
+        **{"search": searched, "uniform": uniform, "alone": alone},
+        **{"sensitivity": assembled, "blind": dealt},
+    }[str(params["part"])]
+    return part(baseline.fine_tuned(params, ctx), params, ctx)
 
 
 def format_of(choice: Choice) -> LayerFormat:
@@ -194,6 +198,27 @@ def assembled(model: nn.Module, params: Params, ctx: Context) -> Values:
         **next(one for one in path if one["narrow"] == count),
         **_tested(model, models[count], params, ctx),
     }
+
+
+def dealt(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """The same two formats in orders drawn at random: of several, the one that validation prefers.
+
+    As many layers become narrow in each as its budget asks for.
+    """
+    wide, narrow = (_choice(params[end]) for end in ("wide", "narrow"))
+    layers, budget = precision.layer_names(model), Space.of(params).budget
+    tried: list[dict[str, Any]] = []
+    for draw in range(int(params["draws"] or 0)):
+        order = random.Random(1000 * int(params["seed"] or 0) + draw).sample(layers, len(layers))
+        for count in range(len(layers) + 1):
+            choices = {layer: narrow if layer in order[:count] else wide for layer in layers}
+            bits = precision.mean_bits(model, precision_of(choices))
+            if bits <= budget:
+                break
+        judged = _validated(model, choices, params, ctx)
+        tried.append({"choices": choices, "narrow": count, "bits": bits, **judged})
+    best = max(tried, key=_preferred)
+    return {"tried": tried, **best, **_tested(model, best["choices"], params, ctx)}
 
 
 def _choice(text: Any) -> Choice:

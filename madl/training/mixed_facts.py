@@ -12,9 +12,9 @@ import numpy as np
 from madl.logbook import stats
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, line, linear, percent, points
-from madl.logbook.claims import Fact
+from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Row
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import Unit, number, per_cent
 from madl.training import mixed_records as records
 from madl.training.width_space import Space, block, kind, place
 
@@ -168,6 +168,22 @@ def format_name(choice: str) -> str:
     return f"{width} bits with fraction width {fraction}"
 
 
+def further(a: Arm, one: Any, other: Any, here: str, there: str) -> Judged:
+    """Whether a narrow layer moves a sentence's loss further in one place than in another.
+
+    Shapes: one and other (sentences), in nats; of several models, their mean.
+    """
+    drawn = "validation sentences of 1 model" if len(a.records) == 1 else "sentences"
+    made = stats.paired_mean(one.tolist(), other.tolist(), unit=Unit.NATS, drawn=drawn)
+    said = "In the narrower space, a narrow layer moves a loss by"
+    mine, others = (number(float(side.mean())) for side in (one, other))
+    return contrast(made, a.records).judge(
+        supported=f"{said} {mine} nats {here}, and by {others} {there}",
+        refuted=f"{said} only {mine} nats {here}, and by {others} {there}",
+        undecided=f"{said} {mine} nats {here}, which cannot be told from {others} {there}",
+    )
+
+
 def evaluations(spaces: Mapping[str, Arm], sensitive: Arm) -> Fact:
     """What the searches and the sensitivity cost."""
 
@@ -230,7 +246,7 @@ def front(
     judged: Mapping[str, Sequence[Mapping[str, Any]]], sentences: int, samplers: Iterable[str]
 ) -> Chart:
     """Validation accuracy against bits: lines, and points of what each sampler found."""
-    found = list(samplers)
+    found = [*samplers, "blindly"]
     lines = [line(name) for name in judged if name not in found]
     return Chart(
         records.by_bits(judged, sentences),
