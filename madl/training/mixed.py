@@ -210,11 +210,10 @@ def dealt(model: nn.Module, params: Params, ctx: Context) -> Values:
     tried: list[dict[str, Any]] = []
     for draw in range(int(params["draws"] or 0)):
         order = random.Random(1000 * int(params["seed"] or 0) + draw).sample(layers, len(layers))
-        for count in range(len(layers) + 1):
-            choices = {layer: narrow if layer in order[:count] else wide for layer in layers}
-            bits = precision.mean_bits(model, precision_of(choices))
-            if bits <= budget:
-                break
+        choices, count = dict.fromkeys(layers, wide), 0
+        while precision.mean_bits(model, precision_of(choices)) > budget:
+            choices[order[count]], count = narrow, count + 1
+        bits = precision.mean_bits(model, precision_of(choices))
         judged = _validated(model, choices, params, ctx)
         tried.append({"choices": choices, "narrow": count, "bits": bits, **judged})
     best = max(tried, key=_preferred)
