@@ -233,7 +233,7 @@ def value_by_value(r: Records) -> Judged:
 
 @page.claim
 def both_beat_one(r: Records) -> Judged:
-    """Half of both operands removed beats three quarters of the better one: as few products."""
+    """Half of both operands removed beats one alone, with as many products left or more."""
     a, b = sparsities.better(r, "both", HALF), sparsities.one_alone(r)
     two = f"half of the weights and of the inputs ({a}, {how(a)}, {left(a)} of the products left)"
     one = f"{removed(b)} of the {b.param('part')} alone ({b}, {how(b)}, {left(b)} left)"

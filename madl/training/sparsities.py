@@ -149,5 +149,22 @@ def alike(r: Records, few: float) -> tuple[Arm, Arm]:
 
 
 def one_alone(r: Records) -> Arm:
-    """Three quarters of one operand removed: of the one that validation prefers."""
-    return best_of([better(r, part, QUARTER_LEFT) for part in ALONE])
+    """One operand pruned until as many products are left as when half of both is removed, or more.
+
+    Of the sparsities that were run the nearest, of the operands the one that validation prefers.
+    """
+    enough = products_left(better(r, "both", HALF))
+    tried = {
+        part: [better(r, part, at) for at in (*asked(r), QUARTER_LEFT) if at >= HALF]
+        for part in ALONE
+    }
+    return best_of(
+        [
+            min(
+                (one for one in arms if products_left(one) >= enough),
+                key=products_left,
+                default=arms[0],
+            )
+            for arms in tried.values()
+        ]
+    )
