@@ -22,7 +22,7 @@ def study(params: Params, ctx: Context) -> Values:
     """Before training on, and after it where `recovery_…` parameters ask for it."""
     model, masks = _pruned(params, ctx)
     values: Values = {"zeros": _zeros(model, params)}
-    if params["part"] == "weights":
+    if params["part"] in ("weights", "mask"):
         weights = [one.weight for one in linear_layers(compressed.build(params, ctx))]
         values["kept"] = prune.magnitude_share(weights, masks)
         values["histogram"] = pruned_layer.histogram(weights, masks)
@@ -76,7 +76,7 @@ def _pruned(
     """The starting model with weights masked and inputs pruned, and the masks it was given."""
     model, part = compressed.build(params, ctx, exact_products=True), params["part"]
     method, sparsity = str(params.get("pruning")), float(params["sparsity"] or 0)
-    seed = int(params["seed"] or 0) if draw is None else draw
+    seed = int(params.get("mask") or params["seed"] or 0) if draw is None else draw
     masks: list[Tensor] = []
     if part not in ("nothing", "inputs"):
         masks = prune.prune_(model, sparsity=sparsity, method=method, seed=seed)

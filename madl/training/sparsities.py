@@ -7,6 +7,7 @@ and trained on ("after"), and held against the same training with nothing remove
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 from madl.logbook.arms import Arm, arm, best_of, every_arm
@@ -20,6 +21,7 @@ PARTS = ("weights", "inputs", "both")
 HALF = 0.5  # the sparsity at which methods are held side by side
 ALONE = PARTS[:2]
 QUARTER_LEFT = 0.75  # of one operand: as few products as are left when half of both is removed
+FEW = 0.2  # of the weights, at random: an L1 mask of a high sparsity keeps as much magnitude
 TUNED = {"l1": 0.7, "random": 0.3}  # of the weights: damaged alike, they try learning rates
 POINT_FIELDS = (
     *("operands", "width", "frac_width", "input_frac_width"),
@@ -42,6 +44,13 @@ def trained_on(plan: Plan) -> Iterator[Params]:
                 yield {"part": part, "sparsity": sparsity, "pruning": method}
     for part in ALONE:
         yield {"part": part, "sparsity": QUARTER_LEFT, "pruning": "l1"}
+
+
+def masks(plan: Plan) -> Iterator[Params]:
+    """Random masks of the weights that keep as much magnitude as an L1 mask of a high sparsity."""
+    few = next(at for at in of_plan(plan) if at >= FEW)
+    for mask in range(1, 1 + plan.profile.choose(smoke=2, quick=6, full=10)):
+        yield {"part": "mask", "pruning": "random", "sparsity": few, "mask": mask}
 
 
 def starting(r: Records) -> Arm:
@@ -141,11 +150,18 @@ def gains_most(r: Records) -> tuple[Arm, Arm]:
     return max(pairs, key=lambda pair: pair[0].validation - pair[1].validation)
 
 
-def alike(r: Records, few: float) -> tuple[Arm, Arm]:
-    """Untrained: the L1 masks that keep as much as random ones at the first sparsity from `few`."""
-    rand = pruned(r, "weights", "random", min(at for at in asked(r) if at >= few), "before")
+def alike(r: Records) -> tuple[Arm, Arm]:
+    """Untrained: the L1 mask of the weights that keeps as much as several random ones, and these.
+
+    It is held against each of them, so it stands there once for each.
+    """
+    found = tuple(own(r).all(part="mask"))
+    rand = Arm(label="random masks", records=found, within=("before",), units="random masks")
     l1 = curve(r, "weights", "l1", "before")
-    return min(l1, key=lambda one: abs(energy(one) - energy(rand))), rand
+    nearest = min(l1, key=lambda one: abs(energy(one) - energy(rand)))
+    of = {record.case.params["seed"]: record for record in nearest.records}
+    same = tuple(of[record.case.params["seed"]] for record in found)
+    return replace(nearest, records=same, units=rand.units), rand
 
 
 def one_alone(r: Records) -> Arm:
