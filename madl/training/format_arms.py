@@ -155,6 +155,11 @@ def searched(r: Records) -> dict[str, Arm]:
     return found
 
 
+def found_at(a: Arm) -> int:
+    """The trial at which a search came by its best, from 1."""
+    return searches.found_at([trial["score"] for trial in a.value("trials")])
+
+
 def score(a: Arm) -> float:
     """What a search was told of its best trial, the mean over seeds."""
     return fmean(float(record.values["best"]["score"]) for record in a.records)
@@ -208,12 +213,14 @@ def ends(r: Records) -> Fact:
     low, high = min(found.values(), key=score), max(found.values(), key=score)
     alone = [nothing(a) for a in found.values()]
     mixed = combined(r)
+    blind = sum(found_at(a) <= a.value("startup") for a in (*found.values(), mixed))
     return Fact(
         text=f"The families' searches end with scores from {per_cent(score(low))} ({low.label}) to "
         f"{per_cent(score(high))} ({high.label}), the search over all formats with "
         f"{per_cent(score(mixed))}; each on weights of its own, which in FP32 score from "
         f"{per_cent(min(alone))} to {per_cent(max(alone))}, those of the last "
-        f"{per_cent(nothing(mixed))}",
+        f"{per_cent(nothing(mixed))}. {blind} of the {len(found) + 1} searches found their best "
+        "among the trials drawn at random that TPE begins with",
         of=f"{len(found)} families of {low.param('trials')} trials, one search of "
         f"{mixed.param('trials')}, on {low.param('probe_examples')} validation sentences",
     )
@@ -295,7 +302,7 @@ def search_rows(r: Records) -> list[Row]:
             "choices a layer": one.param("choices"),
             "models": _power_of_ten(one.value("points")),
             "trials": one.param("trials"),
-            "best found at": searches.found_at([trial["score"] for trial in one.value("trials")]),
+            "best found at": found_at(one),
             "best score": per_cent(score(one)),
             "its bits": one.value("best")["bits"],
             "its validation": per_cent(one.value("best")["validation"]),
