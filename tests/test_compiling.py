@@ -19,6 +19,7 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Pending, Record, Records, Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
+from madl.training import models
 from madl.training.resnet import NUM_PARAMETERS, ResNet18
 from tests.conftest import a_record
 from tests.synthetic import a_measurement
@@ -229,3 +230,11 @@ def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
     text = lab4_compile.naive_compiles(Records([naive, a_cell(20.0, 10.0)])).text
     assert re.search(r"takes 2,010 ms a call compiled", text)  # (10 s + 4 × 10 ms) / 5
     assert "a call takes 10.0 ms compiled and 20.0 ms in eager mode" in text
+
+
+def test_the_preset_with_random_weights_is_the_pretrained_one_in_shape():
+    drawn = models.with_random_weights("all-MiniLM-L6-v2", seed=0)
+    loaded = models.load_pretrained("all-MiniLM-L6-v2", seed=0)
+    shapes = [{name: p.shape for name, p in one.named_parameters()} for one in (drawn, loaded)]
+    assert shapes[0] == shapes[1]
+    assert drawn.config.num_labels == loaded.config.num_labels == models.NUM_LABELS

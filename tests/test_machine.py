@@ -179,9 +179,8 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
     write("kernels/k.py", k)
     write("kernels/k.cpp", '#include "k.h"\n#include <vector>')
     write("kernels/k.h", "1")
-    write(
-        "madl/far/away.py", "def measure():\n    return helper()\n\ndef helper():\n    return 1\n"
-    )
+    away = "def measure():\n    call(f'{__name__}:{which}')\n\ndef helper():\n    return 1\n"
+    write("madl/far/away.py", away)
     first = sources.digest(tmp_path, "a")
     unrelated = {
         "madl/formats/other.py": "said = 2",
@@ -199,7 +198,7 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
         "kernels/k.h": "2",
         "kernels/k.cpp": '#include "k.h"',
         "kernels/k.py": k + "\nprint(1)\n",
-        "madl/far/away.py": "def measure():\n    return helper()\n\ndef helper():\n    return 2\n",
+        "madl/far/away.py": away.replace("return 1", "return 2"),
     }
     for name, changed in related.items():
         write(name, changed)

@@ -8,6 +8,7 @@ Not handled: other compilers than torch's own; a backend that fails is a result 
 
 import contextlib
 import functools
+import importlib
 import os
 import re
 import warnings
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from madl.errors import MadlError
 from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
 from madl.training.resnet import ResNet18
@@ -319,9 +321,9 @@ def _model(argument: Json) -> tuple[nn.Module, list[Tensor]]:
     if argument["network"] == RESNET:
         images = torch.randn(batch, 3, size, size, device=device)
         return ResNet18().to(device).eval(), [images]
-    from madl.training.models import load_pretrained
+    from madl.training.models import with_random_weights
 
-    classifier: Any = load_pretrained(str(argument["model"]), seed=0).to(device).eval()
+    classifier: Any = with_random_weights(str(argument["model"]), seed=0).to(device).eval()
     tokens = torch.randint(5, int(classifier.config.vocab_size), (batch, size), device=device)
     return Logits(classifier).eval(), [tokens, torch.ones_like(tokens)]
 
@@ -340,9 +342,10 @@ class Logits(nn.Module):
 def _compile(model: nn.Module, argument: Json) -> Any:
     backend, mode = str(argument["backend"]), argument["mode"]
     if backend == "torch_tensorrt":
-        import torch_tensorrt  # pyright: ignore  # registers the backend; only where installed
-
-        assert torch_tensorrt
+        try:
+            importlib.import_module("torch_tensorrt")  # which registers the backend
+        except Exception as error:  # it loads libraries that may not be there, or not fit
+            raise MadlError(f"torch_tensorrt cannot be loaded: {_first_line(error)}") from error
     if backend == "inductor":
         return torch.compile(model, mode=None if mode == "default" else mode)
     return torch.compile(model, backend=backend)

@@ -181,6 +181,8 @@ class _Module:
             case ast.Constant(value=str(text)) if match := _FUNCTION.fullmatch(text):
                 if path := _file_of(self.root, match[1]):
                     yield path, match[2]
+            case ast.JoinedStr() if "{__name__}" in ast.unparse(node):
+                yield self.path, ALL  # a function of this module, named while running
             case ast.Constant(value=str(text)) if text.endswith(SUFFIXES) and "/" not in text:
                 yield from ((path, ALL) for path in sorted((self.root / "kernels").rglob(text)))
             case _:

@@ -9,7 +9,7 @@ from typing import Any
 
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
-from madl.training import audit
+from madl.training import audit, baseline
 from madl.training.search import (
     SAMPLERS,
     Point,
@@ -73,7 +73,8 @@ def _ranking(net: Supernet, choices: Space) -> Values:
     two share no sentence. No choice is made by it.
     """
     draw, examples = int(net.params["draw"] or 0) + LONGER, net.params["longer_examples"]
-    longer = net.with_params(trial_examples=examples or net.num_examples, draw=draw)
+    every = len(baseline.load_splits(net.params).train)
+    longer = net.with_params(trial_examples=examples or every, draw=draw)
 
     def twice(point: Point) -> dict[str, Any]:
         return {**net.trial(point), "longer": longer.judged(point)["accuracy"]}

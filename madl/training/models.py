@@ -12,6 +12,12 @@ from madl.training import outside
 from madl.training.workloads import unpin
 
 NUM_LABELS = 2
+SHAPES = {  # of presets, as their `config.json` says
+    "all-MiniLM-L6-v2": {
+        **{"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12},
+        **{"intermediate_size": 1536, "vocab_size": 30522, "max_position_embeddings": 512},
+    }
+}
 
 
 def _source(model: str) -> str:
@@ -29,6 +35,21 @@ def load_pretrained(model: str, *, seed: int) -> nn.Module:
         outside.check_model(Path(source))
     torch.manual_seed(seed)
     return _load(source)
+
+
+def with_random_weights(model: str, *, seed: int) -> nn.Module:
+    """The same classifier with weights that are drawn, to be timed: a preset's without fetching it.
+
+    Raises:
+        MadlError: no such model, or it cannot be had.
+    """
+    import transformers
+
+    kind, shape = transformers.AutoModelForSequenceClassification, SHAPES.get(model)
+    torch.manual_seed(seed)
+    if shape is not None:
+        return kind.from_config(transformers.BertConfig(**shape))  # two labels are its default
+    return load_pretrained(model, seed=seed)
 
 
 def load_checkpoint(folder: Path) -> nn.Module:

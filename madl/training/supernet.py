@@ -126,11 +126,6 @@ class Supernet:
         return other
 
     @property
-    def num_examples(self) -> int:
-        """All there are to train on."""
-        return len(baseline.load_splits(self.params).train)
-
-    @property
     def trial_examples(self) -> "Encoded":
         """What a trial trains on: others for every draw, without a draw the first."""
         examples = baseline.load_splits(self.params).train
