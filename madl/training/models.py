@@ -12,7 +12,7 @@ from madl.training import outside
 from madl.training.workloads import unpin
 
 NUM_LABELS = 2
-SHAPES = {  # of presets, as their `config.json` says
+SHAPES: dict[str, dict[str, Any]] = {  # of presets, as their `config.json` says
     "all-MiniLM-L6-v2": {
         **{"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12},
         **{"intermediate_size": 1536, "vocab_size": 30522, "max_position_embeddings": 512},
