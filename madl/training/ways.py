@@ -20,7 +20,8 @@ USUAL = {"full": 1e-4, "frozen": 1e-4, "lora": 2e-3}  # learning rates
 
 def factors(plan: Plan) -> tuple[float, ...]:
     """By which the usual learning rate is changed to give those that are tried."""
-    return plan.profile.choose(smoke=(0.5, 1, 2), quick=(0.5, 1, 2), full=(0.25, 0.5, 1, 2, 4))
+    near = (0.5, 0.7, 1, 1.4, 2)
+    return plan.profile.choose(smoke=(0.5, 1, 2), quick=near, full=(0.25, *near, 4))
 
 
 def judged(plan: Plan, seed: int) -> Params:
