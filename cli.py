@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from madl.logbook.records import Store
     from madl.running.plans import StoredPlan
     from madl.running.project import Project
-    from madl.running.runner import Progress
+    from madl.running.queues import Progress
     from madl.site.report import Ledger
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -76,13 +76,18 @@ def _what_to_do(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"the disk is full ({error.filename or 'where temporary files lie'}); free some space "
-            "and run the same command again, finished cases are kept"
+            f"the disk is full ({error.filename or 'where .madl, docs or temporary files lie'}); "
+            "free some space and run the same command again, finished cases are kept"
         )
     if isinstance(error, OSError) and error.filename:
         return (
             f"cannot use {error.filename} ({(error.strerror or str(error)).lower()}); see that it "
             "is there and may be written, then run the same command again"
+        )
+    if isinstance(error, OSError):
+        return (
+            f"a file or folder cannot be used ({(error.strerror or str(error)).lower()}); see that "
+            "those given are ordinary ones, or run it as `cli.py -v …` to see which"
         )
     if isinstance(error, MemoryError):
         return "not enough memory; end other programs, or use fewer --jobs, and run it again"
@@ -165,7 +170,12 @@ def main(verbose: bool) -> None:
 @_options(*RUN)
 def all_(**given: Any) -> None:
     """Run what is left, then render every page."""
-    failed = _run(**given)
+    from madl.site.live import Pages
+
+    chosen = [f"--{name}={given[name]}" for name in PLAN if given[name]]
+    report = [sys.executable, __file__, "report", *chosen]
+    pages = Pages(_project(), report, is_wanted=given["profile"] != "smoke")
+    failed = _run(seen=pages.see, **given)
     problems = _report(**{name: given[name] for name in PLAN})
     sys.exit(1 if failed or problems else 0)
 
@@ -291,6 +301,19 @@ def _repeat(stems: tuple[str, ...], times: int, **given: Any) -> None:
     click.echo(f"{len(flips)} of {len(found[0])} verdicts changed in {times} runs")
 
 
+@main.command()
+@click.argument("stem")
+def new(stem: str) -> None:
+    """Write a page of your own, to be changed: it runs and renders as it is."""
+    from madl.running.new import create
+
+    project = _project()
+    id, paths = create(project, stem)
+    for path in paths:
+        click.echo(path.relative_to(project.root))
+    click.echo(f"question {id}; next: python cli.py all {stem} --profile smoke")
+
+
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1)
@@ -366,16 +389,18 @@ def _run(
     scheduler: str | None,
     shard: str,
     force: bool,
+    seen: "Callable[[Progress], object]" = lambda progress: None,
     **given: Any,
 ) -> int:
-    """Run and show; returns how many cases failed."""
+    """Run and show; returns how many cases failed. `seen` is told of each that has ended."""
     from madl.machine import device as machine
-    from madl.running import plans, runner
+    from madl.running import homes, plans, runner
 
     plan, store = _plan(**given)
     share = plans.parse_shard(shard)
     for stem in stems:
         plan.project.load(stem)
+    homes.keep_with(store.root)
     machine.wait_briefly()
     if (executor == "dask") != (scheduler is not None):
         raise WrongCommand("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
@@ -391,6 +416,7 @@ def _run(
     for progress in _shown(runner.run(plan, store, stems, options)):
         done += 1
         failed += progress.record.status == "failed"
+        seen(progress)
     log.info("%d cases run, %d failed", done, failed)
     return failed
 

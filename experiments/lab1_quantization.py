@@ -16,6 +16,7 @@ from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
 from madl.training import baseline, widths
 from madl.training.baseline import fp32
+from madl.training.width_panel import width_alt, width_panels, width_rows
 from madl.training.widths import (
     FIXED_RULE,
     behind,
@@ -217,6 +218,19 @@ def operands(r: Records) -> Chart:
         y=percent("validation accuracy"),
         marks=[line("weights"), line("inputs"), line("both")],
     )
+
+
+@page.drawing(
+    caption="Bars: one layer's weights by magnitude, all but the largest one in a thousand. Lines: "
+    "the values of the format. What it does to these weights is computed from the bars, as if the "
+    "weights of a bar were spread evenly over it; the accuracies are the whole model's, measured.",
+    panels=width_panels,
+    alt=width_alt,
+    script="width",
+    reads=("lab1_pruning",),
+)
+def format_over_weights(r: Records) -> Sequence[Row]:
+    return width_rows(r)
 
 
 @page.table

@@ -10,6 +10,7 @@ coursework's published CUDA extension, written anew from its description.
 
 from collections.abc import Iterable, Sequence
 
+from madl.execution.decode_panel import decode_alt, decode_panels
 from madl.logbook.charts import Chart, category, line, linear, points, span
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -91,6 +92,48 @@ def codec_is_right(r: Records) -> Fact:
 # ---- charts and tables --------------------------------------------------------------------------
 
 
+def _typeset(value: str) -> str:
+    return value.replace("-", "−").replace("nan", "NaN")
+
+
+WHY = {
+    (-128, 127): ("lowest", "its one is bit 7, which nothing looks at"),
+    (-128, 254): ("lowest", "the same; BF16 has no −2¹²⁸ but −∞"),
+    (100, 0): ("zero", "BF16 is subnormal there: no implicit one, and a doubled step"),
+    (1, 0): ("zero", "the fraction was moved up by one bit for a step that is not halved"),
+    (64, 255): ("nan", "an empty fraction is ∞, not NaN"),
+}
+CAUSES = {"lowest": "mantissa −128", "zero": "scale 0", "nan": "scale 255"}
+
+
+SHOWN_FIRST = (32, 80)  # mantissas: bit six clear, and set
+
+
+@page.drawing(
+    caption="The loop on any of its codes: set bits, or move the sliders. The codes to begin with "
+    "are one with bit six clear, one with it set, and the ones that the loop gets wrong.",
+    panels=decode_panels,
+    alt=decode_alt,
+    script="decode",
+)
+def loop(r: Records) -> Sequence[Row]:
+    values = _counted(r)
+    steps = {step["mantissa"]: step for step in values["steps"]}
+    return [
+        *(
+            {"mantissa": m, "scale": BIAS, "where": "right", "because": ""}
+            | {"loop": number(steps[m]["result"]), "definition": number(steps[m]["truth"])}
+            for m in SHOWN_FIRST
+        ),
+        *(
+            {"mantissa": one["mantissa"], "scale": one["scale"], "where": CAUSES[cause]}
+            | {"because": why, "loop": _typeset(one["loop"]), "definition": _typeset(one["truth"])}
+            for one in values["examples_of_wrong"]
+            for cause, why in [WHY[one["mantissa"], one["scale"]]]
+        ),
+    ]
+
+
 @page.chart(
     caption="Every mantissa under one scale. In the shaded part bit six of the magnitude is clear. "
     "A dot off the dashed line is a value that differs from the definition.",
@@ -163,20 +206,6 @@ def examples(r: Records) -> Sequence[Row]:
             }
         )
     return rows
-
-
-def _typeset(value: str) -> str:
-    return value.replace("-", "−").replace("nan", "NaN")
-
-
-WHY = {
-    (-128, 127): ("lowest", "its one is bit 7, which nothing looks at"),
-    (-128, 254): ("lowest", "the same; BF16 has no −2¹²⁸ but −∞"),
-    (100, 0): ("zero", "BF16 is subnormal there: no implicit one, and a doubled step"),
-    (1, 0): ("zero", "the fraction was moved up by one bit for a step that is not halved"),
-    (64, 255): ("nan", "an empty fraction is ∞, not NaN"),
-}
-CAUSES = {"lowest": "mantissa −128", "zero": "scale 0", "nan": "scale 255"}
 
 
 @page.table

@@ -9,6 +9,7 @@ measured, each variant in a process of its own. Memory is in units of 2^20 bytes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from madl.execution.memory_panel import memory_alt, memory_panels, memory_rows
 from madl.execution.packed_memory import (
     BITS,
     DEFAULT,
@@ -263,6 +264,19 @@ def parts(r: Records) -> Chart:
         y=category("model and weights"),
         marks=[bars(*PARTS, stacked=True), intervals("reported", "reported by others")],
     )
+
+
+@page.drawing(
+    caption="What the ledger adds up for a stored model under any format of the formats page. MB "
+    "are mebibytes. Without packing, a weight takes a format's values and stays in FP32. What an "
+    "allocator adds is not in it.",
+    panels=memory_panels,
+    alt=memory_alt,
+    script="memory",
+    reads=("formats",),
+)
+def calculator(r: Records) -> Sequence[Row]:
+    return memory_rows(r)
 
 
 @page.table

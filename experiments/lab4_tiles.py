@@ -202,6 +202,7 @@ def moved(r: Records) -> Chart:
     "part: elements, bytes, banks.",
     panels=functools.partial(tile_panels, group_shown=USUAL_GROUP),
     alt=tile_alt,
+    script="tiles",
 )
 def tile(r: Records) -> Sequence[Row]:
     return [
@@ -213,6 +214,9 @@ def tile(r: Records) -> Sequence[Row]:
             "warp": warp,
             **dict(zip(("m from", "m to", "k from", "k to", "elements"), box)),
             "bytes": kernel["bytes"],
+            "layout": kernel["layout"],
+            "threads": kernel["threads"],
+            "groups": int(r.one(group=group).case.params["elements"] or 0) // group,
             "global bytes": " ".join(map(str, kernel["first_warp"])) if not warp else "",
             "shared bytes": " ".join(map(str, kernel["first_warp_shared"])) if not warp else "",
         }

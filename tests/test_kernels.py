@@ -243,6 +243,16 @@ def test_two_processes_may_build_at_once(fresh):
     assert [process.wait(timeout=120) for process in running] == [0, 0]
 
 
+def test_what_a_killed_build_left_is_removed_by_a_later_one(fresh):
+    left, at_work = fresh / ".building-left", fresh / ".building-at-work"
+    for folder in (left, at_work):
+        folder.mkdir()
+    os.utime(left, (0, 0))
+    made = build.publish(fresh / "it.so", lambda path: path.write_text("it"))
+    assert made.read_text() == "it"
+    assert (left.exists(), at_work.exists()) == (False, True)
+
+
 def test_a_forced_path_is_taken_or_refused(fresh, monkeypatch):
     monkeypatch.setenv("MADL_KERNELS", "torch")
     assert round_to_grid.route() == build.Route(

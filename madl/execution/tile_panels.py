@@ -5,10 +5,12 @@ pages are made without it.
 """
 
 import html
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from madl.execution.accesses import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
-from madl.logbook.drawing import Panel
+from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.records import Row
 
 
@@ -33,8 +35,72 @@ def tile_panels(rows: Sequence[Row], *, group_shown: int) -> Sequence[Panel]:
         m, k = warps[0]["tile m"], warps[0]["tile k"]
         title = f"{kernel}, groups of {group}: tiles of {m} × {k}"
         folded = (kernel, group) != (rows[0]["kernel"], group_shown)
-        panels.append(Panel(title=title, svg=tile_svg(warps, title), folded=folded))
+        svg = tile_svg(warps, title)
+        if not folded:
+            svg += thread_table(warps[0])
+        panels.append(Panel(title=title, svg=svg, folded=folded))
     return sorted(panels, key=lambda panel: panel.folded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What one thread of one block holds: its first element and the first byte of either memory."""
+
+    m: int  # in the tile, down a group
+    k: int  # in the tile, along the groups
+    element: int  # in its group
+    group: int
+    byte: int  # of global memory
+    slot: int  # byte of shared memory
+
+
+def place(row: Row, thread: int, block: tuple[int, int] = (0, 0)) -> Place:
+    """From the layout of threads as CuTe prints it, `(threads):(strides)`; down comes first."""
+    down, along, down_stride, along_stride = map(int, re.findall(r"\d+", row["layout"]))
+    m = row["bytes"] * (thread // down_stride % down if down_stride else 0)
+    k = thread // along_stride % along if along_stride else 0
+    element, group = block[0] * row["tile m"] + m, block[1] * row["tile k"] + k
+    return Place(
+        m=m,
+        k=k,
+        element=element,
+        group=group,
+        byte=element + row["group"] * group,
+        slot=m + row["tile m"] * k,
+    )
+
+
+def thread_table(row: Row) -> str:
+    """What the first thread of the first block holds; the script says it of any other thread."""
+    first, size = place(row, 0), int(row["bytes"])
+    rows = (
+        ("elements of the view", field("elements", _elements(first, size))),
+        ("global memory, read", field("read", _read(first.byte, size))),
+        ("global memory, BF16 written", field("written", _read(2 * first.byte, 2 * size))),
+        ("shared memory", field("shared", _banked(first.slot, size))),
+        ("warp and lane", field("warp", "warp 0, lane 0")),
+    )
+    said = (
+        f"{row['kernel']}, groups of {row['group']}: T0 of block (0, 0) holds "
+        f"{_elements(first, size)}, {_bytes(first.byte, size)} of global memory, "
+        f"{_banked(first.slot, size)} of shared memory."
+    )
+    return field_table(("thread", "its part"), rows) + says(said)
+
+
+def _elements(at: Place, size: int) -> str:
+    last = "" if size == 1 else f" … {at.element + size - 1}"
+    return f"element{'s' if last else ''} {at.element}{last} of group {at.group}"
+
+
+def _read(first: int, size: int) -> str:
+    sectors = sorted({byte // SECTOR_BYTES for byte in (first, first + size - 1)})
+    return f"{_bytes(first, size)}, sector {' and '.join(map(str, sectors))}"
+
+
+def _banked(slot: int, size: int) -> str:
+    banks = sorted({byte // BANK_BYTES % BANKS for byte in range(slot, slot + size)})
+    return f"{_bytes(slot, size)}, bank {' and '.join(map(str, banks))}"
 
 
 LEFT, WIDTH, VIEW_TOP, VIEW_HEIGHT, TILE_TOP, TILE_HEIGHT = 34.0, 380.0, 26.0, 44.0, 112.0, 190.0
@@ -48,7 +114,7 @@ def tile_svg(warps: Sequence[Row], label: str) -> str:
     tall, step = -(-group // tile_m), WIDTH / BLOCKS_SHOWN
     high = VIEW_HEIGHT / tall
     parts = [_text(LEFT, 16, f"the view: {group} elements down, groups to the right →")]
-    parts += [
+    blocks = [
         _box(LEFT + x * step, VIEW_TOP + y * high, step, high, "op" if x or y else "added",
              f"block ({y}, {x})", f"elements {y * tile_m} … of groups {x * tile_k} …")
         for y in range(tall)
@@ -56,15 +122,17 @@ def tile_svg(warps: Sequence[Row], label: str) -> str:
     ]  # fmt: skip
     edge = VIEW_TOP + high
     parts += [
+        _part("blocks", blocks),
         f'<path class="wire" d="M{LEFT} {edge}V{TILE_TOP}M{LEFT + step} {edge}L{LEFT + WIDTH} '
         f'{TILE_TOP}"/>',
-        _text(LEFT + 4, TILE_TOP - 8, f"block (0, 0): {tile_m} × {tile_k}"),
+        _text(LEFT + 4, TILE_TOP - 8, f"block (0, 0): {tile_m} × {tile_k}", name="block"),
     ]
     x, y = WIDTH / tile_k, TILE_HEIGHT / tile_m
+    held: list[str] = []
     for row in warps:
         m, k = row["m from"], row["k from"]
         first = WARP * row["warp"]
-        parts.append(
+        held.append(
             _box(
                 *(LEFT + k * x, TILE_TOP + m * y),
                 *((row["k to"] - k + 1) * x, (row["m to"] - m + 1) * y),
@@ -73,12 +141,18 @@ def tile_svg(warps: Sequence[Row], label: str) -> str:
             )
         )
     lanes = _lanes(warps[0], LEFT, TILE_TOP + TILE_HEIGHT + GAP)
-    parts += lanes
+    parts += [_part("warps", held), *lanes[:1], _part("lanes", lanes[1:])]
     height = TILE_TOP + TILE_HEIGHT + 8 + (GAP + LANE_HEIGHT if lanes else 0)
+    box = f"{LEFT:g} {TILE_TOP:g} {WIDTH:g} {TILE_HEIGHT:g}"
     return (
-        f'<svg class="graph" viewBox="0 0 420 {height:.0f}" role="img" '
+        f'<svg class="graph" viewBox="0 0 420 {height:.0f}" role="img" data-tile="{box}" '
         f'aria-label="{html.escape(label, quote=True)}">{"".join(parts)}</svg>'
     )
+
+
+def _part(name: str, boxes: Sequence[str]) -> str:
+    """Boxes of one kind, for the script to find."""
+    return f'<g data-part="{name}">{"".join(boxes)}</g>'
 
 
 def _lanes(row: Row, left: float, top: float) -> list[str]:
@@ -86,7 +160,11 @@ def _lanes(row: Row, left: float, top: float) -> list[str]:
     places = [int(word) for word in str(row["global bytes"]).split()]
     slots = [int(word) for word in str(row["shared bytes"]).split()]
     size, width = int(row["bytes"]), WIDTH / max(len(places), 1)
-    made = [_text(left + 4, top - 8, f"warp 0: T0 … T{len(places) - 1}; point at a thread")]
+    made = [
+        _text(
+            left + 4, top - 8, f"warp 0: T0 … T{len(places) - 1}; point at a thread", name="lanes"
+        )
+    ]
     for thread, (place, slot) in enumerate(zip(places, slots)):
         lane = f"{_bytes(place, size)} of global memory"
         if slot >= 0:
@@ -102,8 +180,9 @@ def _bytes(first: int, size: int) -> str:
     return f"byte {first}" if size == 1 else f"bytes {first} … {first + size - 1}"
 
 
-def _text(x: float, y: float, text: str, turned: str = "") -> str:
-    return f'<text class="note" x="{x:.1f}" y="{y:.1f}"{turned}>{html.escape(text)}</text>'
+def _text(x: float, y: float, text: str, turned: str = "", name: str = "") -> str:
+    more = turned + (f' data-f="{name}"' if name else "")
+    return f'<text class="note" x="{x:.1f}" y="{y:.1f}"{more}>{html.escape(text)}</text>'
 
 
 def _box(

@@ -20,11 +20,35 @@ ROUND = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One part of a drawing: SVG text that takes its colours from the page."""
+    """One part of a drawing: SVG text that takes its colours from the page.
+
+    In an explainer HTML, too; a script writes where there is a `field`.
+    """
 
     title: str
     svg: str
     folded: bool = True
+
+
+def field(name: str, text: object, tag: str = "span", look: str = "") -> str:
+    """A text that the script of an explainer replaces, by its name."""
+    known = f' class="{look}"' if look else ""
+    return f'<{tag}{known} data-f="{name}">{html.escape(str(text))}</{tag}>'
+
+
+def says(text: str) -> str:
+    """The sentence of an explainer, which is read aloud when it changes."""
+    return field("says", text, "p", "says")
+
+
+def field_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of an explainer; a row's cells are HTML, the first of them its name."""
+    top = "".join(f"<th>{html.escape(one)}</th>" for one in head)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{one}</td>" for one in cells)}</tr>'
+        for first, *cells in rows
+    )
+    return f'<table class="fields"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ so the key made of them names the result for good.
     @page.claim       a hypothesis (its docstring) and its test; see `claims`
     @page.fact        a sentence that is counted over everything there is
     @page.chart       a `charts.Chart` made of the records
-    @page.drawing     panels of SVG made of rows, which are the CSV
+    @page.drawing     panels of SVG made of rows, which are the CSV; with a script, live
     @page.table       rows
     @page.output      a text that a case captured, shown as it was
 """
@@ -120,6 +120,8 @@ class Shown:
     caption: str = ""
     panels: Callable[[Sequence[Row]], Sequence[Panel]] | None = None  # of a drawing
     alt: Callable[[Sequence[Row]], str] | None = None
+    script: str = ""  # what makes a drawing live: `docs/assets/explain_<script>.js`
+    reads: tuple[str, ...] = ()  # experiments that only this looks at
 
 
 class Experiment:
@@ -237,11 +239,27 @@ class Experiment:
         panels: Callable[[Sequence[Row]], Sequence[Panel]],
         alt: Callable[[Sequence[Row]], str],
         name: str | None = None,
+        script: str = "",
+        reads: tuple[str, ...] = (),
     ) -> Callable[[Made], Made]:
-        """Declare the rows of a drawing; `panels` sees nothing but them."""
+        """Declare the rows of a drawing; `panels` sees nothing but them.
+
+        An explainer is a drawing with a `script`: `docs/assets/explain_<script>.js` gets the same
+        rows and makes the picture live; without it, the picture shows the script's first state.
+        `reads` names experiments whose records the rows may use where there are any, by
+        `r.of(name)`; the page does not wait for them, as it does for what it `needs`.
+        """
 
         def declare(fn: Made) -> Made:
-            shown = Shown(kind="drawing", make=fn, caption=caption, panels=panels, alt=alt)
+            shown = Shown(
+                kind="drawing",
+                make=fn,
+                caption=caption,
+                panels=panels,
+                alt=alt,
+                script=script,
+                reads=reads,
+            )
             self._show(name or fn.__name__, shown)
             return fn
 

@@ -9,13 +9,13 @@ its cases give, each with its type.
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from madl.logbook.stats import Outcomes
 
 DEPTH = 40  # of values inside values
+LIMIT = 10**100  # of a number: no measurement reaches it, and squares of what is below are numbers
 Shape = Mapping[str, Any]  # name → type, or the shape of what is inside
 
 
@@ -44,18 +44,18 @@ def check_texts(value: Any) -> None:
 def _check(value: Any, place: tuple[str, ...]) -> None:
     if len(place) > DEPTH:
         raise ValueError(f"{place[0]!r} is nested more than {DEPTH} deep")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{'.'.join(place)} is {value}, which is no number")
+    if isinstance(value, int | float) and not is_number(value) and not isinstance(value, bool):
+        raise ValueError(f"{'.'.join(place)} is {shown(value)}, which is no number")
     if isinstance(value, list | tuple):
         for i, one in enumerate(value):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            if not isinstance(one, int | str):
+            if not isinstance(one, str | bool):
                 _check(one, (*place, str(i)))
     elif isinstance(value, Mapping):
         inside: Mapping[Any, Any] = value
         for name, one in inside.items():
             if not isinstance(name, str):
                 raise ValueError(f"{'.'.join(place)} has the name {name!r}, which is no text")
-            if not isinstance(one, int | str):
+            if not isinstance(one, str | bool):
                 _check(one, (*place, name))
             if name in KNOWN and (wrong := KNOWN[name](one)):
                 raise ValueError(f"{'.'.join((*place, name))} is {shown(one)}, {wrong}")
@@ -135,10 +135,10 @@ def _called(kind: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Finite, and not a truth value."""
+    """Finite, of a size that can be computed with, and not a truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return isinstance(value, int) or math.isfinite(value)
+    return -LIMIT < value < LIMIT
 
 
 def shown(value: Any) -> str:

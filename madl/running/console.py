@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from madl.running.runner import Progress as Finished
+from madl.running.queues import Progress as Finished
 
 
 def progress_bar(events: Iterator[Finished], line: Callable[[Finished], str]) -> Iterator[Finished]:

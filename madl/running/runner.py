@@ -1,21 +1,17 @@
 """From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
-import contextlib
 import errno
 import functools
 import importlib
-import itertools
 import logging
 import os
 import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
-from typing import NamedTuple
 
 from madl.errors import MadlError
 from madl.logbook import shapes
@@ -26,7 +22,6 @@ from madl.logbook.records import (
     Run,
     Store,
     Values,
-    read_published,
     registered,
 )
 from madl.machine import device as machine
@@ -34,23 +29,13 @@ from madl.machine import lifeline, sources
 from madl.machine.contention import ContentionMeter
 from madl.machine.memory import keep_freed_pages
 from madl.running import executors, shards
-from madl.running.plans import Options, StoredPlan, skip, todo, with_needs, without_values
+from madl.running.plans import Options, StoredPlan, todo, with_needs, without_values
 from madl.running.project import Project
+from madl.running.queues import Progress, Queues, Way, earlier
 
 log = logging.getLogger(__name__)
 
 SHARD_POLL_S = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """One finished case and how much is left; `label` names the case among its siblings."""
-
-    label: str
-    done: int
-    total: int
-    record: Record
-    left_s: float
 
 
 def run(
@@ -73,7 +58,7 @@ def run(
     ):
         if options.shard == shards.WHOLE:
             store.sweep()
-        queues = _Queues(plan, store, options, names)
+        queues = Queues(plan, store, options, names)
         while True:
             queues.fill()
             if (way := queues.next_way()) is None:
@@ -101,89 +86,11 @@ def _wait_for_other_shards(
         time.sleep(SHARD_POLL_S)
 
 
-class _Way(NamedTuple):
-    """How cases are executed; sorted in the order in which the ways are taken.
-
-    Cases that have the machine to themselves because they use all of it come first, as others need
-    them; then those that run side by side; and those that measure time when nothing else is left.
-    """
-
-    is_timed: bool
-    jobs: int
-
-
-@dataclass
-class _Queues:
-    """Cases that can be executed now, by their way; `fill` adds those that have become ready."""
-
-    plan: StoredPlan
-    store: Store
-    options: Options
-    waiting: list[str]  # experiments whose needs are not complete
-    cases: dict[_Way, deque[Case]] = field(default_factory=dict)
-    varying: dict[str, list[str]] = field(default_factory=dict)
-    total: int = 0  # cases that were ever put into a queue
-    took_s: dict[str, list[float]] = field(default_factory=dict)  # experiment → its finished cases
-
-    def next_way(self) -> _Way | None:
-        return min((way for way, cases in self.cases.items() if cases), default=None)
-
-    def is_needed(self, name: str) -> bool:
-        return any(name in self.plan.project.load(other).needs for other in self.waiting)
-
-    def finished(self, record: Record) -> Progress:
-        self.took_s.setdefault(record.case.experiment, []).append(record.seconds)
-        params = record.case.params
-        keys = [key for key in self.varying[record.case.experiment] if key in params]
-        label = " ".join(f"{key}={params[key]}" for key in keys)
-        done = sum(map(len, self.took_s.values()))
-        return Progress(
-            label=label, done=done, total=self.total, record=record, left_s=self._left_s()
-        )
-
-    def _left_s(self) -> float:
-        """A case takes as long as those of its experiment did, or else as the median of all."""
-        usual_s = median(itertools.chain.from_iterable(self.took_s.values()))
-        mean_s = {name: fmean(seconds) for name, seconds in self.took_s.items()}
-        return sum(
-            sum(mean_s.get(case.experiment, usual_s) for case in cases) / way.jobs
-            for way, cases in self.cases.items()
-        )
-
-    def fill(self) -> None:
-        while ready := [name for name in self.waiting if self.plan.is_ready(name)]:
-            self.waiting = [name for name in self.waiting if name not in ready]
-            for name in ready:
-                self._add(name)
-
-    def _add(self, name: str) -> None:
-        if self.options.scheduler is None:
-            skip(self.plan, self.store, name, self.options.device)
-        alone = self.plan.project.load(name).runs_alone
-        planned, left = self.plan.cases(name), todo(self.plan, name, self.options)
-        # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
-        beside = max(min(self.options.jobs, sum(not alone(case.params) for case in planned)), 1)
-        by_way: dict[_Way, list[Case]] = {}
-        for case in left:
-            is_timed = alone(case.params)
-            by_way.setdefault(_Way(is_timed, 1 if is_timed else beside), []).append(case)
-        for way, cases in by_way.items():
-            queue = self.cases.setdefault(way, deque())
-            if self.is_needed(name):
-                queue.extendleft(reversed(cases))
-            else:
-                queue.extend(cases)
-        if left:
-            log.info("%s: %d of %d cases to do", name, len(left), len(planned))
-        self.total += len(left)
-        self.varying[name] = _varying(planned)
-
-
 def _execute_queue(
     plan: StoredPlan,
     store: Store,
-    queues: _Queues,
-    way: _Way,
+    queues: Queues,
+    way: Way,
     options: Options,
     processes: executors.Processes,
 ) -> Iterator[Progress]:
@@ -192,30 +99,11 @@ def _execute_queue(
         plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
     for record in records:
-        record = registered(record, _earlier(plan, store, record.case))
+        record = registered(record, earlier(plan, store, record.case))
         store.put(record)
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)
-
-
-def _earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
-    """What is known of a case already, here or as published evidence."""
-    found: list[Record | None] = []
-    with contextlib.suppress(MadlError):  # said where it is read
-        found.append(store.get(case))
-    path = plan.project.docs / "data" / f"{case.experiment}.jsonl"
-    stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return [*filter(None, found), *_published(path, stamp).get(case.key, ())]
-
-
-@functools.lru_cache(maxsize=64)
-def _published(path: Path, stamp: int) -> Mapping[str, list[Record]]:
-    del stamp  # when it was written
-    by_key: dict[str, list[Record]] = {}
-    for record in read_published(path, lambda _: None):
-        by_key.setdefault(record.case.key, []).append(record)
-    return by_key
 
 
 def _executed(
@@ -250,12 +138,6 @@ def _executed(
         return
     start = functools.partial(start_process, log_level=_worker_log_level())
     yield from processes.run(cases, job, jobs=jobs, threads=threads, start=start)
-
-
-def _varying(cases: Sequence[Case]) -> list[str]:
-    """The parameters that tell these cases apart; all else is the same wherever it appears."""
-    keys = {key: None for case in cases for key in case.params}
-    return [key for key in keys if len({c.params[key] for c in cases if key in c.params}) > 1]
 
 
 def _worker_log_level() -> int:

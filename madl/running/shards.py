@@ -8,6 +8,7 @@ refused. A run that is not divided is the only share of one.
 Not handled: file systems without file locks, where every other share looks idle.
 """
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from madl.errors import MadlError
 
 Shard = tuple[int, int]
 WHOLE: Shard = (1, 1)
+_LOCK = re.compile(r"([1-9][0-9]*)-of-([1-9][0-9]*)\.lock")  # as `_lock_file` writes it
 
 
 @contextmanager
@@ -49,11 +51,10 @@ def at_work(folder: Path, shard: Shard) -> Generator[None]:
 
 
 def others(folder: Path, shard: Shard) -> list[Shard]:
-    """The other shares that are being run on this folder now."""
-    found = [
-        tuple(map(int, path.stem.split("-of-"))) for path in folder.glob("[0-9]*-of-[0-9]*.lock")
-    ]
-    shards = sorted((i, n) for i, n in found if (i, n) != shard)
+    """The other shares that are being run on this folder now; what is no share's lock is nobody."""
+    named = (_LOCK.fullmatch(path.name) for path in folder.glob("*.lock") if path.is_file())
+    found = {(int(name[1]), int(name[2])) for name in named if name}
+    shards = sorted((i, n) for i, n in found if 1 <= i <= n and (i, n) != shard)
     return [other for other in shards if _is_held(_lock_file(folder, other))]
 
 

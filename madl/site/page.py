@@ -9,19 +9,21 @@ import html
 import logging
 import re
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
+from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import evidence, notes, svg
+from madl.site import evidence, explain, notebooks, notes, svg
 from madl.site.evidence import chip, inline, literal
 from madl.site.views import NOT_RUN, Page, View
 from madl.training import workloads
@@ -41,17 +43,19 @@ class PageCalls:
         calls = (
             *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
             *(self.table, self.output, self.code, self.claims, self.provenance, self.elsewhere),
-            *(self.notes, self.param, self.reported),
+            *(self.notes, self.param, self.reported, self.more),
         )
-        return {call.__name__: self._tried(call) for call in calls}
+        return {call.__name__: self.tried(call) for call in calls}
 
-    def _tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call, which says "pending" where it fails and somebody is told."""
 
         @functools.wraps(call)
-        def tried(*names: str, **more: str) -> Any:
+        def told(*names: str, **more: str) -> Any:
             try:
-                return call(*names, **more)
+                with warnings.catch_warnings():  # numbers that cannot be drawn are no picture
+                    warnings.simplefilter("error", RuntimeWarning)
+                    return call(*names, **more)
             except MadlError:
                 raise
             except (Exception, SystemExit) as error:
@@ -63,7 +67,7 @@ class PageCalls:
                 log.debug("%s", traceback.format_exc())
                 return self._pending()
 
-        return tried
+        return told
 
     def _known(self, what: str, name: str, known: Iterable[str]) -> str:
         if name not in known:
@@ -139,11 +143,15 @@ class PageCalls:
         assert one.panels is not None
         assert one.alt is not None
         alt = html.escape(one.alt(made), quote=True)
+        look, live = 'class="drawing"', ""
+        if one.script:
+            look = f'class="drawing explain" data-explain="{one.script}"'
+            live = explain.live(made, one.script, up="../" * self.page.folder.count("/"))
         return (
-            f'<figure id="{self.page.name}-{name}" class="drawing" role="group" '
-            f'aria-label="{alt}" data-search-exclude>\n{_panels(one.panels(made))}\n'
+            f'<figure id="{self.page.name}-{name}" {look} role="group" aria-label="{alt}" '
+            f"data-search-exclude>\n{_panels(one.panels(made))}\n"
             f"<figcaption>{html.escape(one.caption)} "
-            f'<a href="{data}" download>Data (CSV)</a></figcaption>\n</figure>\n'
+            f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'
         )
 
     def table(self, name: str) -> str:
@@ -258,14 +266,34 @@ class PageCalls:
         found = [note for q in self.page.questions if (note := notes.read(self.project.docs, q.id))]
         return "\n".join(["## Notes", "", *(f"{note}\n" for note in found)]) if found else ""
 
+    def more(self) -> str:
+        """Where to go on: the lab's notebook, and what was tried and failed."""
+        docs, ids = self.project.docs, [question.id for question in self.page.questions]
+        parts: list[str] = []
+        lab = next((f"lab{id.partition('.')[0]}" for id in ids), "")
+        if lab in notebooks.names(self.project):
+            parts.append(f"[vary this lab's figure in a notebook](../notebooks/{lab}.ipynb)")
+        if ids and (docs / "log.md").is_file():
+            text = read_text(docs / "log.md", "restore it from the repository")
+            anchors = (f"#q{id.replace('.', '-')}" for id in ids)
+            anchor = next((one for one in anchors if f"{{ {one} }}" in text), "")
+            parts.append(f"[what was tried and failed](../log.md{anchor})")
+        return f"Go on: {', '.join(parts)}.\n" if parts else ""
+
     def csv_files(self) -> dict[str, str]:
         """The data behind every figure: file name → CSV."""
+        kinds = {name: one.kind for name, one in self.page.view.experiment.shown.items()}
+        data = self.tried(self.data)
         return {
-            f"{name}.csv": to_csv(made.rows if isinstance(made, Chart) else made)
+            f"{name}.csv": data(name)
             for name, made in self.page.view.shown.items()
-            if made is not None
-            and self.page.view.experiment.shown[name].kind in ("chart", "drawing")
+            if made is not None and kinds[name] in ("chart", "drawing")
         }
+
+    def data(self, name: str) -> str:
+        """The rows of a figure as CSV."""
+        made = self.page.view.shown[name]
+        return to_csv(made.rows if isinstance(made, Chart) else made)
 
 
 def _test_size(view: View) -> int | None:
@@ -284,7 +312,7 @@ def _sizes(values: Any) -> list[int]:
 
 
 def _panels(panels: Sequence[Panel]) -> str:
-    """Open panels beside the folded ones, where the window is wide enough."""
+    """Open panels, and beside them the folded ones where the window is wide enough."""
     opened = "\n".join(
         f'<div class="panel"><p>{html.escape(panel.title)}</p>{panel.svg}</div>'
         for panel in panels
@@ -296,6 +324,8 @@ def _panels(panels: Sequence[Panel]) -> str:
         for panel in panels
         if panel.folded
     )
+    if not folded:
+        return opened
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
 
 

@@ -26,7 +26,7 @@ from madl.logbook.records import Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import evidence
+from madl.site import evidence, notebooks
 from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
@@ -121,7 +121,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for path, text in texts.items():
         _write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
-    state.problems = problems.said
+    state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
 
 
@@ -153,9 +153,12 @@ def _write_if_changed(path: Path, text: str) -> None:
 
 
 def _remove_stale(docs: Path, written: set[Path]) -> None:
-    """Pages, figures and records of experiments that are gone; only below generated folders."""
+    """Pages, figures and records of experiments that are gone; only below generated folders.
+
+    What lies behind a link may be anything, and stays.
+    """
     for folder in (docs / "labs", docs / "figures", docs / "records"):
-        for path in folder.rglob("*"):
+        for path in () if folder.is_symlink() else folder.rglob("*"):
             if path.is_file() and path not in written:
                 path.unlink()
 
@@ -272,7 +275,7 @@ def _findings(answered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
         called = calls[page.name]
         parts.append(f"### [{called.title()}]({page.path})\n")
         parts += [f"{literal(evidence.said(one))}\n" for one in page.headlines[:1]]
-        figures = [called.figure(name) for name in [_first_chart(page)] if name]
+        figures = [called.tried(called.figure)(name) for name in [_first_chart(page)] if name]
         below = r'\1="' + page.folder
         parts += [re.sub(r'(href)="(?=figures/)', below, text) + "\n" for text in figures]
     return "\n".join(parts)

@@ -196,11 +196,20 @@ class View:
     @functools.cached_property
     def shown(self) -> dict[str, Any]:
         """Every chart, drawing's rows, table's rows and text; None where records are missing."""
-        return {name: self._made(name, shown.make) for name, shown in self.experiment.shown.items()}
+        return {
+            name: self._made(name, shown.make, shown.reads)
+            for name, shown in self.experiment.shown.items()
+        }
 
-    def _made(self, name: str, make: Callable[[Records], Any]) -> Any:
+    def _beside(self, names: Sequence[str]) -> Records:
+        """The page's records, and those that there are of experiments it does not wait for."""
+        cases = [c for name in names if self.plan.is_ready(name) for c in self.plan.cases(name)]
+        found = [record for case in cases if (record := self._result(case))]
+        return Records((*self.records, *map(sealed, found)), self.records.missing)
+
+    def _made(self, name: str, make: Callable[[Records], Any], reads: Sequence[str] = ()) -> Any:
         try:
-            made = self._tried(name, make)
+            made = self._tried(name, (lambda _: make(self._beside(reads))) if reads else make)
         except self._missing:
             return None
         return made if isinstance(made, Chart) else made or None

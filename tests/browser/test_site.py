@@ -3,7 +3,6 @@
 Needs `site/` (run `make logbook` first), playwright from PyPI, and Debian's chromium.
 """
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,6 @@ pytestmark = pytest.mark.browser
 SITE = Path(__file__).parents[2] / "site"
 PAGES = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if p.name != "404.html")
 WIDTHS = {"wide": 1280, "phone": 390}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium on this machine")
-    with playwright.sync_playwright() as session:
-        started = session.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

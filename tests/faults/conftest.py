@@ -128,6 +128,27 @@ def is_one_line(stderr: str) -> bool:
     return len(errors) == 1 and "Traceback" not in stderr and '  File "' not in stderr
 
 
+def python_of(minor: int) -> str:
+    """A Python 3.`minor` that runs; the test is skipped where there is none."""
+    found = [shutil.which(f"python3.{minor}")]
+    found += [str(p) for p in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
+    for python in filter(None, found):  # one on the PATH may be a shim with nothing behind it
+        done = subprocess.run([python, "-c", "print(1)"], capture_output=True, check=False)
+        if done.stdout.strip() == b"1":
+            return python
+    pytest.skip(f"there is no Python 3.{minor} here")
+
+
+def product(root: Path, *left_out: str) -> Path:
+    """A copy of the whole product without what it makes, and without `left_out`."""
+    ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records", *left_out)
+    for name in ("madl", "kernels", "experiments", "templates", "docs"):
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    for name in ("cli.py", "mkdocs.yml"):
+        shutil.copy(ROOT / name, root)
+    return root
+
+
 class Nest:
     """The toy in a folder of its own, and runs of it."""
 

@@ -2,13 +2,11 @@
 
 import ast
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import ROOT
+from tests.faults.conftest import ROOT, python_of
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
@@ -32,11 +30,7 @@ def test_every_test_and_path_that_is_named_exists():
 @pytest.mark.faults
 @pytest.mark.parametrize("minor", [11, 12, 13])
 def test_each_python_reads_every_source_without_a_warning(minor):
-    pythons = [shutil.which(f"python3.{minor}")]
-    pythons += [str(p) for p in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
-    python = next(filter(None, pythons), None)
-    if python is None:
-        pytest.skip(f"there is no Python 3.{minor} here")
+    python = python_of(minor)
     code = """
 import pathlib, sys
 root = pathlib.Path(sys.argv[1])

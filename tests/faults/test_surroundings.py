@@ -12,7 +12,7 @@ import pytest
 
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store, decode
-from madl.running import runner
+from madl.running import runner, shards
 from madl.running.plans import Options, StoredPlan
 from tests.conftest import TOY
 from tests.faults.conftest import ROOT, Calls, is_one_line, wait_for
@@ -203,6 +203,76 @@ def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
     before = site_sources(root)
     assert call("report").returncode == 0
     assert site_sources(root) == before
+
+
+def test_what_is_no_lock_of_a_share_is_nobody(root, call):
+    """Other people's files between the locks are no reason to stop, or to fail."""
+    locks = root / ".madl" / "shards"
+    locks.mkdir(parents=True)
+    for name in ("1a-of-2", "1-of-2-of-3", "9-of-2", "0-of-0", "²-of-2", "-of-", "9" * 200):
+        (locks / f"{name}.lock").touch()
+    (locks / "1-of-2.lock").mkdir()
+    (locks / "2-of-2.lock").symlink_to("2-of-2.lock")
+    os.mkfifo(locks / "1-of-3.lock")
+    assert shards.others(locks, shards.WHOLE) == []
+    done = call("run", "--executor", "inline")
+    assert done.returncode == 0, done.stderr
+    refused = call("run", "--executor", "inline", "--shard", "1/2")
+    assert refused.returncode == 1
+    assert is_one_line(refused.stderr)
+    assert "1-of-2.lock (is a directory)" in refused.stderr
+
+
+# ---- links --------------------------------------------------------------------------------------
+
+LOOPS = (
+    *(".madl", ".madl/records", ".madl/records/toy", ".madl/artifacts", ".madl/tmp"),
+    *(".madl/build", ".madl/build/claims.json", "docs/labs", "docs/data/toy.jsonl", "docs/notes"),
+)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("place", [*LOOPS, "a record"])
+def test_a_link_to_itself_is_one_line_and_nothing_is_lost(toy, place):
+    from click.testing import CliRunner
+
+    import cli
+
+    def call(*arguments: str):
+        done = CliRunner().invoke(cli.main, [*arguments], catch_exceptions=False)
+        assert "Traceback" not in done.output
+        assert done.exit_code in (0, 1), done.output
+        assert done.exit_code == 0 or is_one_line(done.output), done.output
+        assert "fault of the program" not in done.output, done.output
+
+    run = ("all", "--executor", "inline", "--device", "cpu")
+    call(*run)
+    record = next(toy.state.glob("records/toy/*.json"))
+    path = record if place == "a record" else toy.root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    moved = path.rename(path.with_name("moved")) if path.exists() else None
+    path.symlink_to(path.name)
+    for command in (run, ("report",), ("status",), ("publish",), ("checklist",)):
+        call(*command)
+    if path.is_symlink():
+        path.unlink()
+        if moved:
+            moved.rename(path)
+    call(*run)
+    assert "4 of 4 cases" in (toy.docs / "labs" / "toy.md").read_text()
+
+
+@pytest.mark.faults
+def test_what_is_swept_is_ours_and_nothing_behind_a_link(root, call, tmp_path):
+    away = tmp_path / "away"
+    (away / "deep").mkdir(parents=True)
+    (away / "deep" / "kept").write_text("kept")
+    for name in (".madl/tmp/x", ".madl/records/toy/.x", ".madl/artifacts/.squares-x", "docs/labs"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(away)
+    done = call("all", "--executor", "inline")
+    assert done.returncode == 0, done.stderr
+    assert (away / "deep" / "kept").read_text() == "kept"
 
 
 # ---- anything, anywhere -------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from madl.logbook.records import Case, Store, publish
 from tests.conftest import a_record, a_run
-from tests.faults.conftest import ROOT
+from tests.faults.conftest import ROOT, product
 
 NASTY = (
     "<script>alert(1)</script><img src=x onerror=alert(1)> | ` [x](javascript:alert(1)) "
@@ -213,11 +212,7 @@ def test_every_text_of_a_record_is_escaped_wherever_it_stands(toy):
 @pytest.mark.faults
 def test_every_text_of_all_committed_evidence_is_escaped(tmp_path):
     """Other names lead to nothing, and what looks for them is pending in one line."""
-    root = tmp_path / "product"
-    ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records")
-    for name in ("madl", "kernels", "experiments", "templates", "docs", "cli.py", "mkdocs.yml"):
-        copy: Callable[..., object] = shutil.copy if "." in name else shutil.copytree
-        copy(ROOT / name, root / name, **({} if "." in name else {"ignore": ignored}))
+    root = product(tmp_path / "product")
     for path in (root / "docs" / "data").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:

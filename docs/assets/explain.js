@@ -1,0 +1,105 @@
+/* What explainers share: the rows of a figure, controls, the texts that follow them, and numbers as
+   the pages write them. A figure is complete without this; a script of its own says what follows. */
+(() => {
+  const make = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  };
+  const minus = (text) => String(text).replaceAll("-", "−");
+  const thousands = (whole) => whole.toLocaleString("en-US", { maximumFractionDigits: 0 });
+
+  /* At most three significant digits. */
+  const number = (value) => {
+    const size = Math.abs(value);
+    if (!size || !Number.isFinite(value)) return minus(value);
+    if (size >= 1000) return minus(thousands(Number(value.toPrecision(3))));
+    const places = Math.min(Math.max(2 - Math.floor(Math.log10(size)), 0), 6);
+    const text = value.toFixed(places);
+    return minus(places > 1 ? text.replace(/\.?0+$/, "") : text);
+  };
+  const perCent = (share) => `${minus((100 * share).toFixed(1))} %`;
+
+  const rows = (figure) => {
+    const columns = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+    const names = Object.keys(columns);
+    return columns[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
+  };
+
+  const controls = (figure) => {
+    const tools = make("div", { class: "tools" });
+    figure.querySelector(".panel > p").after(tools); // below the title
+    const named = (text, control, ...more) => {
+      tools.append(make("label", {}, make("span", {}, text), control, ...more));
+      return control;
+    };
+    return {
+      /* A slider; `said` says its value in words. */
+      slider(text, { min, max, value, said = minus }, changed) {
+        const output = make("output", { "aria-live": "off" }); // the slider says it
+        const input = named(text, make("input", { type: "range", min, max, step: 1, value }), output);
+        const tell = () => {
+          output.textContent = said(input.valueAsNumber);
+          input.setAttribute("aria-valuetext", output.textContent);
+        };
+        input.addEventListener("input", () => (tell(), changed()));
+        tell();
+        return {
+          get value() {
+            return input.valueAsNumber;
+          },
+          set value(to) {
+            input.value = to;
+            tell();
+          },
+          get most() {
+            return Number(input.max);
+          },
+          set most(to) {
+            input.max = to;
+            input.closest("label").hidden = to === 0; // nothing to choose
+            tell();
+          },
+        };
+      },
+      /* A list to choose from: [value, text], or [value, text, group]. */
+      choice(text, options, value, changed) {
+        const select = named(text, make("select"));
+        const groups = new Map();
+        for (const [each, shown, group] of options) {
+          if (group && !groups.has(group)) {
+            groups.set(group, make("optgroup", { label: group }));
+            select.append(groups.get(group));
+          }
+          (groups.get(group) ?? select).append(make("option", { value: each }, shown));
+        }
+        select.value = value;
+        select.addEventListener("change", changed);
+        return select;
+      },
+      check(text, value, changed) {
+        const box = named(text, make("input", { type: "checkbox" }));
+        box.checked = value;
+        box.addEventListener("change", changed);
+        return box;
+      },
+    };
+  };
+
+  /* Texts by the name of the field that they stand in. */
+  const set = (figure, texts) => {
+    for (const [name, text] of Object.entries(texts))
+      for (const field of figure.querySelectorAll(`.panel [data-f="${name}"]`))
+        if (field.textContent !== String(text)) field.textContent = text;
+  };
+
+  const shared = { make, minus, thousands, number, perCent };
+  globalThis.explain = (name, build) => {
+    for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]`)) {
+      figure.querySelector(".says")?.setAttribute("aria-live", "polite");
+      figure.classList.add("live");
+      build({ figure, rows: rows(figure), set: (texts) => set(figure, texts), ...controls(figure), ...shared });
+    }
+  };
+})();

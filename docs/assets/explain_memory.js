@@ -1,0 +1,53 @@
+/* The memory of any stored model under any format. The rows hold every byte; here they are added.
+   The words are those of madl/execution/memory_panel.py. */
+explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousands }) => {
+  const PARTS = ["Linear weights", "other parameters", "activations", "written-out weight"];
+  const WIDTH = 420;
+  const sum = (row) => PARTS.reduce((all, part) => all + row[part], 0);
+  const mb = (bytes) => {
+    const size = bytes / 2 ** 20;
+    return size >= 100 ? thousands(Math.round(size)) : number(size);
+  };
+  const find = (name) => rows.find((row) => row.model === model.value && row.format === name);
+
+  const show = () => {
+    const [dense, held] = [find("FP32"), find(format.value)];
+    const isPacked = packed.checked && held !== dense;
+    const chosen = isPacked ? { ...held } : { ...dense };
+    if (isPacked && !written.checked) chosen["written-out weight"] = 0;
+    written.disabled = !isPacked;
+    const whole = sum(dense);
+    [dense, chosen].forEach((row, j) => {
+      let left = 0;
+      figure.querySelectorAll(`[data-bar="${j}"]`).forEach((bar, i) => {
+        const width = (WIDTH * row[PARTS[i]]) / whole;
+        bar.setAttribute("x", left);
+        bar.setAttribute("width", width);
+        left += width;
+        set({ [`${j ? "chosen" : "dense"}${i}`]: mb(row[PARTS[i]]) });
+      });
+    });
+    const name = `Linear weights packed in ${held.format} at ${held.bits} bits each`;
+    const shrink = perCent(1 - chosen[PARTS[0]] / dense[PARTS[0]]);
+    const weights = isPacked ? ` The packed weights shrink by ${shrink}, the sum by ${perCent(1 - sum(chosen) / whole)}.` : "";
+    const what = isPacked ? name : held === dense ? "all in FP32" : `values of ${held.format}, stored in FP32`;
+    set({
+      dense: mb(whole),
+      chosen: mb(sum(chosen)),
+      says: `${model.value}, ${what}: ${mb(sum(chosen))} MB instead of ${mb(whole)} MB.${weights || " Nothing is saved."}`,
+    });
+  };
+
+  const models = [...new Set(rows.map((row) => row.model))];
+  const formats = rows.filter((row) => row.model === models[0]);
+  const model = choice("Model", models.map((name) => [name, name]), models[0], show);
+  const format = choice(
+    "Format",
+    formats.map(({ format, bits }) => [format, format, `${bits} bits`]),
+    "mxint8",
+    show,
+  );
+  const packed = check("Packed", true, show);
+  const written = check("A weight is written out before it is multiplied", true, show);
+  show();
+});

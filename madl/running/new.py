@@ -1,0 +1,62 @@
+"""A page of one's own: an experiment, its template and its question, which run as they are."""
+
+import keyword
+import re
+from pathlib import Path
+
+from madl.errors import WrongCommand
+from madl.files import read_text, write_atomically
+from madl.running.project import RESTORE, Project
+
+MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
+OWN_LAB = 5  # the number before the point of questions that nobody has asked but the student
+NOT_FREE = ("experiment", "new", "notebooks")  # of templates; and each page that is there
+
+
+def create(project: Project, stem: str) -> tuple[str, list[Path]]:
+    """Write the three; returns the question's id and the files.
+
+    Raises:
+        WrongCommand: a stem that cannot be a page's, or is one already.
+    """
+    _check(project, stem)
+    words = [word for word in stem.split("_") if word and not word[0].isdigit()]
+    numbers = [int(q.id.split(".")[1]) for q in project.questions if _is_own(q.id)]
+    id = f"{OWN_LAB}.{1 + max(numbers, default=0)}"
+    filled = {"STEM": stem, "TITLE": " ".join(words).capitalize(), "ID": id}
+    questions = project.experiments / "questions.toml"
+    asked = read_text(questions, RESTORE).rstrip("\n") + "\n"
+    texts = {
+        project.templates / f"{stem}.md.j2": _filled("page.md.j2", filled),
+        project.experiments / f"{stem}.py": _filled("experiment.py", filled),
+        questions: asked + _filled("question.toml", filled),
+    }
+    for path, text in texts.items():
+        write_atomically(path, text)
+    return id, list(texts)
+
+
+def _is_own(id: str) -> bool:
+    return re.fullmatch(rf"{OWN_LAB}\.\d+", id) is not None
+
+
+def _filled(name: str, words: dict[str, str]) -> str:
+    text = read_text(MODEL / name, RESTORE)
+    return re.sub(r"\b(STEM|TITLE|ID)\b", lambda found: words[found[0]], text)
+
+
+def _check(project: Project, stem: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", stem) or keyword.iskeyword(stem) or len(stem) > 60:
+        raise WrongCommand(
+            f"{stem!r} cannot be a page's name; use lower-case letters, digits and _, beginning "
+            "with a letter, for example my_question"
+        )
+    taken = [
+        *(project.experiments / f"{stem}.py", project.templates / f"{stem}.md.j2"),
+        *(project.docs / f"{stem}.md", project.docs / stem),
+        *(MODEL.parent / f"{stem}{end}" for end in (".md.j2", "")),
+    ]
+    there = next((path for path in taken if path.exists()), None)
+    if stem in NOT_FREE or there is not None or stem in {q.stem for q in project.questions}:
+        what = there.relative_to(there.parents[1]) if there else "a page of the logbook"
+        raise WrongCommand(f"{stem!r} is taken ({what}); choose another name")

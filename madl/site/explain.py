@@ -1,0 +1,32 @@
+"""What makes a drawing live: its rows as data inside the page, and the scripts that read them.
+
+Nothing is fetched, so that a page opened from a folder works, too. A page without explainers
+loads none of this, and without JavaScript the drawing is complete.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from madl.logbook.charts import data_rows
+from madl.logbook.records import Row
+
+SHARED = "explain"
+
+
+def live(rows: Sequence[Row], script: str, *, up: str) -> str:
+    """The end of a figure's HTML; `up` leads from the page to the folder that holds `assets`."""
+    names = (f"{up}assets/{name}.js" for name in (SHARED, f"{SHARED}_{script}"))
+    scripts = "".join(f'<script src="{name}" defer></script>' for name in names)
+    return (
+        f'<script type="application/json">{data(rows)}</script>\n'
+        f'<link rel="stylesheet" href="{up}assets/{SHARED}.css">{scripts}\n'
+    )
+
+
+def data(rows: Sequence[Row]) -> str:
+    """The rows by column, which repeats no name, as JSON that ends no HTML element."""
+    flat = data_rows(rows)
+    columns: dict[str, list[Any]] = {name: [row[name] for row in flat] for name in flat[0]}
+    text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")

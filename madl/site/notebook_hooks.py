@@ -1,0 +1,59 @@
+"""What `mkdocs build` does to a notebook's page: the site's own look in place of Jupyter's.
+
+mkdocs-jupyter writes half a megabyte of style sheets and scripts into every page. The page keeps
+its cells, as Material shows code and text anywhere, light or dark, and figures stand in the page as
+SVG. Beside the page lies the notebook itself, without outputs, to be downloaded.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+SVG = "data:image/svg+xml;base64,"
+JUPYTER = (
+    "style, script, link, clipboard-copy, .clipboard-copy-txt, .jp-InputPrompt, .jp-OutputPrompt, "
+    ".jp-Collapser, .anchor-link"
+)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str | None:
+    """Called by MkDocs with each page's HTML."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return None
+    from bs4 import BeautifulSoup
+
+    tree = BeautifulSoup(html, "html.parser")
+    made = BeautifulSoup("", "html.parser")
+    for image in tree.select(f'img[src^="{SVG}"]'):
+        drawn = base64.b64decode(str(image["src"]).removeprefix(SVG)).decode()
+        image.replace_with(BeautifulSoup(drawn, "html.parser"))
+    for part in tree.select(JUPYTER):
+        part.decompose()
+    shown = ".jp-RenderedMarkdown, .jp-InputArea-editor .highlight-ipynb, .jp-OutputArea-output"
+    for part in tree.select(shown):
+        classes = part.get_attribute_list("class")
+        if "highlight-ipynb" in classes:
+            part["class"] = "highlight"
+            if part.pre:
+                code = made.new_tag("code")
+                code.extend(list(part.pre.contents))
+                part.pre.append(code)
+        elif "jp-RenderedMarkdown" in classes:
+            part.attrs = {}
+        else:
+            part.attrs = {"class": "cell-output"}
+        made.append(part.extract())
+    return str(made)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Called by MkDocs when all files are written."""
+    for path in sorted(Path(config["docs_dir"], "notebooks").glob("*.ipynb")):
+        notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":
+                cell["outputs"], cell["execution_count"] = [], None
+        target = Path(config["site_dir"], "notebooks", path.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")

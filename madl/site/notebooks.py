@@ -1,0 +1,239 @@
+"""Notebooks of the labs: from `templates/notebooks/*.py` to executed notebooks below `docs/`.
+
+A source is Python in percent format: `# %%` begins a cell, `# %% [markdown]` one of prose. It reads
+the data of the pages' figures and nothing else, is executed when they are made, and keeps what it
+prints and each figure that it shows. One that a reader has changed stays as it is.
+
+Not handled: any other output; Jupyter is not needed.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from madl.errors import MadlError
+from madl.files import read_text, write_atomically
+from madl.running.project import Project
+
+FOLDER = "notebooks"  # below templates/ and below docs/
+Notebook = dict[str, Any]
+LIMIT_S = 120
+COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
+    "#000000": "currentColor",
+    "#0072b2": "var(--c-blue, #0072b2)",
+    "#d55e00": "var(--c-orange, #d55e00)",
+    "#00795a": "var(--c-green, #00795a)",
+    "#aa4a8d": "var(--c-purple, #aa4a8d)",
+    "#946a00": "var(--c-gold, #946a00)",
+    "#2b9ad6": "var(--c-sky, #2b9ad6)",
+    "#6b3410": "var(--c-brown, #6b3410)",
+    "#5d6b85": "var(--c-slate, #5d6b85)",
+}
+_READS = re.compile(r'\bread\("([^"]+)"\)')
+
+
+def names(project: Project) -> list[str]:
+    """The notebooks there are."""
+    return sorted(path.stem for path in (project.templates / FOLDER).glob("*.py"))
+
+
+def write(project: Project, cache: Path | None) -> list[str]:
+    """Make every notebook anew whose source or data have changed; returns what went wrong."""
+    problems: list[str] = []
+    for name in names(project):
+        try:
+            _write(project, name, cache)
+        except MadlError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _write(project: Project, name: str, cache: Path | None) -> None:
+    path = project.docs / FOLDER / f"{name}.ipynb"
+    if _is_changed_by_hand(path):
+        return
+    source = project.templates / FOLDER / f"{name}.py"
+    text = read_text(source, "restore it from the repository")
+    data = [project.docs / read for read in _READS.findall(text)]
+    if not all(one.is_file() for one in data):
+        write_atomically(path, _not_run(text, "the figure's data are not there yet"))
+        return
+    known = [Path(__file__).read_bytes(), text.encode(), *(one.read_bytes() for one in data)]
+    key = hashlib.sha256(bytes(1).join(known)).hexdigest()[:12]
+    kept = cache / f"{name}-{key}.ipynb" if cache else None
+    if kept and kept.is_file():
+        written = kept.read_text("utf-8")
+    else:
+        try:
+            written = _run(project, source)
+        except MadlError:
+            write_atomically(path, _not_run(text, "it failed"))
+            raise
+        if kept:
+            write_atomically(kept, written)
+    if not path.is_file() or path.read_text("utf-8") != written:
+        write_atomically(path, written)
+
+
+def _run(project: Project, source: Path) -> str:
+    """Execute in a process of its own, in the folder in which the notebook will lie."""
+    folder = project.docs / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    home = str(Path(__file__).resolve().parents[2])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "madl.site.notebooks", str(source.resolve())],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            env={
+                **os.environ,
+                "PYTHONPATH": home,
+                "MPLBACKEND": "agg",
+                "PYTHONIOENCODING": "utf-8",
+            },
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MadlError(f"{source.name} takes longer than {LIMIT_S} s; make it shorter") from error
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise MadlError(f"templates/{FOLDER}/{source.name} cannot be executed: {said}")
+    return done.stdout
+
+
+def _not_run(text: str, why: str) -> str:
+    """The notebook without outputs: pages link to it."""
+    made = _notebook(cells(text))
+    made["cells"].insert(1, _cell("markdown", f"Not run: {why}.", 0))
+    made["metadata"]["logbook"] = _digest(made)
+    return _as_text(made)
+
+
+def _is_changed_by_hand(path: Path) -> bool:
+    """Whether a reader has changed the cells of a notebook, or put one of their own there."""
+    try:
+        there: Any = json.loads(path.read_text("utf-8"))
+        return there["metadata"].get("logbook") != _digest(there)
+    except FileNotFoundError:
+        return False
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False  # no notebook
+
+
+def _digest(made: Notebook) -> str:
+    """Of all that is written in a notebook; what its cells gave is not."""
+    sources = ["".join(cell["source"]) for cell in made["cells"]]
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
+
+
+# ---- from percent format ------------------------------------------------------------------------
+
+
+def cells(text: str) -> list[tuple[str, str]]:
+    """Kind and content of each cell."""
+    found: list[tuple[str, str]] = []
+    for part in re.split(r"^# %%", text, flags=re.MULTILINE)[1:]:
+        head, _, body = part.partition("\n")
+        if "[markdown]" in head:
+            lines = (re.sub(r"^# ?", "", line) for line in body.strip().splitlines())
+            found.append(("markdown", "\n".join(lines)))
+        else:
+            found.append(("code", body.strip()))
+    return found
+
+
+def _cell(kind: str, source: str, index: int) -> Notebook:
+    made: Notebook = {
+        "cell_type": kind,
+        "id": f"cell-{index}",
+        "metadata": {},
+        "source": source.splitlines(keepends=True),
+    }
+    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+
+
+def _notebook(parts: list[tuple[str, str]]) -> Notebook:
+    made = [_cell(kind, source, index) for index, (kind, source) in enumerate(parts, 1)]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {
+        "cells": made,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _as_text(made: Notebook) -> str:
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+# ---- executing, in a process of its own ---------------------------------------------------------
+
+
+def executed(source: Path) -> str:
+    """The notebook with what its cells print and show."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": source.stem, "figure.constrained_layout.use": True}
+    )
+    made = _notebook(cells(source.read_text("utf-8")))
+    seen: dict[str, Any] = {"__name__": "__main__"}
+    for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):
+        printed, shown = io.StringIO(), list[str]()
+
+        def show(*_: Any, shown: list[str] = shown, **__: Any) -> None:
+            shown += [_svg(plt.figure(number)) for number in plt.get_fignums()]
+            plt.close("all")
+
+        plt.show = show
+        with contextlib.redirect_stdout(printed):
+            exec(compile("".join(cell["source"]), source.name, "exec"), seen)
+        cell["execution_count"] = count
+        if printed.getvalue():
+            text = printed.getvalue().splitlines(keepends=True)
+            cell["outputs"].append({"output_type": "stream", "name": "stdout", "text": text})
+        cell["outputs"] += [
+            {"output_type": "display_data", "data": {"image/svg+xml": svg}, "metadata": {}}
+            for svg in shown
+        ]
+    made["metadata"]["logbook"] = _digest(made)
+    return _as_text(made)
+
+
+def _svg(figure: Any) -> str:
+    """One figure, small, drawn in the colour of the text around it, and named for the blind."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawn = file.getvalue()
+    drawn = drawn[drawn.index("<svg") :]
+    for superfluous in (
+        r"<metadata>.*?</metadata>",
+        r"<!--.*?-->",
+        r"<style.*?</style>",
+        r' id="[\w.]+_\d+"',
+        r"font-family: [^;]*; ",
+    ):
+        drawn = re.sub(superfluous, "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r"(\d\.\d\d)\d+", r"\1", drawn)
+    drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn)).replace("<g></g>", "")
+    titles = [axes.get_title() for axes in figure.axes]
+    label = re.sub(r'[<>&"]', "", "; ".join(title for title in titles if title) or "a figure")
+    head = f'<svg role="img" aria-label="{label}" fill="currentColor" font-family="sans-serif" '
+    for color, variable in COLORS.items():
+        drawn = drawn.replace(color, variable)
+    return drawn.replace("<svg ", head, 1)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(executed(Path(sys.argv[1])))

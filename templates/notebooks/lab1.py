@@ -1,0 +1,84 @@
+# %% [markdown]
+# # Lab 1: how many bits are enough
+#
+# Question [1.1](../labs/lab1_quantization.html): test accuracy at each fixed-point width, right
+# after quantization (PTQ) and after training on (QAT).
+#
+# The data are those of the page's figure. [Download this notebook](lab1.ipynb) into the folder
+# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
+# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
+
+# %%
+import csv
+import io
+from pathlib import Path
+from urllib.request import urlopen
+
+import matplotlib.pyplot as plt
+
+LOGBOOK = ".."  # its folder, seen from this notebook; or the address of a published logbook
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def read(path):
+    """The rows of a CSV of the logbook, its numbers as numbers."""
+    where = f"{LOGBOOK}/{path}"
+    raw = urlopen(where).read() if "://" in where else Path(where).read_bytes()
+    rows = csv.DictReader(io.StringIO(raw.decode()))
+    return [{column: number(cell) for column, cell in row.items()} for row in rows]
+
+
+# %%
+rows = read("labs/figures/lab1_quantization/accuracy.csv")
+widths = [row["width"] for row in rows]
+curves = ["PTQ", "QAT", "PTQ, one fraction width for both"]
+for row in rows:
+    print(
+        f"{row['width']:>2.0f} bits", *(f"{name} {row[name]:.1%}" for name in curves[:2]), sep="  "
+    )
+
+# %% [markdown]
+# ## The figure
+#
+# Bands are intervals of each accuracy.
+
+# %%
+figure, axes = plt.subplots(figsize=(6.4, 3.4))
+for name, color, marker in zip(curves, ("#0072b2", "#d55e00", "#00795a"), "os^"):
+    low, high = [row[f"{name} low"] for row in rows], [row[f"{name} high"] for row in rows]
+    axes.fill_between(widths, low, high, color=color, alpha=0.15, linewidth=0)
+    axes.plot(widths, [row[name] for row in rows], marker, linestyle="-", color=color, label=name)
+axes.set_xscale("log", base=2)
+axes.set_xticks(widths, [f"{width:.0f}" for width in widths], minor=False)
+axes.set(title="Test accuracy by fixed-point width", xlabel="bits", ylabel="test accuracy")
+axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## Vary it
+#
+# `GIVE_AWAY` is how many points of accuracy you would give for fewer bits. The line lies that far
+# below the widest format; what stands above it is narrow enough for you. Try a tenth of a point,
+# and five.
+
+# %%
+GIVE_AWAY = 2.0  # points
+
+figure, axes = plt.subplots(figsize=(6.4, 3.0))
+needed = rows[-1]["PTQ"] - GIVE_AWAY / 100
+for name, color, marker in zip(curves, ("#0072b2", "#d55e00", "#00795a"), "os^"):
+    above = [row["width"] for row in rows if row[name] >= needed]
+    print(f"{name}: above the line at {', '.join(f'{width:.0f}' for width in above) or 'no'} bits")
+    axes.plot(widths, [row[name] for row in rows], marker, linestyle="-", color=color, label=name)
+axes.axhline(needed, color="black", linewidth=0.8, linestyle="--")
+axes.set_xscale("log", base=2)
+axes.set_xticks(widths, [f"{width:.0f}" for width in widths], minor=False)
+axes.set(title=f"{GIVE_AWAY:g} points below the widest format", xlabel="bits")
+axes.legend(frameon=False)
+plt.show()

@@ -1,0 +1,81 @@
+# %% [markdown]
+# # Lab 3: accuracy for each bit
+#
+# Question [3.2](../labs/lab3_formats.html): what each number format costs in bits and keeps in
+# accuracy when all Linear layers take it.
+#
+# The data are those of the page's figure. [Download this notebook](lab3.ipynb) into the folder
+# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
+# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
+
+# %%
+import csv
+import io
+from pathlib import Path
+from urllib.request import urlopen
+
+import matplotlib.pyplot as plt
+
+LOGBOOK = ".."  # its folder, seen from this notebook; or the address of a published logbook
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def read(path):
+    """The rows of a CSV of the logbook, its numbers as numbers."""
+    where = f"{LOGBOOK}/{path}"
+    raw = urlopen(where).read() if "://" in where else Path(where).read_bytes()
+    rows = csv.DictReader(io.StringIO(raw.decode()))
+    return [{column: number(cell) for column, cell in row.items()} for row in rows]
+
+
+# %%
+rows = read("labs/figures/lab3_formats/front.csv")
+families = list(dict.fromkeys(row["formats"] for row in rows))
+print(f"{len(rows)} formats of {len(families)} kinds: {'; '.join(map(str, families))}")
+
+# %% [markdown]
+# ## The figure
+#
+# One point a format; the line joins those that none beats with fewer bits, on validation.
+
+# %%
+COLORS = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#2b9ad6", "#6b3410", "#5d6b85")
+figure, axes = plt.subplots(figsize=(6.4, 3.6))
+for family, color in zip(families, COLORS):
+    of_it = [row for row in rows if row["formats"] == family]
+    x, y = [row["bits"] for row in of_it], [row["test accuracy"] for row in of_it]
+    axes.plot(x, y, "o", color=color, markersize=4, label=str(family))
+front = sorted((row for row in rows if row["front"] != ""), key=lambda row: row["bits"])
+x, y = [row["bits"] for row in front], [row["test accuracy"] for row in front]
+axes.plot(x, y, color="black", linewidth=0.8)
+axes.set_xscale("log", base=2)
+axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], minor=False)
+axes.set(title="Accuracy by bits a value", xlabel="bits", ylabel="test accuracy")
+axes.legend(frameon=False, fontsize=7)
+plt.show()
+
+# %% [markdown]
+# ## Vary it
+#
+# `BITS` is what you can afford for a value. Of the formats within it, validation chooses one; its
+# test accuracy is then what it is.
+
+# %%
+BITS = 5
+
+within = sorted((row for row in rows if row["bits"] <= BITS), key=lambda row: -row["validation"])
+for row in within[:5]:
+    print(
+        f"{row['format']:<28} validation {row['validation']:.1%}, test {row['test accuracy']:.1%}"
+    )
+figure, axes = plt.subplots(figsize=(6.4, 3.0))
+shown = within[:8][::-1]
+axes.barh([row["format"] for row in shown], [row["validation"] for row in shown], color="#0072b2")
+axes.set(title=f"The eight best of at most {BITS} bits", xlabel="validation accuracy")
+plt.show()

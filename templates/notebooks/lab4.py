@@ -1,0 +1,98 @@
+# %% [markdown]
+# # Lab 4: when compiling pays
+#
+# Question [4.1](../labs/lab4_compile.html): the time of a call, eager and compiled, and what the
+# first call costs.
+#
+# The data are those of the page's figure. [Download this notebook](lab4.ipynb) into the folder
+# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
+# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
+
+# %%
+import csv
+import io
+from pathlib import Path
+from urllib.request import urlopen
+
+import matplotlib.pyplot as plt
+
+LOGBOOK = ".."  # its folder, seen from this notebook; or the address of a published logbook
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def read(path):
+    """The rows of a CSV of the logbook, its numbers as numbers."""
+    where = f"{LOGBOOK}/{path}"
+    raw = urlopen(where).read() if "://" in where else Path(where).read_bytes()
+    rows = csv.DictReader(io.StringIO(raw.decode()))
+    return [{column: number(cell) for column, cell in row.items()} for row in rows]
+
+
+# %%
+rows = [
+    row
+    for row in read("labs/figures/lab4_compile/speed_ups.csv")
+    if "CPU" in row["model"] and row["compiler"] == "inductor, default"
+]
+for row in rows:
+    print(f"{row['model']}, batch {row['batch']:.0f}: {row['speed-up']:.2f} × after the first call")
+
+# %% [markdown]
+# ## The figure
+#
+# The time of a call with its interval, eager beside compiled.
+
+# %%
+names = [f"{row['model']}, batch {row['batch']:.0f}" for row in rows]
+figure, axes = plt.subplots(figsize=(6.4, 2.6))
+for shift, way, color in ((-0.15, "eager", "#5d6b85"), (0.15, "compiled", "#0072b2")):
+    for at, row in enumerate(rows):
+        axes.plot([row[f"{way} low"], row[f"{way} high"]], [at + shift] * 2, color=color)
+        axes.plot(row[way], at + shift, "o", color=color, label=way if at == 0 else None)
+axes.set_yticks(range(len(rows)), names)
+axes.set(title="A call, eager and compiled", xlabel="ms")
+axes.invert_yaxis()
+axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## Vary it
+#
+# The first call compiles. `CALLS` is how often you call the model: what do all calls together
+# take, against as many eager ones? Below one, compiling pays. With filled caches the first call
+# is cheaper: set `FIRST` to `"cached"`.
+
+# %%
+CALLS = 2000
+FIRST = "cold"  # or "cached"
+
+
+def first_s(row):
+    cold, _, cached = row["first call"].partition(" s")
+    return float(cached.strip(" (").split()[0] if FIRST == "cached" else cold)
+
+
+def ratio(row, calls):
+    return (first_s(row) + (calls - 1) * row["compiled"] / 1e3) / (calls * row["eager"] / 1e3)
+
+
+figure, axes = plt.subplots(figsize=(6.4, 3.2))
+counts = [10**power for power in (2, 2.5, 3, 3.5, 4, 4.5, 5)]
+for name, row, color in zip(names, rows, ("#0072b2", "#d55e00", "#00795a", "#aa4a8d")):
+    print(f"{name}: {ratio(row, CALLS):.2f} of the eager time for {CALLS} calls")
+    axes.plot(counts, [ratio(row, calls) for calls in counts], color=color, label=name)
+axes.axhline(1, color="black", linewidth=0.8)
+axes.axvline(CALLS, color="black", linewidth=0.8, linestyle="--")
+axes.set(xscale="log", yscale="log", xlabel="calls", ylabel="compiled / eager")
+axes.set_xticks(counts[::2], [f"{calls:,}" for calls in counts[::2]])
+axes.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+axes.minorticks_off()
+axes.set_title("Total time, the first call included")
+axes.legend(frameon=False)
+plt.show()

@@ -1,0 +1,223 @@
+"""The explainers of the built site: live by keyboard and touch, whole without a script, and right.
+
+Needs what `test_site` needs.
+"""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.browser.test_site import SITE
+
+pytestmark = pytest.mark.browser
+
+PAGES = {  # script → page
+    "decode": "lab4_decode",
+    "tiles": "lab4_tiles",
+    "memory": "lab4_memory",
+    "width": "lab1_quantization",
+}
+TEXTS = "f => [...f.querySelectorAll('.panel [data-f]')].map(e => [e.dataset.f, e.textContent])"
+EXPLAINED = "document.querySelector('figure[data-explain]').explained"
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens the page of an explainer: the page, and its figure; closes all at the end."""
+    contexts = []
+
+    def open_(name: str, failures: list[str] | None = None, **context):
+        usual = {"viewport": {"width": 1280, "height": 900}, "offline": True}
+        contexts.append(browser.new_context(**{**usual, **context}))
+        page = contexts[-1].new_page()
+        told = [] if failures is None else failures
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("console", lambda said: told.append(said.text) if said.type == "error" else None)
+        page.goto((SITE / f"labs/{PAGES[name]}.html").as_uri())
+        return page, page.locator(f"figure[data-explain={name}]")
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_without_a_script_it_shows_what_the_script_begins_with(opened, name):
+    static, live = (opened(name, java_script_enabled=enabled)[1] for enabled in (False, True))
+    assert static.locator("input, select, button").count() == 0
+    before = dict(static.evaluate(TEXTS))
+    assert before
+    assert before == dict(live.evaluate(TEXTS))
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_control_works_by_keyboard_and_says_so(opened, name, width):
+    failures: list[str] = []
+    size = {"width": width, "height": 900}
+    page, figure = opened(name, failures, viewport=size)
+    said = figure.locator(".says")
+    assert said.get_attribute("aria-live") == "polite"
+    for control in figure.locator(".tools :is(input, select)").all():
+        if not control.is_visible() or control.is_disabled():
+            continue
+        before = said.text_content()
+        control.focus()
+        kind = control.get_attribute("type") or "select"
+        is_last = control.evaluate("e => e.selectedIndex === e.length - 1")
+        keys = {"checkbox": "Space", "range": "ArrowRight"}
+        page.keyboard.press(keys.get(kind, "ArrowUp" if is_last else "ArrowDown"))
+        assert said.text_content() != before, control.evaluate("e => e.labels[0].textContent")
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert failures == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_paper_there_are_no_controls(opened, name):
+    page, figure = opened(name)
+    page.emulate_media(media="print")
+    assert not figure.locator(".tools").is_visible()
+    assert figure.locator(".says").is_visible()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_scripts_and_data_are_small(opened, name):
+    assert (SITE / f"assets/explain_{name}.js").stat().st_size < 10_000
+    assert (SITE / "assets/explain.js").stat().st_size < 10_000
+    _, figure = opened(name)
+    data = figure.locator("script[type='application/json']").text_content()
+    assert len(gzip.compress(data.encode())) < 30_000
+
+
+def test_each_page_loads_its_own_script_only():
+    loaded = {
+        path.name: [name for name in PAGES if f"explain_{name}.js" in path.read_text()]
+        for path in Path(SITE / "labs").glob("*.html")
+    }
+    assert {name: found for name, found in loaded.items() if found} == {
+        f"{page}.html": [name] for name, page in PAGES.items()
+    }
+
+
+def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
+    torch = pytest.importorskip("torch")
+    from kernels import mxint8
+    from madl.execution import decode_loop
+
+    page, _ = opened("decode")
+    found = page.evaluate(
+        f"""() => {{
+        const {{ steps, definition, bitsOf }} = {EXPLAINED};
+        const made = [];
+        for (let scale = 0; scale < 256; scale += 1)
+            for (let mantissa = -128; mantissa < 128; mantissa += 1) {{
+                const one = steps(mantissa, scale);
+                made.push(one.out, one.bias, one.result, bitsOf(definition(mantissa, scale)));
+            }}
+        return made;
+        }}"""
+    )
+    live = torch.tensor(found, dtype=torch.int32).reshape(256, 256, 4)
+    mantissas, scales = torch.arange(-128, 128).repeat(256, 1), torch.arange(256)[:, None]
+    loop = decode_loop.coursework_loop(mantissas, scales)
+    codec = mxint8.dequantize(mantissas.to(torch.int8), scales.to(torch.uint8), 256)
+    for i, meant in enumerate((loop["out"], loop["bias"], loop["result"], codec)):
+        as_bits = meant.bfloat16().view(torch.int16).int() & 0xFFFF
+        is_nan = (live[..., i] & 0x7FFF) > 0x7F80
+        assert (is_nan == meant.isnan()).all(), i
+        assert ((live[..., i] == as_bits) | is_nan).all(), i
+
+
+def test_a_bit_is_set_by_a_tap(opened):
+    page, figure = opened("decode", has_touch=True, viewport={"width": 390, "height": 800})
+    first = figure.locator("button.bit").first  # the sign
+    first.tap()
+    assert first.get_attribute("aria-pressed") == "true"
+    assert figure.locator("[data-f=mantissa]").text_content() == "−96"
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_the_wrong_codes_say_why(opened):
+    _, figure = opened("decode")
+    figure.locator("select").select_option(label="mantissa −128, scale 127")
+    assert "where it should be −2: its one is bit 7" in figure.locator(".says").text_content()
+
+
+def test_threads_have_the_bytes_that_cute_gives_them(opened):
+    page, _ = opened("tiles")
+    rows, bytes_, slots = page.evaluate(
+        f"""() => {{
+        const {{ first, place }} = {EXPLAINED};
+        const lanes = Array.from({{ length: 32 }}, (_, lane) => lane);
+        const each = (what) =>
+            first.map((row) => lanes.map((lane) => place(row, lane, [0, 0])[what]));
+        return [first, each("byte"), each("slot")];
+        }}"""
+    )
+    assert len(rows) == 14
+    for row, places, held in zip(rows, bytes_, slots):
+        assert places == [int(word) for word in row["global bytes"].split()]
+        assert held == [int(word) for word in row["shared bytes"].split()]
+
+
+def test_a_thread_and_a_block_are_chosen_by_a_tap(opened):
+    _, figure = opened("tiles", has_touch=True)
+    figure.locator("[data-part=lanes] > g").nth(5).tap()
+    assert figure.locator(".says").text_content().count("T5 of block (0, 0)")
+    figure.locator("[data-part=blocks] > g").nth(3).tap()
+    assert figure.locator(".says").text_content().count("T5 of block (0, 3)")
+    figure.locator("[data-part=warps] > g").nth(2).tap()
+    assert figure.locator("[data-f=warp]").text_content().startswith("warp 2, ")
+
+
+def test_any_mapping_can_be_chosen_and_keeps_its_drawing(opened):
+    _, figure = opened("tiles")
+    for group in ("8", "512"):
+        for kernel in (0, 1):
+            figure.locator("select").nth(0).select_option(index=kernel)
+            figure.locator("select").nth(1).select_option(value=group)
+            title = figure.locator(".panel > p").first.text_content()
+            assert f"groups of {group}" in title
+            shown = figure.locator(".panel svg.graph")
+            assert shown.count() == 1
+            assert shown.get_attribute("aria-label") == title
+
+
+def test_unpacked_values_save_nothing(opened):
+    _, figure = opened("memory")
+    figure.locator("input[type=checkbox]").first.uncheck()
+    texts = dict(figure.evaluate(TEXTS))
+    assert texts["chosen"] == texts["dense"]
+    assert "Nothing is saved" in texts["says"]
+
+
+def test_what_a_format_loses_is_what_python_computes(opened):
+    from madl.training.width_panel import lost
+
+    page, _ = opened("width")
+    grid = [(width, frac) for width in (2, 4, 8, 16, 32) for frac in (0, 4, 5, 8, 16)]
+    rows, found = page.evaluate(
+        f"""(grid) => {{
+        const columns = JSON.parse(document.querySelector("[data-explain] script").textContent);
+        return [columns, grid.map(([width, frac]) => {EXPLAINED}.lost(width, frac))];
+        }}""",
+        grid,
+    )
+    names = list(rows)
+    every = [dict(zip(names, cells)) for cells in zip(*rows.values())]
+    bars = [row for row in every if row["what"] == "bar"]
+    assert bars
+    for (width, frac), live in zip(grid, found):
+        made = lost(bars, width, frac)
+        assert live == pytest.approx(
+            {"zeroed": made.zeroed, "clipped": made.clipped, "db": made.db}, rel=1e-9, abs=1e-9
+        )
+
+
+def test_a_format_that_nobody_measured_says_so(opened):
+    page, figure = opened("width")
+    slider = figure.locator("input[type=range]").first
+    slider.focus()
+    page.keyboard.press("Home")
+    assert figure.locator(".says").text_content().endswith("The accuracy is not measured.")

@@ -1,0 +1,182 @@
+"""Explainers without a browser: their steps are the kernels', their data stay inside the page."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments import lab4_tiles
+from madl.execution import decode_loop
+from madl.execution.accesses import WARP
+from madl.execution.decode_panel import definition, is_right, steps, value
+from madl.execution.memory_panel import memory_rows
+from madl.execution.tile_panels import place
+from madl.logbook.drawing import field
+from madl.logbook.records import Record, Records, read_published
+from madl.running.project import Project
+from madl.site import explain, report
+from madl.training.width_panel import lost, width_panels
+from tests.conftest import a_record
+from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
+
+ROOT = Path(__file__).parents[1]
+PROJECT = Project(ROOT)
+STORED = ROOT / "docs" / "data" / "lab4_tiles.jsonl"
+CODES = [(mantissa, scale) for scale in range(256) for mantissa in range(-128, 128)]
+
+
+def test_all_steps_are_those_of_the_loop_in_torch():
+    mantissas, scales = torch.arange(-128, 128).repeat(256, 1), torch.arange(256)[:, None]
+    loop = decode_loop.coursework_loop(mantissas, scales)
+    meant = decode_loop.definition(mantissas, scales).bfloat16().double()
+    every = [steps(*code) for code in CODES]
+    for name in ("out", "bias", "result"):
+        made = torch.tensor([value(getattr(one, name)) for one in every]).double()
+        torch.testing.assert_close(
+            made.reshape(256, 256), loop[name], rtol=0, atol=0, equal_nan=True
+        )
+    made = torch.tensor([definition(*code) for code in CODES], dtype=torch.float64)
+    torch.testing.assert_close(made.reshape(256, 256), meant, rtol=0, atol=0, equal_nan=True)
+
+
+def test_it_counts_the_wrong_codes_that_the_record_has():
+    record = json.loads((ROOT / "docs/data/lab4_decode.jsonl").read_text().splitlines()[0])
+    wrong = sum(not is_right(*code) for code in CODES)
+    assert wrong == record["values"]["wrong"]["all"]
+
+
+def mappings():
+    for line in STORED.read_text().splitlines():
+        record = json.loads(line)
+        for kernel in record["values"]["kernels"]:
+            if kernel["kernel"] in (lab4_tiles.LAB, lab4_tiles.TILE):
+                m, k = kernel["tile"]
+                row = {
+                    **kernel,
+                    "tile m": m,
+                    "tile k": k,
+                    "group": record["case"]["params"]["group"],
+                }
+                yield pytest.param(row, id=f"{kernel['kernel']}, groups of {row['group']}")
+
+
+@pytest.mark.parametrize("row", list(mappings()))
+def test_a_place_follows_from_the_layout_as_cute_has_it(row):
+    first = [place(row, thread) for thread in range(WARP)]
+    assert [one.byte for one in first] == row["first_warp"]
+    assert [one.slot for one in first] == row["first_warp_shared"]
+    for warp, box in enumerate(row["warps"]):
+        held = [place(row, WARP * warp + lane) for lane in range(WARP)]
+        down = [one.m + i for one in held for i in (0, row["bytes"] - 1)]
+        along = [one.k for one in held]
+        assert box[:4] == [min(down), max(down), min(along), max(along)]
+
+
+def test_what_a_format_loses_is_counted_where_it_can_be_by_hand():
+    bars = [{"from": 0.0, "to": 1.0, "count": 3}, {"from": 1.0, "to": 2.0, "count": 1}]
+    made = lost(bars, 2, 0)  # 0 and 1: rounded to zero below a half, clipped above one
+    assert made.zeroed == pytest.approx(3 / 8)
+    assert made.clipped == pytest.approx(1 / 4)
+    error = 3 * 2 * 0.5**3 / 3 + 1 / 3
+    assert made.db == pytest.approx(10 * math.log10((3 / 3 + 7 / 3) / error))
+
+
+def stored(name: str) -> list[Record]:
+    return list(read_published(ROOT / "docs" / "data" / f"{name}.jsonl"))
+
+
+def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
+    ledger = stored("lab4_memory")
+    every = memory_rows(Records([*ledger, *stored("formats")]))
+    assert len({row["format"] for row in every}) > 30
+    for record in (one for one in ledger if one.case.params["what"] == "ledger"):
+        (packed,) = (
+            row
+            for row in every
+            if (row["model"], row["format"]) == (record.case.params["of"], "mxint8")
+        )
+        assert packed["Linear weights"] == record.values["ledger"]["packed_bytes"]
+    assert {row["format"] for row in memory_rows(Records(ledger))} == {"FP32", "mxint8"}
+
+
+def test_a_format_is_drawn_without_a_histogram():
+    point = {"what": "point", "width": 4, "weights": 5, "inputs": 2, "validation": 0.5}
+    (panel,) = width_panels([{**point, "test": None}])
+    assert "not known" in panel.svg
+    assert "measured with 1 fraction width of" in panel.svg
+
+
+@pytest.mark.parametrize("name", PROJECT.names())
+def test_each_script_that_a_page_names_is_there(name):
+    for one in PROJECT.load(name).shown.values():
+        assert not one.script or (ROOT / f"docs/assets/explain_{one.script}.js").is_file()
+
+
+# ---- the mechanism ------------------------------------------------------------------------------
+
+
+def live(plan, **more: str) -> None:
+    """Give the toy's page a drawing that a script makes live."""
+    with_a_drawing(plan)
+    source = plan.project.experiments / "toy.py"
+    said = "".join(f", {name}={value}" for name, value in more.items())
+    source.write_text(source.read_text().replace('"two boxes")', f'"two boxes"{said})', 1))
+
+
+def test_a_drawing_with_a_script_carries_its_rows_and_loads_it(plan):
+    live(plan, script='"boxes"')
+    report.write(plan, fill(plan))
+    text = page(plan)
+    data = re.search(r'<script type="application/json">(.*?)</script>', text)
+    assert data
+    assert json.loads(data[1]) == {"x": [0, 1], "square": [0, 1]}
+    assert 'class="drawing explain" data-explain="boxes"' in text
+    assert re.findall(r'src="([^"]+)" defer', text) == [
+        "../assets/explain.js",
+        "../assets/explain_boxes.js",
+    ]
+
+
+def test_a_page_without_one_loads_nothing_of_it(plan):
+    with_a_drawing(plan)
+    report.write(plan, fill(plan))
+    assert "explain" not in page(plan)
+
+
+def test_what_a_drawing_only_reads_is_used_once_it_is_there_and_not_waited_for(plan):
+    with_a_sibling_page(plan)
+    live(plan, reads='("other",)')
+    source = plan.project.experiments / "toy.py"
+    rows = 'return [{"x": 0, "beside": len(r.of("other"))}]'
+    source.write_text(
+        re.sub(
+            r'return \[{"x": x, "square".*\n\n\n@page.output',
+            rows + "\n\n\n@page.output",
+            source.read_text(),
+        )
+    )
+    data = plan.project.docs / "labs" / "figures" / "toy" / "boxes.csv"
+    store = fill(plan)
+    state = report.write(plan, store)
+    assert data.read_text() == "x,beside\n0,0\n"
+    assert state.rows[0]["status"] == "answered"
+    for case in plan.cases("other"):
+        store.put(a_record(case.params["x"], case=case))
+    state = report.write(plan, store)
+    assert data.read_text() == "x,beside\n0,4\n"
+    assert "4 of 4" in page(plan)
+    assert state.problems == []
+
+
+def test_an_unknown_name_that_a_drawing_reads_is_named(plan):
+    live(plan, reads='("nothing",)')
+    (problem,) = report.write(plan, fill(plan)).problems
+    assert "boxes of toy: unknown experiment 'nothing'" in problem
+
+
+def test_data_end_no_element_of_the_page():
+    assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>"]}'
+    assert field("n", "<b>") == '<span data-f="n">&lt;b&gt;</span>'

@@ -1,0 +1,132 @@
+"""`cli.py new`: what it writes runs, renders, and keeps the rules of every other page."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cli
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
+from madl.site.views import pages
+from madl.training import workloads
+from tests import test_conventions, test_nulls
+
+ROOT = Path(__file__).parents[1]
+STEM = "weights_2_try"
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    """A logbook of the starting point alone."""
+    root = tmp_path_factory.mktemp("own")
+    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    copied = [f"templates/{name}.md.j2" for name in ("baseline", "experiment", "index", "ledger")]
+    for name in (*copied, "experiments/baseline.py"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "experiments" / "questions.toml").write_text(
+        '["1.1"]\nstem = "other"\ntitle = "Other"\ntext = "Why?"'  # no newline at its end
+    )
+    return Project(root)
+
+
+@pytest.fixture(scope="module")
+def made(project, tiny_model, tiny_dataset):
+    """The commands that a student gives, one after the other; `report` of the page."""
+    workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MADL_ROOT", str(project.root))
+        written = call("new", STEM)
+        ran = call("all", STEM, "--profile", "smoke", "--executor", "inline", *workload)
+    chosen = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
+    fresh = Project(project.root)
+    plan = StoredPlan(fresh, Store(fresh.state), PROFILES["smoke"], chosen.params())
+    return written, ran, plan
+
+
+def test_it_says_what_it_wrote_and_what_to_do_next(made):
+    written, _, _ = made
+    assert written.exit_code == 0
+    assert written.output.splitlines() == [
+        f"templates/{STEM}.md.j2",
+        f"experiments/{STEM}.py",
+        "experiments/questions.toml",
+        f"question 5.1; next: python cli.py all {STEM} --profile smoke",
+    ]
+
+
+def test_it_runs_and_renders_as_it_is(made):
+    _, ran, plan = made
+    assert ran.exit_code == 0, ran.output
+    page = (plan.project.docs / "labs" / f"{STEM}.md").read_text()
+    assert "# 5.1 Weights try" in page
+    assert "3 of 3 widths" in page
+    assert "pending" not in page.lower()
+    assert "ScaledInteger" in page
+    assert [(q.id, q.stem) for q in plan.project.questions] == [("1.1", "other"), ("5.1", STEM)]
+
+
+def test_it_keeps_the_conventions(made, monkeypatch):
+    _, _, plan = made
+    monkeypatch.setattr(test_conventions, "PROJECT", plan.project)
+    monkeypatch.setattr(test_conventions, "ROOT", plan.project.root)
+    path = plan.project.experiments / f"{STEM}.py"
+    template = plan.project.templates / f"{STEM}.md.j2"
+    rules = test_conventions
+    rules.test_each_claim_fact_figure_table_and_text_is_shown_exactly_once(STEM)
+    rules.test_a_page_has_prose_and_calls_and_does_not_branch(STEM)
+    rules.test_prose_holds_no_numbers(template)
+    rules.test_captions_and_titles_hold_no_numbers(STEM)
+    rules.test_experiments_import_torch_only_where_a_case_runs(path)
+    rules.test_experiments_read_nothing_private(path)
+    rules.test_experiments_reach_test_values_through_arms_only(path)
+    rules.test_every_module_says_what_it_is_for(path)
+    rules.test_imports_point_one_way("experiments")
+
+
+def test_its_claim_can_lose_and_can_win(made):
+    _, _, plan = made
+    view = next(page.view for page in pages(plan) if page.name == STEM)
+    assert list(view.findings) == ["few_bits_cost_accuracy"]
+    assert test_nulls.failed_rules(view, "few_bits_cost_accuracy") == []
+
+
+def test_the_next_one_is_another_question(made, monkeypatch):
+    _, _, plan = made
+    monkeypatch.setenv("MADL_ROOT", str(plan.project.root))
+    assert "question 5.2;" in call("new", "second").output
+
+
+@pytest.mark.parametrize(
+    ("stem", "message"),
+    [
+        ("baseline", "'baseline' is taken (experiments/baseline.py)"),
+        ("experiment", "'experiment' is taken (templates/experiment.md.j2)"),
+        ("other", "'other' is taken (a page of the logbook)"),
+        ("data", "'data' is taken (docs/data)"),
+        ("../mine", "cannot be a page's name"),
+        ("mine/yours", "cannot be a page's name"),
+        ("_mine", "cannot be a page's name"),
+        ("2nd", "cannot be a page's name"),
+        ("Mine", "cannot be a page's name"),
+        ("class", "cannot be a page's name"),
+        ("", "cannot be a page's name"),
+    ],
+)
+def test_a_bad_name_is_one_line_and_writes_nothing(project, monkeypatch, stem, message):
+    monkeypatch.setenv("MADL_ROOT", str(project.root))
+    before = sorted(project.root.rglob("*"))
+    result = call("new", stem)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: ")
+    assert result.output.count("\n") == 1
+    assert message in result.output
+    assert sorted(project.root.rglob("*")) == before

@@ -1,0 +1,197 @@
+"""Notebooks: executed on committed evidence, needing little; a reader's own stay as they are."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from madl.errors import MadlError
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
+from madl.site import notebook_hooks, notebooks
+from madl.site.page import PageCalls
+from madl.site.views import pages
+from madl.training import workloads
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "templates" / "notebooks").glob("*.py"))
+NAMES = [path.stem for path in SOURCES]
+CHANGED = {  # the one parameter of each: as it is, and as a student might set it
+    "lab0": ('AGAINST = "full fine-tuning"', 'AGAINST = "untrained head"'),
+    "lab1": ("GIVE_AWAY = 2.0", "GIVE_AWAY = 0.1"),
+    "lab2": ("BUDGET = 10", "BUDGET = 3"),
+    "lab3": ("BITS = 5", "BITS = 8"),
+    "lab4": ("CALLS = 2000", "CALLS = 100_000"),
+}
+
+
+@pytest.fixture(scope="module")
+def logbook(tmp_path_factory) -> Project:
+    """The data of all figures as committed evidence has them, and the notebooks made of them."""
+    root = tmp_path_factory.mktemp("notebooks")
+    shutil.copytree(ROOT / "templates" / "notebooks", root / "templates" / "notebooks")
+    workload = workloads.resolve("snippets", model=None, dataset=None).params()
+    plan = StoredPlan(Project(), Store(root / ".madl"), PROFILES["quick"], workload)
+    for page in pages(plan):
+        for name, text in PageCalls(plan.project, page).csv_files().items():
+            path = root / "docs" / f"{page.folder}figures" / page.name / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    made = Project(root)
+    assert notebooks.write(made, root / "cache") == []
+    return made
+
+
+def read(project: Project, name: str):
+    text = (project.docs / "notebooks" / f"{name}.ipynb").read_text()
+    if "Not run: the figure's data are not there yet" in text and name in NAMES:
+        pytest.skip("the committed evidence has not all that this figure needs")
+    return json.loads(text)
+
+
+def test_there_is_one_a_lab():
+    assert NAMES == [f"lab{i}" for i in range(5)] == sorted(CHANGED)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_they_need_no_more_than_matplotlib(path):
+    nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import)]
+    nodes += [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
+    names = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    names |= {str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)}
+    assert names == {"csv", "io", "pathlib", "urllib.request", "matplotlib.pyplot"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_prints_and_draws_its_figure_and_the_varied_one(logbook, name):
+    outputs = [o for cell in read(logbook, name)["cells"] for o in cell.get("outputs", [])]
+    figures = [o["data"]["image/svg+xml"] for o in outputs if "data" in o]
+    assert len(figures) == 2
+    assert all('role="img" aria-label="' in svg and "<script" not in svg for svg in figures)
+    assert sum(map(len, figures)) < 30_000
+    assert any("text" in o for o in outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_downloaded_one_runs_as_plain_python_with_its_parameter_changed(logbook, name):
+    old, new = CHANGED[name]
+    code = "\n".join(
+        "".join(c["source"]) for c in read(logbook, name)["cells"] if c["cell_type"] == "code"
+    )
+    assert code.count(old) == 1
+    printed = [
+        subprocess.run(
+            [sys.executable, "-I", "-c", f"import matplotlib; matplotlib.use('agg')\n{text}"],
+            cwd=logbook.docs / "notebooks",
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for text in (code, code.replace(old, new))
+    ]
+    assert printed[0]
+    assert name == "lab0" or printed[0] != printed[1]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_each_link_leads_somewhere(path):
+    prose = "\n".join(text for kind, text in notebooks.cells(path.read_text()) if kind != "code")
+    links = re.findall(r"\]\(([^)]+)\)", prose)
+    assert links
+    for link in links:
+        stem = Path(link).stem
+        known = Project().experiments / f"{stem}.py"
+        assert link in (f"../labs/{stem}.html", f"{path.stem}.ipynb"), link
+        assert known.is_file() or stem == path.stem
+
+
+def test_one_that_a_reader_has_changed_stays(logbook):
+    path = logbook.docs / "notebooks" / "lab1.ipynb"
+    before = path.read_text()
+    path.write_text(before.replace("GIVE_AWAY = 2.0", "GIVE_AWAY = 4.0"))
+    assert notebooks.write(logbook, logbook.root / "cache") == []
+    assert "GIVE_AWAY = 4.0" in path.read_text()
+    path.unlink()
+    assert notebooks.write(logbook, logbook.root / "cache") == []
+    assert path.read_text() == before
+
+
+def a_source(root: Path, code: str) -> Project:
+    (root / "templates" / "notebooks").mkdir(parents=True)
+    (root / "templates" / "notebooks" / "own.py").write_text(
+        f"# %% [markdown]\n# # Own\n\n# %%\n{code}\n"
+    )
+    return Project(root)
+
+
+def test_without_its_data_it_says_so(tmp_path):
+    project = a_source(tmp_path, 'def read(path): ...\nread("labs/figures/toy/none.csv")')
+    assert notebooks.write(project, None) == []
+    cells = read(project, "own")["cells"]
+    assert "".join(cells[1]["source"]) == "Not run: the figure's data are not there yet."
+    assert cells[2]["outputs"] == []
+
+
+def test_one_that_fails_is_a_line_and_is_there_without_outputs(tmp_path):
+    project = a_source(tmp_path, "print(1 / 0)")
+    assert notebooks.write(project, None) == [
+        "templates/notebooks/own.py cannot be executed: ZeroDivisionError: division by zero"
+    ]
+    assert "".join(read(project, "own")["cells"][1]["source"]) == "Not run: it failed."
+
+
+def test_it_is_executed_again_when_its_data_change_and_only_then(tmp_path, monkeypatch):
+    code = 'from pathlib import Path\ndef read(path): return Path("..", path).read_text()\n'
+    project = a_source(tmp_path, code + 'print(read("data.csv"))')
+    project.docs.mkdir()
+    runs: list[str] = []
+    real = notebooks._run
+    monkeypatch.setattr(notebooks, "_run", lambda *a: runs.append("x") or real(*a))
+    for text in ("one", "one", "two"):
+        (project.docs / "data.csv").write_text(text)
+        assert notebooks.write(project, tmp_path / "cache") == []
+        assert read(project, "own")["cells"][1]["outputs"][0]["text"] == [f"{text}\n"]
+    assert len(runs) == 2
+
+
+def test_one_that_never_ends_is_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "LIMIT_S", 1)
+    project = a_source(tmp_path, "while True: pass")
+    with pytest.raises(MadlError, match="takes longer than 1 s"):
+        notebooks._run(project, project.templates / "notebooks" / "own.py")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_page_is_in_the_site_s_own_look(logbook, name):
+    convert = pytest.importorskip("mkdocs_jupyter.convert", reason="mkdocs-jupyter is not there")
+    _ = read(logbook, name)
+    path = logbook.docs / "notebooks" / f"{name}.ipynb"
+    html = convert.nb2html(str(path), execute=False, allow_errors=False)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=f"notebooks/{name}.ipynb"))
+    made = notebook_hooks.on_page_content(html, page)
+    assert made is not None
+    assert len(made) < 45_000 < len(html)
+    assert not re.findall(r"<(?:script|style|link|img|iframe)\b", made)
+    assert made.count('<svg aria-label="') + made.count('<svg role="img"') == 2
+    assert '<div class="highlight"><pre>' in made
+    assert "<h1" in made
+    page.file.src_uri = "usage.md"
+    assert notebook_hooks.on_page_content(html, page) is None
+
+
+def test_beside_the_page_lies_the_notebook_without_outputs(logbook, tmp_path):
+    config = {"docs_dir": str(logbook.docs), "site_dir": str(tmp_path)}
+    notebook_hooks.on_post_build(config)
+    copied = json.loads((tmp_path / "notebooks" / "lab1.ipynb").read_text())
+    assert [c["source"] for c in copied["cells"]] == [
+        c["source"] for c in read(logbook, "lab1")["cells"]
+    ]
+    assert not [o for cell in copied["cells"] for o in cell.get("outputs", [])]
