@@ -253,17 +253,43 @@ def formats(as_json: bool) -> None:
 
 @main.command()
 @_options("stems", *PLAN)
-def publish(stems: tuple[str, ...], **given: Any) -> None:
+@click.option(
+    "--zip", "bundle", type=click.Path(path_type=Path), help="Instead, the site in a zip."
+)
+@click.option(
+    "--print",
+    "printed",
+    type=click.Path(path_type=Path),
+    help="Instead, all pages in one HTML file, to print or to save as PDF from a browser.",
+)
+def publish(
+    stems: tuple[str, ...], bundle: Path | None, printed: Path | None, **given: Any
+) -> None:
     """Put this machine's records under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running import plans
 
+    if bundle is not None or printed is not None:
+        _hand_on(bundle, printed)
+        return
     plan, _ = _plan(**given)
     for name in plans.with_needs(plan.project, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
             click.echo(f"{results.publish(records, path)} records of {name} in {path}")
+
+
+def _hand_on(bundle: Path | None, printed: Path | None) -> None:
+    from madl.site import bundle as bundles
+
+    project = _project()
+    if bundle is not None:
+        size = bundles.write_zip(project, bundle.absolute())
+        click.echo(f"{bundle}: {size / 1e6:.1f} MB; unpack it and open logbook/index.html")
+    if printed is not None:
+        size = bundles.write_print(project, printed.absolute())
+        click.echo(f"{printed}: {size / 1e6:.1f} MB; open it in a browser, and print")
 
 
 @main.command()

@@ -16,11 +16,24 @@
     const view = figure.querySelector(".view");
     const legend = figure.querySelector(".legend");
     const [wide, narrow] = view.querySelectorAll(":scope > svg");
+    for (const group of view.querySelectorAll(".pts")) {
+      const { at, s } = group.dataset;
+      for (const place of at?.split("|") ?? []) {
+        const [x, y, ...words] = place.split(" ");
+        group.insertAdjacentHTML("beforeend", `<circle cx="${x}" cy="${y}" r="6"><title></title></circle>`);
+        group.lastChild.firstChild.textContent = words.join(" ");
+      }
+      for (const point of group.children) {
+        point.setAttribute("class", "pt");
+        point.dataset.s = s;
+      }
+    }
     const twins = narrow.querySelectorAll(".pt"); // the same points in the same order
     const titles = new Map();
     wide.querySelectorAll(".pt").forEach((point, i) => {
       const title = point.querySelector("title");
-      titles.set(point, title.textContent).set(twins[i], title.textContent);
+      const text = (point.parentNode.dataset.t ?? "") + title.textContent;
+      titles.set(point, text).set(twins[i], text);
       title.remove(); // or the browser shows a second tooltip
     });
     const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: "" });
@@ -130,7 +143,7 @@
     figure.append(dialog);
   };
 
-  const start = () => document.querySelectorAll("figure.chart").forEach(enhance);
+  const start = () => document.querySelectorAll("figure.chart:not(.small)").forEach(enhance);
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

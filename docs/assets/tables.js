@@ -1,5 +1,5 @@
-/* What a long table gains by a script: a filter, columns that sort, and all but the first rows folded.
-   Without it, the table is complete. */
+/* What a table gains by a script: columns that sort (`.sortable`); a long one (`.explorer`) a filter, too,
+   and all but its first rows folded. Without it, the table is complete. */
 (() => {
   const OPEN = 10; // rows
   const collator = new Intl.Collator("en", { numeric: true });
@@ -17,6 +17,7 @@
     const table = box.querySelector("table");
     if (!table || box.dataset.live) return;
     box.dataset.live = "yes";
+    const long = box.matches(".explorer");
     const [head, body] = [table.tHead.rows[0], table.tBodies[0]];
     const filter = make("input", { type: "search", placeholder: "Filter, for example mx or 8", "aria-label": "Filter the rows" });
     const more = make("button", { type: "button" });
@@ -41,10 +42,10 @@
       cell.setAttribute("aria-sort", down ? "descending" : "ascending");
       const rows = [...body.rows];
       const numeric = rows.every((row) => !Number.isNaN(number(read(row, column))));
-      const compare = (a, b) => (numeric ? number(a) - number(b) : collator.compare(a, b));
+      const compare = (a, b) => (numeric && number(a) - number(b)) || collator.compare(a, b);
       rows.sort((a, b) => (down ? -1 : 1) * compare(read(a, column), read(b, column)));
       body.append(...rows);
-      show();
+      if (long) show();
     };
 
     [...head.cells].forEach((cell, column) => {
@@ -52,6 +53,7 @@
       button.addEventListener("click", () => sort(column));
       cell.replaceChildren(button);
     });
+    if (!long) return;
     filter.addEventListener("input", show);
     more.addEventListener("click", () => {
       all = !all;
@@ -64,7 +66,17 @@
     show();
   };
 
-  const start = () => document.querySelectorAll(".explorer").forEach(enhance);
+  /* What is wider than its box is scrolled by the keyboard, too. */
+  const boxes = ".md-typeset__scrollwrap, .register, .drawing .panel, .drawing .pan";
+  const watch = new ResizeObserver((seen) => {
+    for (const { target: box } of seen) {
+      if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  });
+  addEventListener("load", () => document.querySelectorAll(boxes).forEach((box) => watch.observe(box)));
+
+  const start = () => document.querySelectorAll(".explorer, .sortable").forEach(enhance);
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

@@ -46,7 +46,7 @@ def finding(made: Finding, *, level: str = "") -> str:
     bar = effect_bar(made.evidence) if made.evidence else ""
     return (
         f'<details class="finding {level}" id="claim-{made.name}"><summary>{head}</summary>'
-        f"<div>{bar}<dl>{body}</dl></div></details>\n"
+        f"<div data-search-exclude>{bar}<dl>{body}</dl></div></details>\n"
     )
 
 

@@ -1,18 +1,23 @@
-"""What `mkdocs build` leaves out of the site: files of the theme that no reader ever loads.
+"""What `mkdocs build` leaves out of the site: files, rules and blanks that no reader ever loads.
 
 Source maps, the search stemmers of other languages, and the second copy of the search index: the
-offline plugin writes it as a script, which pages load wherever they are opened from.
+offline plugin writes it as a script, which pages load wherever they are opened from. Of the theme's
+style sheets, the rules for what no page and no script has.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.plugins import event_priority
 
+from madl.site import squeeze
+
 UNUSED = (
     "assets/**/*.map",
     "assets/javascripts/lunr/**/*",
     "search/search_index.json",
+    "sitemap.xml*",
 )
 
 
@@ -24,3 +29,16 @@ def on_post_build(config: Any, **_: Any) -> None:
         for path in site.glob(pattern):
             if path.is_file():
                 path.unlink()
+    words: set[str] = set()
+    for path in (*site.rglob("*.html"), *site.rglob("*.js")):
+        text = path.read_text("utf-8")
+        words |= set(re.findall(r"[\w-]+", text))
+        if path.suffix == ".html":
+            path.write_text(squeeze.page(_named(text)), "utf-8")
+    for path in site.glob("assets/stylesheets/*.css"):
+        path.write_text(squeeze.sheet(path.read_text("utf-8"), words), "utf-8")
+
+
+def _named(page: str) -> str:
+    """The theme's search box has a name for readers of screens, which the theme forgets."""
+    return page.replace('role="dialog">', 'role="dialog" aria-label="Search">')

@@ -314,19 +314,32 @@ def _sizes(values: Any) -> list[int]:
 def _panels(panels: Sequence[Panel]) -> str:
     """Open panels, and beside them the folded ones where the window is wide enough."""
     opened = "\n".join(
-        f'<div class="panel"><p>{html.escape(panel.title)}</p>{panel.svg}</div>'
+        f'<div class="panel"><p>{html.escape(panel.title)}</p>{_tight(panel.svg)}</div>'
         for panel in panels
         if not panel.folded
     )
     folded = "\n".join(
         f"<details><summary>{html.escape(panel.title)}</summary>"
-        f'<div class="pan" tabindex="0">{panel.svg}</div></details>'
+        f'<div class="pan" tabindex="0">{_tight(panel.svg)}</div></details>'
         for panel in panels
         if panel.folded
     )
     if not folded:
         return opened
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _tight(drawing: str) -> str:
+    """The same drawing, its coordinates without decimals that are none, its arrows as one path."""
+    places = r' (?:[xy][12]?|width|height|d|transform|viewBox)="[^"]*"'
+    drawing = re.sub(places, lambda at: re.sub(r"(?<=\d)\.0(?!\d)", "", at[0]), drawing)
+    for look in ("wire", "head"):
+        path = rf'<path class="{look}" d="([^"]*)"/>'
+        drawn = "".join(re.findall(path, drawing))
+        drawing = re.sub(path, f'<path class="{look}" d="{drawn}"/>', drawing, count=1)
+        first, end, rest = drawing.partition(f'd="{drawn}"/>')
+        drawing = first + end + re.sub(path, "", rest) if drawn else drawing
+    return drawing
 
 
 def _kernels(records: Sequence[Record]) -> str:

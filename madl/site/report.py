@@ -19,14 +19,13 @@ from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.files import read_text, why, write_atomically
-from madl.logbook.charts import Chart
 from madl.logbook.claims import Claim, Finding
 from madl.logbook.experiment import Question
-from madl.logbook.records import Store, encode
+from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import evidence, notebooks
+from madl.site import evidence, home, notebooks
 from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
@@ -132,10 +131,23 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     }
     behind = {case.key for finding in page.view.findings.values() for case in finding.cases}
     return figures | {
-        page.folder + evidence.record_path(record.case): _for_web(encode(record)) + "\n"
+        page.folder + evidence.record_path(record.case): _for_web(_copied(record)) + "\n"
         for record in page.view.stored
         if record.case.key in behind
     }
+
+
+def _copied(record: Record) -> str:
+    """A record as the site shows it: whole, its fractions to five digits, finer than its clock."""
+    return json.dumps(_short(json.loads(encode(record))), sort_keys=True, separators=(",", ":"))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return [_short(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _for_web(text: str) -> str:
@@ -225,7 +237,8 @@ def _site_globals(
         "machine": literal(inline(answered[0].view.machine)) if answered else NOT_RUN,
         "date": literal(inline(latest)) or "never",
         "profile": f"{profile.name} ({profile.says})",
-        "findings": functools.partial(_findings, answered, calls),
+        "openings": functools.partial(home.openings, answered, calls),
+        "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered),
         "errors_allowed": functools.partial(_errors_allowed, state),
         "changes": functools.partial(_bullets, changes),
@@ -249,54 +262,28 @@ def _bullets(lines: Sequence[str]) -> str:
     return "".join(f"- {literal(inline(line))}\n" for line in lines)
 
 
-def _chosen(answered: Sequence[Page]) -> list[Page]:
-    """One page of each lab: the first with a plot and a decided first claim, or else its first."""
-    by_lab: dict[str, list[Page]] = {}
-    for page in answered:
-        by_lab.setdefault(page.questions[0].id.partition(".")[0], []).append(page)
-    return [next((page for page in pages if _decided(page)), pages[0]) for pages in by_lab.values()]
-
-
-def _decided(page: Page) -> bool:
-    decided = ("supported", "refuted", "fact")
-    return bool(
-        page.headlines and evidence.verdict(page.headlines[0]) in decided and _first_chart(page)
-    )
-
-
-def _first_chart(page: Page) -> str | None:
-    return next((name for name, made in page.view.shown.items() if isinstance(made, Chart)), None)
-
-
-def _findings(answered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
-    """The first finding and the first chart of one page of each lab."""
-    parts: list[str] = []
-    for page in _chosen(answered):
-        called = calls[page.name]
-        parts.append(f"### [{called.title()}]({page.path})\n")
-        parts += [f"{literal(evidence.said(one))}\n" for one in page.headlines[:1]]
-        figures = [called.tried(called.figure)(name) for name in [_first_chart(page)] if name]
-        below = r'\1="' + page.folder
-        parts += [re.sub(r'(href)="(?=figures/)', below, text) + "\n" for text in figures]
-    return "\n".join(parts)
-
-
 def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
     """One row a question: what was found, asked and run."""
     by_name = {page.name: page for page in rendered}
     lines = [
-        '<div class="ledger" markdown>\n',
-        "| Question | Status | Finding | Asked | Verdicts |",
+        '<div class="ledger sortable" markdown data-search-exclude>\n',
+        "| Question | Status | Finding | Run of asked | Verdicts |",
         "| :-- | :-- | :-- | :-- | :-- |",
     ]
     for row in state.rows:
-        title = f"{row['id']} {row['title']}"
+        title = literal(inline(f"{row['id']} {row['title']}"))
         link = f"[{title}]({row['page']})" if row["page"] else title
         page = by_name.get(row["stem"])
         answers = page.headlines[:1] if page and page.view.own else []
         said = " ".join(literal(evidence.said(answer)) for answer in answers)
-        asked = "<br>".join(f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"])
-        verdicts = "<br>".join(f"{n}\u00a0{verdict}" for verdict, n in row["verdicts"].items())
+        asked = "<br>".join(
+            literal(inline(f"{p['run']} of {p['asked']} {p['what']}")) for p in row["coverage"]
+        )
+        verdicts = "<br>".join(
+            chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")
+            for verdict in reversed(evidence.VERDICTS)
+            if verdict in row["verdicts"]
+        )
         cells = (link, chip(row["status"]), said, asked, verdicts)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"

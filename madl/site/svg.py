@@ -4,7 +4,7 @@ Matplotlib draws; here its SVG becomes small, takes its colours from CSS variabl
 each point is. So the palette button, print and the reader's own fonts just work, text can be
 selected, and without a script the figure is complete; `charts.js` adds to it.
 
-Invariants: the same chart gives the same bytes; ids start with the figure's id; a block has no
+Invariants: the same chart gives the same bytes; ids are the figure's own; a block has no
 blank line and no line that Markdown would take for code.
 Units: coordinates are points of the drawing's own size, which CSS scales.
 """
@@ -12,6 +12,8 @@ Units: coordinates are points of the drawing's own size, which CSS scales.
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache as once
 from html import escape
 from pathlib import Path
@@ -23,7 +25,7 @@ from madl.files import write_atomically
 from madl.logbook import charts
 from madl.logbook.charts import Axis, Chart, Mark
 from madl.site.plotting import axes, labels, layout, marks, palette, pen, shrink
-from madl.site.plotting.axes import SIZES
+from madl.site.plotting.axes import SIZES, THUMBNAIL, Size
 from madl.site.plotting.palette import MARKERS, Style, filled, variable
 
 SOURCES = (charts, axes, labels, layout, marks, palette, pen, shrink)
@@ -33,14 +35,29 @@ def figure(
     chart: Chart, *, id: str, caption: str, data: str | None = None, cache: Path | None = None
 ) -> str:
     """The chart as one block of HTML; kept in the folder `cache` while nothing about it changes."""
+    key = _fingerprint(chart, id, caption, data)
+    return _kept(cache, f"{id}-{key[:24]}", lambda: _figure(chart, id, caption, data))
+
+
+def small(chart: Chart, *, id: str, cache: Path | None = None) -> str:
+    """The narrow drawing with its legend, a picture that nobody points at: for lists of pages."""
+    return _kept(cache, f"{id}-small-{_fingerprint(chart, id)[:24]}", lambda: _small(chart, id))
+
+
+def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
+    """The marks alone, of the first panel, as an ornament beside the words that say it."""
+    return _kept(cache, f"{id}-thumb-{_fingerprint(chart, id)[:24]}", lambda: _thumbnail(chart, id))
+
+
+def _kept(cache: Path | None, name: str, draw: Callable[[], str]) -> str:
     if cache is None:
-        return _figure(chart, id, caption, data)
-    kept = cache / f"{id}-{_fingerprint(chart, id, caption, data)[:24]}.html"
+        return draw()
+    kept = cache / f"{name}.html"
     with contextlib.suppress(OSError, ValueError):  # what is broken is drawn again
         digest, _, made = kept.read_text("utf-8").partition("\n")
         if digest == _digest(made):
             return made
-    made = _figure(chart, id, caption, data)
+    made = draw()
     write_atomically(kept, f"{_digest(made)}\n{made}")
     return made
 
@@ -49,22 +66,49 @@ def _digest(made: str) -> str:
     return hashlib.sha256(made.encode()).hexdigest()
 
 
+def _prefix(id: str, size: Size) -> str:
+    """What ids within a drawing begin with: short, for a drawing refers to them at every point."""
+    return f"{size.name[0]}{_digest(id)[:5]}"
+
+
+def _drawn(chart: Chart, id: str, size: Size, *, still: bool = False) -> str:
+    plot = layout.plot(chart, size)
+    return shrink.shrunk(plot, prefix=_prefix(id, size), size=size, still=still)
+
+
 def _figure(chart: Chart, id: str, caption: str, data: str | None) -> str:
-    drawn = "\n".join(
-        shrink.shrunk(layout.plot(chart, size), prefix=f"{id}-{size.name[0]}", size=size)
-        for size in SIZES
-    )
     link = f' <a href="{escape(data)}" download="">Data (CSV)</a>' if data else ""
     parts = [
         f'<figure id="{escape(id)}" class="chart" data-search-exclude="">',
         _legend(chart),
         f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart))}">',
-        drawn,
+        *(_drawn(chart, id, size) for size in SIZES),
         "</div>",
         f"<figcaption>{_line(caption)}{link}</figcaption>",
         "</figure>",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _small(chart: Chart, id: str) -> str:
+    parts = [
+        '<figure class="chart small" data-search-exclude="">',
+        _legend(chart),
+        f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart))}">',
+        _drawn(chart, f"{id}-small", SIZES[-1], still=True),
+        "</div>",
+        "</figure>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _thumbnail(chart: Chart, id: str) -> str:
+    if chart.facet is not None:
+        cells = [row.get(chart.facet) for row in chart.rows]
+        first = next(cell for cell in cells if cell is not None)
+        rows = [row for row, cell in zip(chart.rows, cells) if cell == first]
+        chart = replace(chart, rows=rows, facet=None)
+    return _drawn(chart, f"{id}-thumb", THUMBNAIL)
 
 
 def _line(text: str) -> str:

@@ -1,8 +1,49 @@
-"""A real browser for the tests of the built site."""
+"""The site of the committed evidence, built once, and a real browser to open it in."""
 
+import os
 import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
+ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8")).values()
+STEMS = sorted(p.stem for p in (ROOT / "experiments").glob("[!_]*.py"))
+PAGES = sorted(
+    [
+        *("index.html", "ledger.html", "usage.html", "architecture.html", "log.html"),
+        *(f"labs/{s}.html" if s in {q["stem"] for q in ASKED} else f"{s}.html" for s in STEMS),
+        *(f"notebooks/{p.stem}.html" for p in (ROOT / "docs" / "notebooks").glob("*.ipynb")),
+    ]
+)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """Reported and built from what is committed, as a reader gets it."""
+    root = tmp_path_factory.mktemp("evidence")
+    for name in ("cli.py", "mkdocs.yml"):
+        shutil.copy(ROOT / name, root)
+    ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records")
+    for name in ("madl", "kernels", "experiments", "templates", "docs"):
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    if (charts := ROOT / ".madl" / "build" / "charts").is_dir():  # drawn charts, checked by digest
+        shutil.copytree(charts, root / ".madl" / "build" / "charts")
+    # not --quiet: that keeps mkdocs from counting warnings, and so from being strict
+    for command in (["cli.py", "report"], ["-m", "mkdocs", "build"]):
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+    return root / "site"
 
 
 @pytest.fixture(scope="session")

@@ -1,53 +1,121 @@
-"""The built site in a real browser: every page, light and dark, wide and on a phone.
+"""The built site in a real browser: every page, light and dark, wide, zoomed, on a phone, on paper.
 
-Needs `site/` (run `make logbook` first), playwright from PyPI, and Debian's chromium.
+Needs playwright from PyPI and Debian's chromium. `test_sample.py` is what `make test` runs of it.
 """
 
-from pathlib import Path
+import re
 
 import pytest
 
+from tests.browser.conftest import PAGES, ROOT
+from tests.browser.looking import WIDTHS, complaints, opened
+
 pytestmark = pytest.mark.browser
 
-SITE = Path(__file__).parents[2] / "site"
-PAGES = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if p.name != "404.html")
-WIDTHS = {"wide": 1280, "phone": 390}
+SITE = ROOT / "site"  # of `make logbook`, for tests of what only a run makes
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", WIDTHS)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_whole(browser, name, size, scheme):
-    page = browser.new_page(
-        viewport={"width": WIDTHS[size], "height": 900}, color_scheme=scheme, offline=True
-    )
-    failures: list[str] = []
-    page.on("requestfailed", lambda request: failures.append(request.url))
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.on("console", lambda said: failures.append(said.text) if said.type == "error" else None)
-    page.goto((SITE / name).as_uri())
-    page.wait_for_load_state("networkidle")
-    unnamed = page.evaluate("[...document.images].filter(i => !i.alt).length")
-    overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    shown = page.evaluate(
-        "[...document.querySelectorAll('figure.chart')].filter(f => f.checkVisibility()).map("
-        "f => [...f.querySelectorAll('.view > svg')].filter(s => s.checkVisibility())"
-        ".map(s => s.getAttribute('class')))"
-    )
+def test_a_page_is_whole(browser, site, name, size, scheme):
+    assert complaints(browser, site / name, width=WIDTHS[size], scheme=scheme) == {}
+
+
+def test_the_matrix_has_every_page(site):
+    built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    assert built - {"404.html"} == set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_serious_stands_in_the_way_of_anybody(browser, site, name):
+    """axe's rules for WCAG 2.1 AA, all folds open: contrast, names, roles, keyboard."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here")
+    for size, scheme in (("wide", "light"), ("phone", "dark"), ("wide", "dark")):
+        page = opened(browser, (site / name).as_uri(), width=WIDTHS[size], scheme=scheme)
+        page.evaluate(
+            "document.querySelectorAll('article details').forEach((d) => (d.open = true))"
+        )
+        rules = ["wcag2a", "wcag2aa", "wcag21aa"]
+        options = {"resultTypes": ["violations"], "runOnly": rules}
+        result = axe.Axe().run(page, options=options).response["violations"]
+        page.close()
+        grave = [v for v in result if v["impact"] in ("serious", "critical")]
+        said = [(v["id"], n["html"][:120]) for v in grave for n in v["nodes"][:3]]
+        assert said == [], (size, scheme)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
+    page = opened(browser, (site / name).as_uri(), width=703)  # A4 within its margins
+    page.emulate_media(media="print")
+    found = page.evaluate("""() => {
+      const all = (what) => [...document.querySelectorAll(what)];
+      const right = (e) => e.getBoundingClientRect().right;
+      const bars = ".md-header, .md-tabs, .md-sidebar, .md-footer";
+      return {
+        navigation: all(bars).filter((e) => e.checkVisibility()).length,
+        folded: all("article details:not(.drawing details) > :not(summary)")
+          .filter((e) => !e.getClientRects().length && !e.matches("[hidden]")).length,
+        cut: all("article table").filter((e) => right(e) > innerWidth + 1)
+          .map((e) => e.textContent.slice(0, 60)),
+      };
+    }""")
     page.close()
-    assert failures == []
-    assert unnamed == 0
-    assert overflow <= 0
-    drawn = {"wide": "wide", "phone": "narrow"}[size]
-    assert all(len(classes) == 1 and drawn in classes[0] for classes in shown), shown
+    assert found == {"navigation": 0, "folded": 0, "cut": []}
+
+
+# ---- home and ledger ----------------------------------------------------------------------------
+
+
+def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, site):
+    page = opened(browser, (site / "index.html").as_uri())
+    assert 1 <= page.locator(".opening").count() <= 3
+    assert page.locator(".opening figure.small").count() == page.locator(".opening").count()
+    tiles = page.locator(".tile")
+    assert tiles.count() >= 16
+    assert (
+        tiles.locator("a").count()
+        == tiles.count()
+        == page.locator(".tile .chip.partly, .tile .chip.answered, .tile .chip.open").count()
+    )
+    assert page.locator(".tile .thumb svg").count() >= 14
+    page.locator(".opening a").first.click()
+    page.wait_for_load_state("load")
+    target = page.locator(page.url[page.url.index("#claim-") :])
+    assert target.is_visible()
+    page.close()
+
+
+def test_the_ledger_is_one_sheet_of_paper(browser, site):
+    page = opened(browser, (site / "ledger.html").as_uri())
+    printed = page.pdf(prefer_css_page_size=True)
+    page.close()
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+
+
+def test_the_ledger_sorts_and_is_cards_on_a_phone(browser, site):
+    page = opened(browser, (site / "ledger.html").as_uri())
+    first = page.locator(".ledger tbody tr td").first
+    before = first.text_content()
+    head = page.locator(".ledger th button").first
+    head.press("Enter")
+    assert first.text_content() == before  # they stood in this order
+    head.press("Enter")
+    assert page.locator(".ledger th").first.get_attribute("aria-sort") == "descending"
+    assert first.text_content() != before
+    page.set_viewport_size({"width": WIDTHS["phone"], "height": 900})
+    assert first.evaluate("(cell) => getComputedStyle(cell).display") == "block"
+    page.close()
+
+
+# ---- a page of a question -----------------------------------------------------------------------
 
 
 @pytest.fixture
-def first(browser):
+def first(browser, site):
     """The page of question 1.1, wide."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, offline=True)
-    page.goto((SITE / "labs/lab1_quantization.html").as_uri())
-    page.wait_for_load_state("networkidle")
+    page = opened(browser, (site / "labs/lab1_quantization.html").as_uri())
     yield page
     page.close()
 
@@ -58,7 +126,7 @@ def test_the_answer_and_its_figure_are_on_one_screen(first):
     assert top < 900
 
 
-def test_a_verdict_opens_its_evidence_down_to_the_record(first):
+def test_a_verdict_opens_its_evidence_down_to_the_record(first, site):
     finding = first.locator("details.finding").first
     assert not finding.locator("dl").is_visible()
     finding.locator("summary").click()
@@ -66,7 +134,19 @@ def test_a_verdict_opens_its_evidence_down_to_the_record(first):
     assert finding.locator("svg.effect").is_visible()
     link = finding.locator("dl a").first.get_attribute("href")
     assert link.startswith("records/")
-    assert (SITE / "labs" / link).is_file()
+    assert (site / "labs" / link).is_file()
+
+
+def test_by_keys_alone_a_verdict_is_reached_and_opened(first):
+    reached = "document.activeElement?.matches('details.finding > summary')"
+    for _ in range(80):
+        first.keyboard.press("Tab")
+        if first.evaluate(reached):
+            break
+    assert first.evaluate(reached)
+    assert first.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    first.keyboard.press("Enter")
+    assert first.locator("details.finding[open] dl").first.is_visible()
 
 
 def test_values_are_reached_by_pointer_and_by_keys(first):
@@ -77,6 +157,16 @@ def test_values_are_reached_by_pointer_and_by_keys(first):
     first.keyboard.press("ArrowRight")
     assert told
     assert told != first.locator("[aria-live]").first.text_content()
+
+
+def test_places_without_a_marker_say_their_value(browser, site):
+    page = opened(browser, (site / "labs/lab3_formats.html").as_uri())
+    point = page.locator("figure.chart .wide [data-at] .pt").nth(1)
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert ": " in page.locator(".tip:visible").first.text_content()
+    page.close()
 
 
 def test_a_legend_entry_hides_its_series_and_shows_it_again(first):
@@ -95,7 +185,18 @@ def test_a_chart_is_enlarged_and_closed_by_escape(first):
     assert first.locator("dialog[open]").count() == 0
 
 
+def test_the_palette_button_turns_the_page_dark(first):
+    first.locator("label[for=__palette_1]").click()
+    first.locator("label[for=__palette_2]").click()
+    assert first.locator("body").get_attribute("data-md-color-scheme") == "slate"
+
+
+def test_the_foot_leads_on_and_back(first):
+    assert "lab0_lora" in first.locator(".md-footer__link--prev").get_attribute("href")
+    assert "lab1_pruning" in first.locator(".md-footer__link--next").get_attribute("href")
+
+
 def test_the_search_finds_a_page_without_a_server(first):
     first.locator("input[data-md-component='search-query']").fill("straight-through")
-    first.wait_for_selector(".md-search-result__item a", timeout=10_000)
+    first.wait_for_selector(".md-search-result__item a", timeout=30_000)
     assert first.locator(".md-search-result__item").count() > 0

@@ -24,13 +24,14 @@ CHARACTER = 0.62  # of the font's size: how wide DejaVu's are, on average
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """One of the two widths in which every chart is drawn."""
+    """A width in which charts are drawn."""
 
     name: str
     width: float
     height: float
     ticks: int  # intervals between the ticks of a linear axis, at most
     columns: int  # of small multiples
+    bare: bool = False  # marks alone: no texts, and nothing to point at
 
     @property
     def wide(self) -> bool:
@@ -41,6 +42,7 @@ SIZES = (
     Size(name="wide", width=7.4, height=4.0, ticks=7, columns=4),
     Size(name="narrow", width=4.0, height=3.6, ticks=6, columns=2),
 )
+THUMBNAIL = Size(name="thumb", width=2.6, height=1.5, ticks=3, columns=1, bare=True)
 
 
 def scale(ax: Axes, name: Literal["x", "y"], shown: Axis) -> None:

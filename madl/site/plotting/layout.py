@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from madl.logbook.charts import Chart
 from madl.site.plotting import axes, labels, marks
-from madl.site.plotting.axes import CHARACTER, FONT, Size
+from madl.site.plotting.axes import CHARACTER, FONT, SMALL, Size
 from madl.site.plotting.palette import HEX, styles
 from madl.site.plotting.pen import Pen, Tag, categories, named
 
@@ -71,18 +72,29 @@ def plot(chart: Chart, size: Size) -> Plot:
         pens: list[Pen] = []
         for name, ax in zip(names, grid):
             pens.append(_draw(chart, size, ax, name, tags, across=_across(size, len(names))))
-        _titles(chart, figure, grid, size, len(names))
-        late = [note for pen in pens for note in labels.references(pen)]
+        late: list[Annotation] = []
+        if size.bare:
+            _strip(grid)
+        else:
+            _titles(chart, figure, grid, size, len(names))
+            late = [note for pen in pens for note in labels.references(pen)]
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         labels.spread(late)
-        for pen in pens:
+        for pen in pens if not size.bare else ():
             labels.name_points(pen)
         labels.anchor_lines(figure)
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", metadata=nothing)
     return Plot(svg=text.getvalue(), tags=tags)
+
+
+def _strip(grid: Sequence[Axes]) -> None:
+    """Leaves what is drawn, without the texts around it."""
+    for ax in grid:
+        ax.tick_params(labelbottom=False, labelleft=False)
+        ax.set_title("", loc="left")
 
 
 @contextmanager
@@ -121,6 +133,8 @@ def _figure(chart: Chart, size: Size, panels: int) -> tuple[Figure, list[Axes]]:
 
 
 def _height(chart: Chart, size: Size, down: int) -> float:
+    if size.bare:
+        return size.height
     kinds = {mark.kind for mark in chart.marks}
     if chart.y.scale == "category":
         names = categories(chart, chart.y) if chart.y.column else [""] * 8
@@ -155,7 +169,9 @@ def _draw(
     axes.finish(pen, chart.x, size, pen.width)
     axes.finish(pen, chart.y, size, 72 * size.height * 0.75)
     if facet:
-        ax.set_title(_two_lines(facet, pen.width), loc="left", fontsize=9, pad=3)
+        above = any(mark.kind == "span" and mark.label for mark in chart.marks)
+        pad = 3 + (SMALL + 4 if above else 0)  # the names of spans stand between it and the panel
+        ax.set_title(_two_lines(facet, pen.width), loc="left", fontsize=9, pad=pad)
     if any(mark.kind == "cells" for mark in chart.marks):
         ax.spines[:].set_visible(False)
     return pen

@@ -7,7 +7,8 @@ Units: points of the drawing, to one decimal: a tenth of a pixel on a screen.
 
 import math
 import re
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
@@ -18,16 +19,17 @@ from madl.site.plotting.palette import MARKERS, VARIABLES, filled, variable
 from madl.site.plotting.pen import Tag
 
 
-def shrunk(plot: Plot, *, prefix: str, size: Size) -> str:
+def shrunk(plot: Plot, *, prefix: str, size: Size, still: bool = False) -> str:
     """The drawing as an `svg` element; every id in it starts with the prefix.
 
     Titles stand in the wide drawing only: the narrow one has the same points in the same order,
-    which is enough for the script, and phones have no pointer that could rest on one.
+    which is enough for the script, and phones have no pointer that could rest on one. A still
+    drawing has no places to point at.
     """
     root = ElementTree.fromstring(plot.svg)
     for node in root.iter():
         node.tag = node.tag.split("}")[-1]
-    small = _Small(prefix, plot.tags, titled=size.wide)
+    small = _Small(prefix, plot.tags, titled=size.wide, still=still or size.bare, bare=size.bare)
     box = " ".join(_short(edge) for edge in root.attrib["viewBox"].split())
     svg = Element("svg", {"class": size.name, "viewBox": box, "font-size": f"{FONT:g}"})
     svg.set("aria-hidden", "true")
@@ -40,8 +42,13 @@ def shrunk(plot: Plot, *, prefix: str, size: Size) -> str:
 class _Small:
     """Takes what is seen out of Matplotlib's groups, with short ids of this figure's own."""
 
-    def __init__(self, prefix: str, tags: dict[str, Tag], *, titled: bool) -> None:
-        self.prefix, self.tags, self.titled = prefix, tags, titled
+    def __init__(
+        self, prefix: str, tags: dict[str, Tag], *, titled: bool, still: bool, bare: bool
+    ) -> None:
+        self.prefix, self.tags, self.titled, self.still, self.bare = (
+            *(prefix, tags),
+            *(titled and not still, still, bare),
+        )
         self.defs = Element("defs")
         self.clips: dict[str, Element] = {}
         self.known: dict[str, str] = {}
@@ -68,7 +75,7 @@ class _Small:
         if node.tag == "g":
             return [made for child in node for made in self.walk(child, gid)]
         if node.tag == "text":
-            return [_text(node, gid)]
+            return [] if self.bare else [_text(node, gid)]
         made = self.path(node)
         return [made] if made is not None else []
 
@@ -92,9 +99,11 @@ class _Small:
         series = str(tag.series)
         uses = list(node.iter("use"))
         if uses:
-            return [self.pointed(uses, tag)]
+            return [] if self.still and tag.style is None else [self.pointed(uses, tag)]
         drawn = list(node.iter("path"))
         made = [m for m in (self.path(n, clip=True) for n in drawn) if m is not None]
+        if self.still:
+            return made
         for one in made:
             one.set("data-s", series)
         for one, title in zip(made, tag.titles, strict=bool(tag.titles)):
@@ -103,28 +112,44 @@ class _Small:
         return made
 
     def pointed(self, uses: list[Element], tag: Tag) -> Element:
-        """The points of a series: drawn markers, or round places that only feel the pointer."""
-        style, series = tag.style, str(tag.series)
-        group = Element("g", {"data-s": series})
-        if style is None:
-            group.set("style", "fill:none;pointer-events:all")
-            shape = "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z"
-        else:
-            group.set("style", filled(style))
-            shape = MARKERS[style.marker or "o"]
+        """The points of a series: drawn markers, or places that only feel the pointer.
+
+        What all titles of a series begin with is written once, in `data-t`; places stand in
+        `data-at`, each with the rest of its title, for the page's script to make points of.
+        """
+        group = Element("g", {} if self.still else {"data-s": str(tag.series)})
+        places = [tuple(_short(use.attrib[name]) for name in ("x", "y")) for use in uses]
+        begins = _beginning(tag.titles)
+        if tag.titles and not self.still:
+            group.set("class", "pts")
+            if begins and self.titled:
+                group.set("data-t", begins)
+        rest = [title.removeprefix(begins) for title in tag.titles or [""] * len(places)]
+        if tag.style is None:
+            titled = [f" {one.replace('|', '¦')}" if self.titled else "" for one in rest]
+            group.set("data-at", "|".join(f"{x} {y}{t}" for (x, y), t in zip(places, titled)))
+            return group
+        group.set("style", filled(tag.style))
+        shape = MARKERS[tag.style.marker or "o"]
         href = f"#{self.define(shape, Element('path', {'d': shape}))}"
-        for use, title in zip(uses, tag.titles or [None] * len(uses), strict=True):
-            place = {name: _short(use.attrib[name]) for name in ("x", "y")}
-            one = SubElement(group, "use", {"href": href, **place})
-            if title is not None:
-                one.set("class", "pt")
-                one.set("data-s", series)
+        for (x, y), title in zip(places, rest, strict=True):
+            one = SubElement(group, "use", {"href": href, "x": x, "y": y})
+            if title:
                 self.say(one, title)
         return group
 
     def say(self, point: Element, title: str) -> None:
         if self.titled:
             SubElement(point, "title").text = title
+
+
+def _beginning(titles: Sequence[str]) -> str:
+    """The words that all titles begin with, in whole words; written once for all of them."""
+    if len(titles) < 2:
+        return ""
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*titles))
+    same = "".join(letters[0] for letters in alike)
+    return same[: same.rfind(" ") + 1]
 
 
 NUMBER = re.compile(r"-?\d*\.?\d+(?:e-?\d+)?")
@@ -188,6 +213,8 @@ def _css(style: dict[str, str]) -> str:
     kept = {name: value for name, value in style.items() if name not in DROPPED}
     if "stroke-dasharray" in kept:
         kept["stroke-dasharray"] = _short(kept["stroke-dasharray"].replace(",", " "))
+    if "opacity" in kept:
+        kept["opacity"] = f"{float(kept['opacity']):.2g}"
     return ";".join(f"{name}:{VARIABLES.get(value, value)}" for name, value in kept.items())
 
 

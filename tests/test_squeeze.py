@@ -1,0 +1,42 @@
+"""Pages and sheets that lose bytes and nothing else."""
+
+import pytest
+
+from madl.site import squeeze
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<p>one  two\n three</p>\n\n <p>x</p>", "<p>one two three</p><p>x</p>"),
+        ("<p>a <b>b</b> <i>c</i></p>", "<p>a <b>b</b> <i>c</i></p>"),
+        ('<pre>a\n  b  <b id="x">c</b></pre>', '<pre>a\n  b  <b id="x">c</b></pre>'),
+        ('<td style="text-align: left;">1</td>', "<td>1"),
+        ('<td style="text-align: right;">1</td>', "<td class=r>1"),
+        ('<a class="chip" href="a.html">x</a>', '<a class=chip href="a.html">x</a>'),
+        ('<path d="M1"/>', '<path d="M1"/>'),  # before a slash, quotes end the value
+        ('<b title="a > b" id="c d">x</b>', '<b title="a > b" id="c d">x</b>'),
+        ('<span class="n">a</span><span class="k">if</span>', "a<span class=k>if</span>"),
+    ],
+)
+def test_a_page_says_and_does_the_same_in_fewer_bytes(before, after):
+    assert squeeze.page(before) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (".a{x:1}.b{x:2}", ".a{x:1}"),
+        (".a,.b .a,.a .c{x:1}", ".a{x:1}"),
+        ("a:not(.b){x:1}", "a:not(.b){x:1}"),
+        ("[title~=b],.a:is(.b,.a){x:1}", "[title~=b],.a:is(.b,.a){x:1}"),
+        ("@media print{.b{x:1}}", ""),
+        ("@media print{.b{x:1}.a{x:2}}", "@media print{.a{x:2}}"),
+        ("@keyframes k{0%{x:1}}", "@keyframes k{0%{x:1}}"),
+        ('.a{content:"}.b{"}.b{x:1}', '.a{content:"}.b{"}'),
+        (":root{--p:url('data:x;y');--q:1}.a{x:1}", ":root{--q:1}.a{x:1}"),
+        (":root{--p:url('data:x')}.a{x:var(--p)}", ":root{--p:url('data:x')}.a{x:var(--p)}"),
+    ],
+)
+def test_a_sheet_keeps_the_rules_for_what_is_there(before, after):
+    assert squeeze.sheet(before, {"a"}) == after
