@@ -8,24 +8,25 @@ without the program leaves the cases of that kind alone. Models' accuracies are 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
 
-from madl.hardware import compared, counts, rows_of_units, synthesis, tools, units
-from madl.hardware.compared import BF16, MIXED, MXFP8, MXINT8, QUANTIZING, SHORTER
-from madl.hardware.counts import LANES, cells_of, error_db, gates, pipelined, ratio, transistors
+from madl.hardware import compared, counts, synthesis, tools, unit_facts, unit_records, units
+from madl.hardware.compared import BF16, MIXED, MULTIPLIER, MXFP8, MXINT8, POWERS, QUANTIZING
+from madl.hardware.counts import LANES, cells_of, error_db, ratio, transistors
 from madl.logbook import charts
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear, points
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import number
 from madl.training import baseline, format_arms
 
 page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_formats"))
 
 MARGIN = 0.02  # of accuracy that a format may cost and still count as good enough
 SHARED = 16  # units that take their activations from one quantizer: a small array's row
-DRAWN = 0.15  # of accuracy that the axis reaches below FP32's validation accuracy
+DRAWN = 0.2  # of accuracy that the axis reaches below FP32's validation accuracy
+AREA = linear(None, f"transistors of {LANES} lanes", "thousand", factor=1e-3)
 
 
 @page.cases
@@ -33,7 +34,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     drawn = [{"lanes": LANES, **unit} for unit in compared.every_unit(plan.profile.name)]
     swept = choose(smoke=(), quick=compared.swept(), full=())  # full runs them all
-    for unit in (*drawn, *swept):
+    for unit in (*drawn, *swept, MULTIPLIER):
         yield {"kind": "gates", "gate_set": "cells", "lanes": LANES, **unit}
     for unit in choose(smoke=[], quick=[MXINT8, BF16], full=[MXINT8, BF16, QUANTIZING]):
         yield {"kind": "gates", "gate_set": "cmos2", "lanes": LANES, **unit}
@@ -61,13 +62,13 @@ def run(params: Params, ctx: Context) -> Values:
     if params["kind"] == "gates":
         ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", tools.first_start)
         return synthesis.synthesize(unit, gate_set=str(params["gate_set"])).to_json()
-    from madl.hardware import reference, rows
+    from madl.hardware import rows, verification
 
     num_random, seed = params["num_random"], params["seed"]
     assert isinstance(num_random, int)
     assert isinstance(seed, int)
     given = rows.of_model(params, ctx, lanes=unit.lanes)
-    found = reference.verified(unit, num_random=num_random, seed=seed, rows=given)
+    found = verification.verified(unit, num_random=num_random, seed=seed, rows=given)
     return {**found, "tool": tools.iverilog_version()}
 
 
@@ -87,59 +88,34 @@ def saving(r: Records) -> Fact:
     )
 
 
-@page.fact(headline=True)
+@page.fact
 def at_one_speed(r: Records) -> Fact:
-    said = [
-        f"{number(pipelined(r, period, **QUANTIZING) / pipelined(r, period, **BF16))} × (quantizing"
-        f") and {number(pipelined(r, period, **MXINT8) / pipelined(r, period, **BF16))} × (without)"
-        f" at a result every {period} FO4"
-        for period in synthesis.PERIODS
-    ]
-    return Fact(
-        text=f"Pipelined to one speed, flip-flops counted, MXINT8 takes {', '.join(said)} the "
-        "transistors of bf16",
-        of=cells_of(r, MXINT8, QUANTIZING, BF16),
-    )
+    return unit_facts.at_one_speed(r)
 
 
 @page.fact
 def area_times_delay(r: Records) -> Fact:
-    made = {name: gates(r, **counts.COMPARED[name]).values for name in list(counts.COMPARED)[:3]}
-    bare, bf16, quantizing = (one["transistors"] * one["delay"] for one in made.values())
-    delays = ", ".join(f"{name} {number(one['delay'])}" for name, one in made.items())
-    return Fact(
-        text=f"The longest paths, in FO4: {delays}. Transistors times delay are "
-        f"{number(quantizing / bf16)} × those of bf16 with the quantizer, {number(bare / bf16)} × "
-        "without it",
-        of=cells_of(r, MXINT8, BF16, QUANTIZING),
-    )
+    return unit_facts.area_times_delay(r)
 
 
-@page.fact(headline=True)
+@page.fact
 def as_exact(r: Records) -> Fact:
-    """The rival is a float shortened until its error is MXINT8's, chosen on validation."""
-    rival = counts.cheapest_as_exact(r, [*SHORTER, BF16], MXINT8)
-    label = counts.label_of(gates(r, **rival))
-    return Fact(
-        text=f"Of three floats with eight exponent bits the smallest as exact, {label}, takes "
-        f"{ratio(r, rival, MXINT8)} the transistors of MXINT8 × MXINT8, both given what is "
-        f"rounded already: {number(error_db(r, **rival))} dB of signal to error on the model's "
-        f"tensors, MXINT8's {number(error_db(r, **MXINT8))} dB, bf16's "
-        f"{number(error_db(r, **BF16))} dB",
-        of=cells_of(r, MXINT8, *SHORTER, BF16),
-    )
+    return unit_facts.as_exact(r)
+
+
+@page.fact
+def powers(r: Records) -> Fact:
+    return unit_facts.powers(r)
+
+
+@page.fact
+def row_scales(r: Records) -> Fact:
+    return unit_facts.row_scales(r)
 
 
 @page.fact
 def exponents(r: Records) -> Fact:
-    mx, bf16 = counts.parts_of(r, **MXINT8), counts.parts_of(r, **BF16)
-    share = per_cent(bf16["lane exponents"] / sum(bf16.values()))
-    return Fact(
-        text=f"Of bf16's transistors {share} are the lanes' exponents (adding them, finding the "
-        f"largest, shifting), of which MXINT8 has {mx['lane exponents']:,}; its multipliers take "
-        f"{mx['multipliers']:,}, bf16's {bf16['multipliers']:,}",
-        of=cells_of(r, MXINT8, BF16),
-    )
+    return unit_facts.exponents(r)
 
 
 @page.fact
@@ -173,17 +149,44 @@ def simpler_gates(r: Records) -> Fact:
 
 @page.fact
 def simulated(r: Records) -> Fact:
-    found = r.all(kind="simulation")
-    sums = {key: sum(one.values[key] for one in found) for key in ("vectors", "finite")}
-    return Fact(
-        text=f"All {sums['vectors']:,} simulated results have the bits of the definition, and all "
-        f"{sums['finite']:,} finite ones lie within the unit's bound of the exact dot product; a "
-        "case where one does not fails",
-        of=f"{len(found)} units",
-    )
+    return unit_facts.simulated(r)
 
 
 # ---- claims about accuracy ----------------------------------------------------------------------
+
+
+@page.claim(headline=True)
+def powers_cost_accuracy(r: Records) -> Judged:
+    """At four bits in the same blocks powers of two are less accurate than block floating point."""
+    two, rival = (format_arms.trained(r, name) for name in compared.NARROW_POWERS)
+    size = ratio(r, *POWERS[4])
+    begun = f"Powers of two need no multiplier; at four bits their unit takes {size} the "
+    begun += "transistors of block floating point's, in the same bits and blocks, and the model is"
+    return compare(rival, two).judge(
+        supported=f"{begun} less accurate by {rival - two}: {two} against {rival}",
+        refuted=f"{begun} more accurate by {two - rival}: {two} against {rival}",
+        undecided=f"{begun} not shown to be less accurate: {two - rival:+i}",
+    )
+
+
+@page.claim(headline=True)
+def smallest_that_keeps(r: Records) -> Judged:
+    """The smallest unit that keeps accuracy on validation keeps it on test, within two points."""
+    one, unit = unit_records.smallest(r, MARGIN)
+    fp32, size = format_arms.control(r), unit.values["transistors"]
+    said = f"{one - fp32:+i} ({one} against {fp32} of FP32 tuned alike)"
+    margin = f"{100 * MARGIN:g} points"
+    chosen = f"The smallest unit whose format validation finds within {margin} of FP32, "
+    chosen += f"{counts.side_of(unit)} ({number(size / transistors(r, **MXINT8))} × MXINT8's size),"
+    return (
+        compare(one, fp32)
+        .no_worse(MARGIN)
+        .judge(
+            supported=f"{chosen} is within them on test: {said}",
+            refuted=f"{chosen} is not within them on test: {said}",
+            undecided=f"{chosen} is not shown to be within them on test: {said}",
+        )
+    )
 
 
 @page.claim(headline=True)
@@ -204,64 +207,56 @@ def mxint8_is_accurate(r: Records) -> Judged:
     )
 
 
-@page.claim(headline=True)
-def narrow_costs_accuracy(r: Records) -> Judged:
-    """MXINT4 on every Linear layer is less accurate than FP32 tuned alike."""
-    fp32, narrow = format_arms.control(r), format_arms.trained(r, "mxint4")
-    said = f"{narrow} against {fp32}"
-    return compare(fp32, narrow).judge(
-        supported=f"MXINT4 costs {fp32 - narrow} against FP32 tuned alike: {said}",
-        refuted=f"MXINT4 is {narrow - fp32} more accurate than FP32 tuned alike: {said}",
-        undecided=f"Nothing shows that MXINT4 costs accuracy: {narrow - fp32:+i} from FP32 "
-        "tuned alike",
-    )
-
-
 # ---- figures and tables -------------------------------------------------------------------------
-
-
-def thousands(*, column: str | None = None, label: str = f"transistors of {LANES} lanes") -> Any:
-    """The axis of a unit's size, logarithmic."""
-    return charts.log(column, label, "thousand", factor=1e-3)
 
 
 @page.chart(
     caption="A point is a unit as built: across, its transistors; upward, how far its results are "
     "above their error, on rows of the model's own weights and activations. Better is to the left "
-    "and up."
+    "and up. Formats stand at their own positions; below the axis is more error than signal."
 )
 def errors(r: Records) -> Chart:
     return Chart(
-        rows_of_units.errors(r),
-        x=thousands(column="transistors"),
-        y=linear(label="signal to error", unit="dB"),
-        marks=[points("error", text="unit", by="family")],
+        unit_records.errors(r),
+        x=replace(AREA, column="transistors", scale="log10"),
+        y=linear(label="signal to error", unit="dB", limits=(0, None)),
+        marks=[points("error", text="unit", by="formats")],
     )
 
 
 @page.chart(
     caption="A point is a number format on every Linear layer: across, its unit's transistors; "
-    "upward, the model's test accuracy with its interval. The line is FP32 tuned alike. Formats "
-    "below the axis stand in the table only."
+    "upward, the model's test accuracy with its interval. Better is to the left and up. The "
+    "line is FP32 tuned alike. A row's scale is applied outside the unit. Narrow "
+    "formats without a scale are moved. The table has those not named, and those below the axis."
 )
 def front(r: Records) -> Chart:
     fp32 = format_arms.control(r)
     lowest = 5 * round(20 * (fp32.validation - DRAWN))
     return Chart(
-        rows_of_units.accuracies(r),
-        x=thousands(column="transistors"),
+        unit_records.named(unit_records.accuracies(r), "MXINT8", "bf16"),
+        x=replace(AREA, column="transistors", scale="log10"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
-        marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="family")],
+        marks=[level(fp32, "FP32"), points("accuracy", text="named", by="formats")],
     )
 
 
-@page.chart(caption="Transistors by what they are for.")
+@page.chart(caption="Transistors by what they are for, of MXINT8's rivals and its own.")
 def parts(r: Records) -> Chart:
+    return _parts(unit_records.parts(r))
+
+
+@page.chart(caption="Transistors by what they are for, of every format of few bits a value.")
+def narrow(r: Records) -> Chart:
+    return _parts(unit_records.narrow_parts(r))
+
+
+def _parts(rows: Sequence[Row]) -> Chart:
     return Chart(
-        rows_of_units.parts(r),
-        x=linear(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
+        rows,
+        x=AREA,
         y=category("unit"),
-        marks=bars(*counts.PARTS, stacked=True),
+        marks=bars(*(part for part in counts.PARTS if part in rows[0]), stacked=True),
     )
 
 
@@ -270,31 +265,36 @@ def parts(r: Records) -> Chart:
     "standard, beside bf16."
 )
 def widths(r: Records) -> Chart:
-    return _area(r, rows_of_units.swept(r, "width", block=32), "width", "mantissa width", "bits")
+    return _area(r, unit_records.swept(r, "width", block=32), "width", "mantissa width", "bits")
 
 
 @page.chart(
     caption="Transistors of MXINT units against the number of values that share a scale, beside "
-    "bf16."
+    "bf16. The table has the delay and the error, which small blocks change too."
 )
 def blocks(r: Records) -> Chart:
-    return _area(r, rows_of_units.swept(r, "block", width=8), "block", "block size", "values")
+    return _area(r, unit_records.swept(r, "block", width=8), "block", "block size", "values")
 
 
 def _area(r: Records, rows: Sequence[Row], by: str, label: str, unit: str) -> Chart:
     return Chart(
         rows,
         x=doubling(by, unit, label=label),
-        y=linear(label=f"transistors of {LANES} lanes", unit="thousand", factor=1e-3),
+        y=AREA,
         marks=[line("transistors", "MXINT"), level(transistors(r, **BF16), "bf16")],
     )
 
 
 @page.table
 def every(r: Records) -> Sequence[Row]:
-    return rows_of_units.every(r)
+    return unit_records.every(r)
 
 
 @page.table
 def simulation(r: Records) -> Sequence[Row]:
-    return rows_of_units.simulated(r)
+    return unit_records.simulated(r)
+
+
+@page.table
+def accuracies(r: Records) -> Sequence[Row]:
+    return unit_records.accuracies(r)

@@ -59,3 +59,13 @@ module add_scales (
   assign exponent = a + b;
   assign nan = (&a) | (&b);
 endmodule
+
+// The same of two biases in two's complement, whose every code is a number: 127 less the bias is an
+// exponent as E8M0 has it, and takes no more than inverters.
+module add_biases (
+    input [7:0] a,
+    input [7:0] b,
+    output [8:0] exponent
+);
+  assign exponent = {a[7], ~a[6:0]} + {b[7], ~b[6:0]};
+endmodule

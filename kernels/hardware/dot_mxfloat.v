@@ -1,11 +1,15 @@
-// MXFP and block minifloat: small floats under a shared scale. The scale is added once a block, but
-// inside the block every lane still has an exponent of its own.
+// MXFP, block minifloat and block log: numbers with exponents under a shared scale. The scale is added
+// once a block, but inside the block every lane still has an exponent of its own. BIASES says what
+// the shared bits are: 0 an E8M0 scale, 1 a bias in two's complement, which makes values smaller.
 
 module dot_mxfloat #(
     parameter LANES = 32,
     parameter EXPONENT = 4,
     parameter MANTISSA = 3,
+    parameter FORM = 0,
+    parameter ALIGNED = 1,
     parameter SPECIALS = 1,
+    parameter BIASES = 0,
     parameter BLOCK = 32,
     parameter GUARD = 16,
     parameter BLOCK_GUARD = 0,
@@ -19,7 +23,8 @@ module dot_mxfloat #(
 );
   localparam BLOCKS = LANES / BLOCK;
   localparam CODE = 1 + EXPONENT + MANTISSA;
-  localparam SUM = 2 * MANTISSA + 3 + GUARD + $clog2(BLOCK);
+  localparam TERM = FORM == 0 ? 2 * MANTISSA + 3 : FORM == 1 ? 2 * MANTISSA + 1 : 2;
+  localparam SUM = TERM + GUARD + $clog2(BLOCK);
   wire [BLOCKS*SUM-1:0] sums;
   wire [BLOCKS*10-1:0] exponents;
   wire [2*BLOCKS-1:0] nan;
@@ -33,6 +38,8 @@ module dot_mxfloat #(
           .LANES(BLOCK),
           .EXPONENT(EXPONENT),
           .MANTISSA(MANTISSA),
+          .FORM(FORM),
+          .ALIGNED(ALIGNED),
           .SPECIALS(SPECIALS),
           .GUARD(GUARD)
       ) lanes (
@@ -42,12 +49,21 @@ module dot_mxfloat #(
           .exponent(inside),
           .nan(nan[2*i])
       );
-      add_scales scales (
-          .a(a_scale[i*8+:8]),
-          .b(b_scale[i*8+:8]),
-          .exponent(scale),
-          .nan(nan[2*i+1])
-      );
+      if (BIASES) begin : biases
+        add_biases add (
+            .a(a_scale[i*8+:8]),
+            .b(b_scale[i*8+:8]),
+            .exponent(scale)
+        );
+        assign nan[2*i+1] = 1'b0;
+      end else begin : scales
+        add_scales add (
+            .a(a_scale[i*8+:8]),
+            .b(b_scale[i*8+:8]),
+            .exponent(scale),
+            .nan(nan[2*i+1])
+        );
+      end
       assign exponents[i*10+:10] = inside + scale;
     end
   endgenerate

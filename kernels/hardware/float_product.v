@@ -1,4 +1,9 @@
-// The exact product of two floating-point codes, as a signed integer times a power of two.
+// The exact product of two codes that have exponents, as a signed integer times a power of two.
+//
+// FORM says what a code holds: 0 a mantissa behind an implicit one, 1 a mantissa and no implicit one
+// (a denormal minifloat), 2 no mantissa (a logarithmic number). ALIGNED says what the exponents are
+// for. 1: aligned_sum, which compares them, and wants zero for a product of zero. 0: shifted_sum,
+// which takes them as distances, counted from the smallest one.
 
 // A code's fields, with the implicit one made explicit. A subnormal has none and the exponent of
 // the smallest normal. SPECIALS says which codes are no finite numbers: 0 none, 1 the code of all
@@ -6,7 +11,8 @@
 module decode_float #(
     parameter EXPONENT = 8,
     parameter MANTISSA = 7,
-    parameter SPECIALS = 2
+    parameter SPECIALS = 2,
+    parameter ALIGNED = 1
 ) (
     input [EXPONENT+MANTISSA:0] code,
     output negative,
@@ -19,7 +25,7 @@ module decode_float #(
   wire normal = |field;
 
   assign negative = code[EXPONENT+MANTISSA];
-  assign exponent = {field[EXPONENT-1:1], field[0] | ~normal};
+  assign exponent = ALIGNED ? {field[EXPONENT-1:1], field[0] | ~normal} : field - normal;
   assign significand = {normal, fraction};
   assign nan = SPECIALS == 2 ? &field : SPECIALS == 1 ? (&field) & (&fraction) : 1'b0;
 endmodule
@@ -59,12 +65,12 @@ module apply_sign #(
   assign term = negative ? -{1'b0, magnitude} : {1'b0, magnitude};
 endmodule
 
-// A zero product leaves with exponent zero, as aligned_sum wants it. Zero is seen at the operands,
-// beside the multiplier and not behind it.
+// Zero is seen at the operands, beside the multiplier and not behind it.
 module float_product #(
     parameter EXPONENT = 8,
     parameter MANTISSA = 7,
-    parameter SPECIALS = 2
+    parameter SPECIALS = 2,
+    parameter ALIGNED = 1
 ) (
     input [EXPONENT+MANTISSA:0] a,
     input [EXPONENT+MANTISSA:0] b,
@@ -76,14 +82,24 @@ module float_product #(
   wire [EXPONENT-1:0] a_exponent, b_exponent;
   wire [MANTISSA:0] a_significand, b_significand;
 
-  decode_float #(.EXPONENT(EXPONENT), .MANTISSA(MANTISSA), .SPECIALS(SPECIALS)) decode_a (
+  decode_float #(
+      .EXPONENT(EXPONENT),
+      .MANTISSA(MANTISSA),
+      .SPECIALS(SPECIALS),
+      .ALIGNED(ALIGNED)
+  ) decode_a (
       .code(a),
       .negative(a_negative),
       .exponent(a_exponent),
       .significand(a_significand),
       .nan(a_nan)
   );
-  decode_float #(.EXPONENT(EXPONENT), .MANTISSA(MANTISSA), .SPECIALS(SPECIALS)) decode_b (
+  decode_float #(
+      .EXPONENT(EXPONENT),
+      .MANTISSA(MANTISSA),
+      .SPECIALS(SPECIALS),
+      .ALIGNED(ALIGNED)
+  ) decode_b (
       .code(b),
       .negative(b_negative),
       .exponent(b_exponent),
@@ -100,6 +116,51 @@ module float_product #(
 
   wire zero = ~(|a_significand) | ~(|b_significand);
   wire [EXPONENT:0] total = a_exponent + b_exponent;
-  assign exponent = zero ? {EXPONENT + 1{1'b0}} : total;
+  assign exponent = ALIGNED && zero ? {EXPONENT + 1{1'b0}} : total;
   assign nan = a_nan | b_nan;
+endmodule
+
+// Without an implicit one there is nothing to decode.
+module denormal_product #(
+    parameter EXPONENT = 4,
+    parameter MANTISSA = 3,
+    parameter ALIGNED = 1
+) (
+    input [EXPONENT+MANTISSA:0] a,
+    input [EXPONENT+MANTISSA:0] b,
+    output signed [2*MANTISSA:0] term,
+    output [EXPONENT:0] exponent
+);
+  multiply_sign_magnitude #(.MANTISSA(MANTISSA)) multiply (
+      .a_negative(a[EXPONENT+MANTISSA]),
+      .a(a[MANTISSA-1:0]),
+      .b_negative(b[EXPONENT+MANTISSA]),
+      .b(b[MANTISSA-1:0]),
+      .term(term)
+  );
+
+  wire zero = ~(|a[MANTISSA-1:0]) | ~(|b[MANTISSA-1:0]);
+  wire [EXPONENT:0] total = a[MANTISSA+:EXPONENT] + b[MANTISSA+:EXPONENT];
+  assign exponent = ALIGNED && zero ? {EXPONENT + 1{1'b0}} : total;
+endmodule
+
+// Powers of two, the exponent zero for zero: a product adds exponents, and is +1, -1 or 0 there.
+module log_product #(
+    parameter EXPONENT = 7,
+    parameter ALIGNED = 1
+) (
+    input [EXPONENT:0] a,
+    input [EXPONENT:0] b,
+    output signed [1:0] term,
+    output [EXPONENT:0] exponent
+);
+  // [log]
+  wire [EXPONENT-1:0] a_field = a[EXPONENT-1:0];
+  wire [EXPONENT-1:0] b_field = b[EXPONENT-1:0];
+  wire nonzero = (|a_field) & (|b_field);
+  wire [EXPONENT:0] total = a_field + b_field;
+
+  assign term = {nonzero & (a[EXPONENT] ^ b[EXPONENT]), nonzero};
+  assign exponent = ALIGNED ? (nonzero ? total : {EXPONENT + 1{1'b0}}) : total - 2;
+  // [/log]
 endmodule

@@ -1,5 +1,5 @@
 """Dot-product units as gates: described, synthesised by yosys, simulated by iverilog, checked.
 
-The Verilog is in `kernels/hardware/`. Nothing here imports torch but `reference`, where a unit
-meets the number formats.
+The Verilog is in `kernels/hardware/`. Torch is where a unit meets the number formats: in `codes`
+and `stimuli` when they are called, and in `rows`.
 """

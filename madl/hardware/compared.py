@@ -4,55 +4,87 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from madl.hardware.counts import COMPARED
+from madl.training.families import GROUPS
+
+Described = Mapping[str, Any]  # a unit's parameters
 
 MXINT8, BF16, QUANTIZING, MIXED, *ROUNDED = COMPARED.values()
-NARROW_MXINT: Mapping[str, Any] = {**MXINT8, "width": 4}
-MXFP8: Mapping[str, Any] = {"unit": "mxfloat", "exponent": 4, "mantissa": 3, "block": 32}
+NARROW_MXINT: Described = {**MXINT8, "width": 4}
+FINE: Described = {**MXINT8, "block": 4}  # a scale for few values
+MXFP8: Described = {"unit": "mxfloat", "exponent": 4, "mantissa": 3, "block": 32}
+FIXED, SCALED, LOG = {"unit": "fixed"}, {"unit": "scaled"}, {"unit": "log"}
+BINARY: Described = {"unit": "binary"}
+BLOCK_FLOAT, BLOCK_LOG = {"unit": "block_float", "block": 16}, {"unit": "block_log", "block": 16}
+BLOCK_MINIFLOAT = {"unit": "block_minifloat", "block": 16}
+NARROW, WIDE = {"exponent": 2, "mantissa": 1}, {"exponent": 4, "mantissa": 3}
+# Bits a value → powers of two, and block floating point in as many bits.
+POWERS: Mapping[int, tuple[Described, Described]] = {
+    4: ({**BLOCK_LOG, "width": 4}, {**BLOCK_FLOAT, "mantissa": 3}),
+    8: ({**BLOCK_LOG, "width": 8}, {**BLOCK_FLOAT, "mantissa": 7}),
+}
 # floats with bf16's exponents and fewer bits: as exact as MXINT8, or not
-SHORTER = tuple({**BF16, "mantissa": bits} for bits in (4, 5))
+SHORTER = tuple({**BF16, "mantissa": bits} for bits in (4, 5, 6))
 WINDOWED = {**BF16, "window": 24}  # as many bits as an FP32 significand
+MULTIPLIER: Described = {"unit": "float_adders", "mantissa": 23, "lanes": 1}  # one of FP32
+NARROW_POWERS = ("block-log(4,8,block=16)", "block-float(3,8,block=16)")  # their formats
 # Formats of question 3.2, and the unit that multiplies two vectors of each.
-JUDGED: Mapping[str, Mapping[str, Any]] = {
+JUDGED: Mapping[str, Described] = {
     "minifloat(16,8,ieee)": BF16,
     "mxint8": MXINT8,
     "mxint4": NARROW_MXINT,
-    "fixed(4,2)": {"unit": "fixed", "width": 4},
-    "fixed(8,4)": {"unit": "fixed", "width": 8},
-    "fixed(16,8)": {"unit": "fixed", "width": 16},
-    "minifloat(8,4,nan)": {"unit": "float", "exponent": 4, "mantissa": 3, "specials": "nan"},
+    **{f"fixed({width},{width // 2})": {**FIXED, "width": width} for width in (4, 8, 16)},
+    **{f"scaled({width},row)": {**SCALED, "width": width} for width in (4, 8)},
+    "minifloat(4,2)": {"unit": "float", **NARROW, "specials": "none"},
+    "minifloat(8,4,nan)": {"unit": "float", **WIDE, "specials": "nan"},
+    "denormal(4,2)": {"unit": "denormal", **NARROW},
+    "denormal(8,4)": {"unit": "denormal", **WIDE},
     "mxfp8-e4m3": MXFP8,
-    "mxfp4-e2m1": {"unit": "mxfloat", "exponent": 2, "mantissa": 1, "block": 32},
-    "block-float(7,8,block=16)": {"unit": "block_float", "mantissa": 7, "block": 16},
-    "block-float(3,8,block=16)": {"unit": "block_float", "mantissa": 3, "block": 16},
+    "mxfp6-e2m3": {"unit": "mxfloat", "exponent": 2, "mantissa": 3, "block": 32},
+    "mxfp4-e2m1": {"unit": "mxfloat", **NARROW, "block": 32},
+    NARROW_POWERS[1]: POWERS[4][1],
+    "block-float(7,8,block=16)": POWERS[8][1],
+    "block-minifloat(4,2,8,block=16)": {**BLOCK_MINIFLOAT, **NARROW},
+    "block-minifloat(8,4,8,block=16)": {**BLOCK_MINIFLOAT, **WIDE},
+    **{f"log({width})": {**LOG, "width": width} for width in (4, 8)},
+    NARROW_POWERS[0]: POWERS[4][0],
+    "block-log(8,8,block=16)": POWERS[8][0],
+    "binary": BINARY,
+    "scaled-binary": {"unit": "scaled_binary"},
+    **{f"residual-sign({n})": {"unit": "residual_sign", "levels": n} for n in (2, 3)},
+    "ternary(0.7)": {"unit": "ternary"},
 }
-RUN = ({"width": 4}, {"width": 6}, {"block": 4}, {"block": 16})  # of the sweeps, in quick
-COSTLY = ("fixed(16,8)", "minifloat(8,4,nan)", "block-float(7,8,block=16)")  # to synthesise
-FAMILIES: Mapping[str, str] = {
-    "mxint": "MXINT",
-    "mxint_quantizing": "MXINT, quantizing",
-    "mxint_bf16": "MXINT weights only",
-    "fixed": "fixed point",
-    "float": "floating point",
-    "float_adders": "FP32 adders",
-    "mxfloat": "MXFP",
-    "block_float": "block FP",
+# The same with their values at another position, which takes no other gates.
+MOVED: Mapping[str, Described] = {
+    **{f"fixed({width}) moved": {**FIXED, "width": width} for width in (4, 8)},
+    **{f"{name} moved": JUDGED[name] for name in ("log(4)", "minifloat(4,2)", "denormal(4,2)")},
+}
+RUN = ({"width": 6}, {"block": 16})  # of the sweeps, in quick
+_FIXED, _FLOATING, _BLOCKS, _LOG, _SIGNS = GROUPS
+GROUP: Mapping[str, str] = {  # of units, as question 3.2 groups their formats
+    **dict.fromkeys(("fixed", "scaled"), _FIXED),
+    **dict.fromkeys(("float", "float_adders", "denormal"), _FLOATING),
+    **dict.fromkeys(("mxint", "mxint_quantizing", "mxint_bf16", "mxfloat"), _BLOCKS),
+    **dict.fromkeys(("block_float", "block_minifloat"), _BLOCKS),
+    **dict.fromkeys(("log", "block_log"), _LOG),
+    **dict.fromkeys(("binary", "scaled_binary", "residual_sign", "ternary"), _SIGNS),
 }
 
 
-def every_unit(profile: str) -> Iterator[Mapping[str, Any]]:
+def every_unit(profile: str) -> Iterator[Described]:
     """The compared ones, those of question 3.2, and some widths and blocks: counted and run."""
-    yield from (MXINT8, BF16, QUANTIZING, *SHORTER)
+    yield from (MXINT8, BF16, QUANTIZING, FINE, *SHORTER)
     if profile == "smoke":
         return
-    is_full = profile == "full"
     yield MIXED
-    yield from (unit for name, unit in JUDGED.items() if is_full or name not in COSTLY)
-    yield from swept() if is_full else ({**MXINT8, **one} for one in RUN)
-    if is_full:
+    yield from JUDGED.values()
+    if profile == "full":
+        yield from swept()
         yield from (*ROUNDED, WINDOWED)
+    else:
+        yield from ({**MXINT8, **one} for one in RUN)
 
 
-def swept() -> Iterator[Mapping[str, Any]]:
+def swept() -> Iterator[Described]:
     """Every width and every block: counted in every profile but smoke."""
     yield from ({**MXINT8, "width": width} for width in (3, 4, 5, 6, 7, 8, 10, 12, 16))
     yield from ({**MXINT8, "block": block} for block in (2, 4, 8, 16))

@@ -132,6 +132,11 @@ def gate_rows(records: Records) -> Sequence[Mapping[str, Any]]:
     return rows
 
 
+def side_of(record: Record) -> str:
+    """The format of a unit's first side, to name it briefly."""
+    return label_of(record).partition(" × ")[0]
+
+
 def label_of(record: Record) -> str:
     """The unit's name, from its parameters; of a borrowed result also where it was made."""
     params = record.case.params

@@ -1,9 +1,10 @@
 """Rows of a model's own tensors: what a dot-product unit is given when the model runs in it.
 
-Shapes: each side is rows × lanes, FP32: a piece of an output's weights, and the same piece of what
-the layer is given for a token of a validation sentence.
+A format may take its scale from a whole row, so whole rows are kept, and a unit is given a piece.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,7 +18,25 @@ from madl.training.data import Encoded
 from madl.training.format_errors import SENTENCES, linear_inputs
 
 
-def of_model(params: Params, ctx: Context, *, lanes: int) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """An output's weights (a) and what the layer is given for a token (b); a unit takes both from
+    `start` on.
+
+    Shapes: a and b have the layer's inputs, FP32.
+    """
+
+    a: Tensor
+    b: Tensor
+    start: int
+
+    def dot(self, lanes: int) -> float:
+        """The piece's dot product, unrounded."""
+        part = slice(self.start, self.start + lanes)
+        return float((self.a[part].double() * self.b[part].double()).sum())
+
+
+def of_model(params: Params, ctx: Context, *, lanes: int) -> list[Piece]:
     """`params["rows"]` rows of the fine-tuned model, made once."""
     count = params["rows"]
     assert isinstance(count, int)
@@ -25,17 +44,16 @@ def of_model(params: Params, ctx: Context, *, lanes: int) -> tuple[Tensor, Tenso
 
     def build(folder: Path) -> None:
         validation = baseline.load_splits(params).validation
-        a, b = sampled(baseline.fine_tuned(params, ctx), validation, lanes=lanes, count=count)
+        pieces = sampled(baseline.fine_tuned(params, ctx), validation, lanes=lanes, count=count)
         folder.mkdir()
-        torch.save({"a": a, "b": b}, folder / "rows.pt")
+        torch.save([(one.a, one.b, one.start) for one in pieces], folder / "rows.pt")
 
-    found = torch.load(
-        ctx.artifact(f"dot-rows-{made.name}-{count}x{lanes}", build) / "rows.pt", weights_only=True
-    )
-    return found["a"], found["b"]
+    folder = ctx.artifact(f"whole-dot-rows-{made.name}-{count}x{lanes}", build)
+    found = torch.load(folder / "rows.pt", weights_only=True)
+    return [Piece(a=a, b=b, start=start) for a, b, start in found]
 
 
-def sampled(model: nn.Module, data: Encoded, *, lanes: int, count: int) -> tuple[Tensor, Tensor]:
+def sampled(model: nn.Module, data: Encoded, *, lanes: int, count: int) -> Sequence[Piece]:
     """From all Linear layers in turn: any output, any token that is no padding, any piece."""
     generator = torch.Generator().manual_seed(0)
 
@@ -49,11 +67,10 @@ def sampled(model: nn.Module, data: Encoded, *, lanes: int, count: int) -> tuple
         for layer, x in zip(linear_layers(model), linear_inputs(model, batch), strict=True)
         if layer.weight.shape[1] % lanes == 0
     ]
-    a: list[Tensor] = []
-    b: list[Tensor] = []
+    found: list[Piece] = []
     for index in range(count):
         weight, x = pairs[index % len(pairs)]
         start = lanes * any_below(weight.shape[1] // lanes)
-        a.append(weight[any_below(len(weight)), start : start + lanes])
-        b.append(x[any_below(len(x)), start : start + lanes])
-    return torch.stack(a), torch.stack(b)
+        a, b = weight[any_below(len(weight))], x[any_below(len(x))]
+        found.append(Piece(a=a.clone(), b=b.clone(), start=start))
+    return found

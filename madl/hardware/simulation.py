@@ -9,7 +9,8 @@ from pathlib import Path
 
 from madl.errors import MadlError
 from madl.hardware import tools
-from madl.hardware.units import SOURCES, Unit
+from madl.hardware.operands import Unit
+from madl.hardware.units import SOURCES
 
 Vector = Mapping[str, Sequence[int]]  # port → its codes
 

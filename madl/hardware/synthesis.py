@@ -23,7 +23,8 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.hardware import netlist, tools
-from madl.hardware.units import SOURCES, Unit
+from madl.hardware.operands import Unit
+from madl.hardware.units import SOURCES
 
 FULL_ADDER = "FULL_ADDER"
 # transistors of a gate in static CMOS, as yosys' `stat -tech cmos` has them
@@ -42,11 +43,17 @@ CELLS = SOURCES / "cells"
 PARTS = {
     "multiply_signed": "multipliers",
     "multiply_unsigned": "multipliers",
+    "multiply_signs": "multipliers",
+    "multiply_ternary": "multipliers",
     "adder_tree": "adders",
+    "popcount": "adders",
     "add_fp32": "adders",
     "align_term": "lane exponents",
+    "shift_term": "lane exponents",
     "maximum_tree": "lane exponents",
     "float_product": "lane exponents",
+    "denormal_product": "lane exponents",
+    "log_product": "lane exponents",
     "mxint_bf16_product": "lane exponents",
     "decode_float": "lane exponents",
     "apply_sign": "signs",
@@ -54,13 +61,14 @@ PARTS = {
     "multiply_fp32": "rounding",
     "round_fp32": "rounding",
     "add_scales": "scales and result",
+    "add_biases": "scales and result",
     "combine_blocks": "scales and result",
     "to_fp32": "scales and result",
     "quantize_mxint": "quantizer",
 }
 SEALED = ("add_fp32", "to_fp32", "quantize_mxint")  # all that these contain counts with them
 REST = "scales and result"
-ADDING = "*multiply_* *adder_tree*"  # modules in which full adders are placed
+ADDING = "*multiply_* *adder_tree* *popcount*"  # modules in which full adders are placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

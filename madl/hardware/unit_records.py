@@ -1,0 +1,206 @@
+"""Units as rows of charts and tables, from the records of `lab4_hardware`.
+
+Units: `error` is signal to error in decibels, of results for rows of the model's tensors.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from madl.hardware.compared import GROUP, JUDGED, MOVED, Described
+from madl.hardware.counts import (
+    COMPARED,
+    EXPERIMENT,
+    LANES,
+    PARTS,
+    error_db,
+    gates,
+    label_of,
+    parts_of,
+    side_of,
+    transistors,
+)
+from madl.hardware.units import OPTIONS
+from madl.logbook.arms import Arm
+from madl.logbook.records import Pending, Record, Records, Row
+from madl.logbook.stats import per_cent
+from madl.training import format_arms
+
+NARROW = 4.5  # bits a value, a block's scale among them
+
+
+def unit_of(record: Record) -> Mapping[str, Any]:
+    """What of a case's parameters describes its unit."""
+    return {k: value for k, value in record.case.params.items() if k in ("unit", *OPTIONS)}
+
+
+def synthesised(r: Records) -> list[Record]:
+    """Every unit in the full set of gates, the small ones first.
+
+    Raises:
+        Pending: one is missing.
+    """
+    found = r.of(EXPERIMENT).all(kind="gates", gate_set="cells", lanes=LANES)
+    return sorted(found, key=lambda record: record.values["transistors"])
+
+
+def error_or_none(r: Records, record: Record) -> float | None:
+    """Of the unit that a record is about, None where it was not simulated."""
+    try:
+        return error_db(r, **unit_of(record))
+    except Pending:
+        return None
+
+
+def errors(r: Records) -> list[Row]:
+    """Every unit that has both an area and an error."""
+    return [
+        {
+            "unit": name_of(record),
+            "formats": GROUP[str(record.case.params["unit"])],
+            "transistors": record.values["transistors"],
+            "error": error,
+        }
+        for record in synthesised(r)
+        if (error := error_or_none(r, record)) is not None
+    ]
+
+
+def name_of(record: Record) -> str:
+    """A unit's label, the format once where both sides have it; blocks where they are not usual."""
+    label, side = label_of(record), side_of(record)
+    if record.case.params["unit"] != "mxint":
+        label = label.replace(f", blocks of {record.case.params.get('block')}", "")
+    return label.replace(f"{side} × {side}", side)
+
+
+def judged(r: Records) -> dict[str, tuple[Arm, Record]]:
+    """Every format that has both a model and a unit: the two.
+
+    Raises:
+        Pending: there is none.
+    """
+    planned = format_arms.names(r)
+    found: dict[str, tuple[Arm, Record]] = {}
+    for name, unit in {**JUDGED, **MOVED}.items():
+        try:
+            record = gates(r, **unit)
+        except Pending:
+            continue
+        if name in planned:
+            found[name] = format_arms.trained(r, name), record
+    if not found:
+        raise Pending("a unit with area and accuracy")
+    return found
+
+
+def smallest(r: Records, margin: float) -> tuple[Arm, Record]:
+    """The smallest unit whose format costs at most this much validation accuracy against FP32.
+
+    Raises:
+        Pending: there is none.
+    """
+    least = format_arms.control(r).validation - margin
+    kept = [(one, unit) for one, unit in judged(r).values() if one.validation >= least]
+    if not kept:
+        raise Pending("a format that keeps the accuracy")
+    return min(kept, key=lambda pair: pair[1].values["transistors"])
+
+
+def accuracies(r: Records) -> list[Row]:
+    """Every format that has both a unit and a model, the small units first."""
+    rows: list[Row] = [
+        {
+            "unit": name_of(record) + ", moved" * (name in MOVED),
+            "formats": GROUP[str(record.case.params["unit"])],
+            "bits": one.value("bits"),
+            "transistors": record.values["transistors"],
+            "accuracy": one,
+        }
+        for name, (one, record) in judged(r).items()
+    ]
+    return sorted(rows, key=lambda row: row["transistors"])
+
+
+def named(rows: Iterable[Row], *always: str) -> list[Row]:
+    """The same with short names to draw: of narrow formats all, of others each group's smallest."""
+    met = set[str]()
+    found: list[Row] = []
+    for row in rows:
+        is_first = row["bits"] > NARROW and row["formats"] not in met
+        met |= {row["formats"]} if is_first else set()
+        shows = is_first or row["bits"] <= NARROW or row["unit"] in always
+        found.append({**row, "named": re.split("[-,]", row["unit"])[0] if shows else None})
+    return found
+
+
+def parts(r: Records, *units: Described) -> list[Row]:
+    """Transistors by part, of the parts that any of these units has."""
+    found: list[tuple[Record, Mapping[str, int]]] = []
+    for unit in units or COMPARED.values():
+        try:
+            found.append((gates(r, **unit), parts_of(r, **unit)))
+        except Pending:
+            continue
+    if not found:
+        raise Pending("units")
+    used = [part for part in PARTS if any(made[part] for _, made in found)]
+    return [{"unit": name_of(unit), **{part: made[part] for part in used}} for unit, made in found]
+
+
+def narrow_parts(r: Records) -> list[Row]:
+    """The same of every format of few bits a value, the large units first."""
+    few = {name for name, (one, _) in judged(r).items() if one.value("bits") <= NARROW}
+    units = [unit for name, unit in JUDGED.items() if name in few]
+    return parts(r, *sorted(units, key=lambda unit: -transistors(r, **unit)))
+
+
+def swept(r: Records, by: str, **fixed: int) -> list[Row]:
+    """MXINT units along one parameter: size, delay, error where it was run.
+
+    Raises:
+        Pending: fewer than two of them.
+    """
+    found = r.of(EXPERIMENT).where(kind="gates", gate_set="cells", unit="mxint", **fixed)
+    rows = [
+        {
+            by: record.case.params[by],
+            "transistors": record.values["transistors"],
+            "delay (FO4)": record.values["delay"],
+            "signal to error (dB)": error_or_none(r, record),
+        }
+        for record in found
+    ]
+    if len(rows) < 2:
+        raise Pending(by)
+    return sorted(rows, key=lambda row: row[by])
+
+
+def every(r: Records) -> list[Row]:
+    """Every unit: size, speed, input, error."""
+    return [
+        {
+            "unit": label_of(record),
+            "transistors": record.values["transistors"],
+            "gates": record.values["cells"],
+            "delay (FO4)": record.values["delay"],
+            **{f"flip-flops, {p} FO4": n for p, n in record.values["flip_flops"].items()},
+            "input bits": record.values["input_bits"],
+            "signal to error (dB)": error_or_none(r, record),
+        }
+        for record in synthesised(r)
+    ]
+
+
+def simulated(r: Records) -> list[Row]:
+    """Every unit that was simulated: what was checked, and how exact it is."""
+    return [
+        {
+            "unit": label_of(record),
+            "vectors": record.values["vectors"],
+            "finite": record.values["finite"],
+            "correctly rounded": per_cent(record.values["correctly_rounded"]),
+            "signal to error (dB)": record.values["error_db"],
+        }
+        for record in r.of(EXPERIMENT).all(kind="simulation")
+    ]
