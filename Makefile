@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 logbook: $(VENV)/.run
 	$(BIN)/python cli.py all --profile $(PROFILE)
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build
 	@echo "the logbook is in site/index.html"
 
 test: $(VENV)/.dev lint

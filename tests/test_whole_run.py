@@ -62,7 +62,7 @@ def test_again_with_nothing_changed_runs_nothing_and_changes_no_byte(logbook):
 
 def test_the_site_builds_strictly_and_asks_nothing_of_the_outside(logbook):
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"],
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
         cwd=logbook.root,
         capture_output=True,
         text=True,

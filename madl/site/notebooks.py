@@ -184,16 +184,17 @@ def executed(source: Path) -> str:
     """The notebook with what its cells print and show."""
     import matplotlib.pyplot as plt
 
-    plt.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": source.stem, "figure.constrained_layout.use": True}
-    )
+    plt.rcParams.update({"svg.fonttype": "none", "figure.constrained_layout.use": True})
     made = _notebook(cells(source.read_text("utf-8")))
     seen: dict[str, Any] = {"__name__": "__main__"}
     for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):
         printed, shown = io.StringIO(), list[str]()
 
-        def show(*_: Any, shown: list[str] = shown, **__: Any) -> None:
-            shown += [_svg(plt.figure(number)) for number in plt.get_fignums()]
+        def show(*_: Any, shown: list[str] = shown, cell: int = count, **__: Any) -> None:
+            for number in plt.get_fignums():
+                salt = f"{source.stem}-{cell}-{len(shown)}"  # ids are of one figure alone
+                with plt.rc_context({"svg.hashsalt": salt}):
+                    shown.append(_svg(plt.figure(number)))
             plt.close("all")
 
         plt.show = show
