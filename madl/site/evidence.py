@@ -44,9 +44,10 @@ def finding(made: Finding, *, level: str = "") -> str:
     head = f"{said(made)}{late}"
     body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in _rows(made))
     bar = effect_bar(made.evidence) if made.evidence else ""
+    # what the search leaves out ends at the first end of an element of its name: a section, no div
     return (
         f'<details class="finding {level}" id="claim-{made.name}"><summary>{head}</summary>'
-        f"<div data-search-exclude>{bar}<dl>{body}</dl></div></details>\n"
+        f"<section data-search-exclude>{bar}<dl>{body}</dl></section></details>\n"
     )
 
 

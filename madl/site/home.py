@@ -84,13 +84,13 @@ def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
         called = calls[page.name]
         name = figure_beside(called, one.name)
         parts += [
-            '<div class="opening" markdown data-search-exclude>\n',
+            '<section class="opening" markdown data-search-exclude>\n',
             f"{literal(evidence.said(one))}\n",
             f"Hypothesis: {literal(inline(one.hypothesis))}\n{{ .facts }}\n",
         ]
         if name is not None:
             parts.append(_drawn(svg.small, called, name) + "\n")
-        parts += [f"[{called.title()}]({page.path}#claim-{one.name})\n", "</div>\n"]
+        parts += [f"[{called.title()}]({page.path}#claim-{one.name})\n", "</section>\n"]
     return "\n".join([*parts, "</div>\n"]) if len(parts) > 1 else ""
 
 
@@ -124,11 +124,11 @@ def tiles(
 
 def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
     title = literal(inline(f"{row['id']} {row['title']}"))
-    parts = ['<div class="tile" markdown data-search-exclude>\n']
+    parts = ['<section class="tile" markdown data-search-exclude>\n']
     if page is None or not page.view.own:
         parts.append(f"**[{title}]({page.path})**\n" if page else f"**{title}**\n")
         parts.append(f'<p class="facts">{chip("open")}</p>\n')
-        return "\n".join([*parts, "</div>\n"])
+        return "\n".join([*parts, "</section>\n"])
     called = calls[page.name]
     if name := figure_beside(called):
         parts.append(f'<div class="thumb">{_drawn(svg.thumbnail, called, name)}</div>\n')
@@ -136,4 +136,4 @@ def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCal
     parts += [f"{literal(evidence.said(one))}\n" for one in page.headlines[:1]]
     asked = " · ".join(inline(f"{p['run']} of {p['asked']} {p['what']}") for p in row["coverage"])
     parts.append(f'<p class="facts">{chip(row["status"])} {asked}</p>\n')
-    return "\n".join([*parts, "</div>\n"])
+    return "\n".join([*parts, "</section>\n"])

@@ -226,7 +226,7 @@ def _svg(figure: Any) -> str:
         r"font-family: [^;]*; ",
     ):
         drawn = re.sub(superfluous, "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r"(\d\.\d\d)\d+", r"\1", drawn)
+    drawn = re.sub(r"(\d\.\d)\d+", r"\1", drawn)
     drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn)).replace("<g></g>", "")
     titles = [axes.get_title() for axes in figure.axes]
     label = re.sub(r'[<>&"]', "", "; ".join(title for title in titles if title) or "a figure")

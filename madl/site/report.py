@@ -127,7 +127,8 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
 def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     """The data behind a page's figures, and the records behind its findings: path → text."""
     figures = {
-        f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
+        f"{page.folder}figures/{page.name}/{name}": _LONG.sub(_to_five_digits, text)
+        for name, text in calls.csv_files().items()
     }
     behind = {case.key for finding in page.view.findings.values() for case in finding.cases}
     return figures | {
@@ -137,14 +138,21 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     }
 
 
+_LONG = re.compile(r"(?<![\w.-])-?\d+\.\d{4,}(?:e-?\d+)?(?![\w.])")  # fractions in a CSV
+
+
+def _to_five_digits(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.5g}"
+
+
 def _copied(record: Record) -> str:
-    """A record as the site shows it: whole, its fractions to five digits, finer than its clock."""
+    """A record as the site shows it: whole, its fractions to four digits; pages print three."""
     return json.dumps(_short(json.loads(encode(record))), sort_keys=True, separators=(",", ":"))
 
 
 def _short(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.5g}")
+        return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
     return [_short(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
