@@ -55,6 +55,23 @@ def values(r: Records) -> Values:
 
 
 @page.fact(headline=True)
+def same_outputs(r: Records) -> Fact:
+    v = values(r)
+    evaluation = next(one for one in v["captures"] if one["capture"] == "evaluation mode")
+    erase = v["erase"]
+    error, users = erase["error"] or "nothing", erase["users"]
+    named = sum(f"{user}: None" in error for user in users)
+    return Fact(
+        text=f"Without its {evaluation['dropout']} dropout nodes, the classifier's graph gives the "
+        f"same logits to the last bit on {_same(v, 'evaluation_removed')} test sentences. Erasing "
+        f"one whose users are not redirected first raises `{error.partition(':')[0]}`, and the "
+        f"message names {named} of its {len(users)} users",
+        of=f"the graph captured in evaluation mode, {evaluation['nodes']} nodes; erased: the first "
+        "dropout node of the one captured in training mode",
+    )
+
+
+@page.fact(headline=True)
 def kinds_found(r: Records) -> Fact:
     counts = values(r)["kinds"]
     found = sorted((kind for kind in counts if counts[kind]), key=lambda kind: -counts[kind])
@@ -72,23 +89,12 @@ def removed(r: Records) -> Fact:
     n, before = len(v["nodes"]), v["operators"]["dropout"]
     after = v["operators_after"].get("dropout", 0)
     return Fact(
-        text=f"{before} of the {n} nodes are dropout; the pass leaves {after} of them, and "
-        f"{n - before + after} nodes in all. {v['captures'][0]['inside']} more places drop values "
-        "by an argument of fused attention, which a pass that looks for dropout nodes does not see",
-        of="the same graph",
-    )
-
-
-@page.fact(headline=True)
-def same_outputs(r: Records) -> Fact:
-    v = values(r)
-    evaluation = next(one for one in v["captures"] if one["capture"] == "evaluation mode")
-    return Fact(
-        text=f"Captured in evaluation mode ({evaluation['nodes']} nodes, {evaluation['dropout']} "
-        "dropout), the graph after the pass gives the evaluated model's logits to the last bit on "
-        f"{_same(v, 'evaluation_removed')} sentences. The graph captured in training mode does so "
-        f"on {_same(v, 'training_clean')} once attention's dropout argument is zero as well",
-        of="test sentences",
+        text=f"Captured in training mode, {before} of the graph's {n} nodes are dropout; the pass "
+        f"leaves {after} of them. {v['captures'][0]['inside']} more places drop values by an "
+        "argument of fused attention, which a pass that looks for dropout nodes does not see; once "
+        "that is zero as well, the logits are the evaluated model's to the last bit on "
+        f"{_same(v, 'training_clean')} test sentences",
+        of="the graph captured in training mode",
     )
 
 
@@ -114,18 +120,6 @@ def still_random(r: Records) -> Fact:
         text="Two runs of the training mode's graph without its dropout nodes differ on "
         f"{found['sentences']} of {n} sentences, by up to {number(found['largest'])} in a logit",
         of="one graph, run twice",
-    )
-
-
-@page.fact(headline=True)
-def erase_fails(r: Records) -> Fact:
-    erase = values(r)["erase"]
-    error, users = erase["error"] or "nothing", erase["users"]
-    named = sum(f"{user}: None" in error for user in users)
-    return Fact(
-        text=f"Erasing `{erase['node']}` without redirecting its users raises "
-        f"`{error.partition(':')[0]}`, and the message names {named} of its {len(users)} users",
-        of="the first dropout node",
     )
 
 

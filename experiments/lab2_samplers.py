@@ -69,6 +69,12 @@ def run(params: Params, ctx: Context) -> Values:
 
 
 @page.claim(headline=True)
+def search_beats_the_whole(r: Records) -> Judged:
+    """On test, what TPE's studies choose is better than the whole model after their training."""
+    return _against(r, "tpe", whole(r), "the whole model after the same training, without a search")
+
+
+@page.claim(headline=True)
 def tpe_chooses_better(r: Records) -> Judged:
     """On test, what TPE's studies choose is better than what Random's choose."""
     return _against(r, "tpe", found.choices(r, "random"), "what Random's choose")
@@ -78,12 +84,6 @@ def tpe_chooses_better(r: Records) -> Judged:
 def grid_chooses_better(r: Records) -> Judged:
     """On test, what Grid's studies choose is better than what Random's choose."""
     return _against(r, "grid", found.choices(r, "random"), "what Random's choose")
-
-
-@page.claim(headline=True)
-def search_beats_the_whole(r: Records) -> Judged:
-    """On test, what TPE's studies choose is better than the whole model after their training."""
-    return _against(r, "tpe", whole(r), "the whole model after the same training, without a search")
 
 
 @page.claim
@@ -103,7 +103,8 @@ def _against(r: Records, sampler: str, b: Arm, rival: str) -> Judged:
     return compare(a, b).judge(
         supported=f"{said} {a - b} better than {rival}: {a} against {b}",
         refuted=f"{said} {b - a} worse than {rival}: {a} against {b}",
-        undecided=f"{said} not shown to be better or worse than {rival}: {a} and {b}, {a - b:+i}",
+        undecided=f"{said} not shown to be better or worse than {rival}, corrected for the "
+        f"page's other claims: {a} and {b}, {a - b:+i}{found.beside(r, a, b)}",
     )
 
 
@@ -131,8 +132,8 @@ def tpe_finds_more(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} TPE has found more on validation sentences than Random: {a} against {b}",
         refuted=f"{said} TPE has found less on validation sentences than Random: {a} against {b}",
-        undecided=f"{said} nothing shows that TPE and Random find different accuracies on "
-        f"validation sentences: {a} and {b}, {made.comparison.estimate():+i}",
+        undecided=f"{said}, TPE and Random are not shown to differ on validation sentences, "
+        f"corrected for other claims: {a} and {b}, {made.comparison.estimate():+i}",
     )
 
 
@@ -150,8 +151,7 @@ def tpe_proposes_better(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} has {a} on validation; the mean point drawn at random {b}",
         refuted=f"{said} has {a} on validation, less than the mean point drawn at random, {b}",
-        undecided=f"{said} has {a} on validation and the mean point drawn at random {b}: nothing "
-        "tells them apart",
+        undecided=f"{said} cannot be told from one drawn at random on validation: {a} and {b}",
     )
 
 

@@ -76,9 +76,10 @@ def _keeps(found: Arm, full: Arm, what: str) -> Judged:
     margin, on_test = f"{100 * MARGIN:g} points", f"{found} on test, {full.label} {full}"
     tested = compare(found, full).no_worse(MARGIN)
     return tested.judge(
-        supported=f"{what} loses less than {margin}: {on_test}",
-        refuted=f"{what} loses more than {margin}: {on_test}",
-        undecided=f"Whether {what} loses more than {margin} is open: {on_test}, {found - full:+i}",
+        supported=f"On every Linear layer, {what} loses less than {margin}: {on_test}",
+        refuted=f"On every Linear layer, {what} loses more than {margin}: {on_test}",
+        undecided=f"On every Linear layer, whether {what} loses more than {margin} is open: "
+        f"{on_test}, {found - full:+i}",
     )
 
 
@@ -96,7 +97,7 @@ def _is_free(name: str) -> bool:
     return not has_scale(name) and name not in MOVED
 
 
-@page.claim
+@page.claim(headline=True)
 def fewest_bits(r: Records) -> Judged:
     """The narrowest format that validation puts at most one point below FP32 is less than three
     points below it on test."""
@@ -125,7 +126,7 @@ def log_4_lacks_a_position(r: Records) -> Judged:
     )
 
 
-@page.claim(headline=True)
+@page.claim
 def log_8_is_behind(r: Records) -> Judged:
     """Of formats of at most 8 bits, the best other one beats the logarithmic one of 8 bits."""
     rival = strongest(r, PROBE, lambda name: not is_log(name))
@@ -188,7 +189,8 @@ def combined_beats_uniform(r: Records) -> Judged:
     return compare(mixed, alike).judge(
         supported=f"{found}; {best}: {mixed - alike} more",
         refuted=f"{found}; {best}: {alike - mixed} less",
-        undecided=f"{found}; nothing tells it from {best}: {mixed - alike:+i}",
+        undecided=f"A search that may give each kind of layer another format is not shown to beat "
+        f"one format on all of them. {found}; {best}: {mixed - alike:+i}",
     )
 
 

@@ -161,7 +161,7 @@ def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
     other = f"{rival} at {bits(b)} bits, {b}"
     return compare(a, b).judge(
         supported=f"{said}: {a - b} above {other}",
-        refuted=f"{said}: {b - a} below {other}",
+        refuted=f"{budget}, {named} has only {a} on test at {bits(a)} bits, {b - a} below {other}",
         undecided=f"{said}, which cannot be told from {other}: {a - b:+i}",
     )
 

@@ -45,30 +45,30 @@ def _counted(r: Records) -> Values:
     return r.one(codes=CODES * CODES).values
 
 
-@page.fact
-def one_is_there(r: Records) -> Fact:
+@page.fact(headline=True)
+def what_they_are_for(r: Records) -> Fact:
     values = _counted(r)
     return Fact(
-        text="`dont_need_abs` is bit 6 of the mantissa's magnitude. Where it is set, the value has "
-        "the leading one that BF16 adds by itself, so the assembled bits are the value already: "
-        f"{values['with_one_off']} such codes are off",
-        of=f"{values['with_one']:,} codes with bit 6 set under scales that are neither 0 nor NaN",
+        text="`dont_need_abs` is bit 6 of the mantissa's magnitude, the leading one that BF16 adds "
+        "by itself: where it is set, the assembled bits are the value; where it is clear, `bias` "
+        "is the one too many, ±2ᴱ for the group's exponent E, and is subtracted. Still, the loop "
+        f"gives a wrong value for {values['wrong']['all']} of {values['codes']:,} codes",
+        of="all pairs of mantissa and scale",
     )
 
 
-@page.fact
-def one_is_too_much(r: Records) -> Fact:
+@page.fact(headline=True)
+def both_cases_are_right(r: Records) -> Fact:
     values = _counted(r)
     return Fact(
-        text="Where bit 6 is clear, BF16 adds a one that the value does not have. `bias` is that "
-        "one, ±2ᴱ for the group's exponent E, and subtracting it gives the value: "
-        f"{values['without_one_off']} such codes are off",
-        of=f"{values['without_one']:,} codes with bit 6 clear, mantissa −128 left out, under the "
-        "same scales",
+        text=f"Under scales that are neither 0 nor NaN, {values['with_one_off']} of the "
+        f"{values['with_one']:,} codes with bit 6 set are off, and {values['without_one_off']} of "
+        f"the {values['without_one']:,} with it clear, mantissa −128 left out",
+        of="the same loop",
     )
 
 
-@page.fact
+@page.fact(headline=True)
 def wrong_codes(r: Records) -> Fact:
     values = _counted(r)
     wrong = values["wrong"]

@@ -10,21 +10,32 @@ without the program leaves the cases of that kind alone. Models' accuracies are 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from madl.hardware import compared, counts, synthesis, tools, unit_facts, unit_records, units
-from madl.hardware.compared import BF16, MIXED, MULTIPLIER, MXFP8, MXINT8, POWERS, QUANTIZING
-from madl.hardware.counts import LANES, cells_of, error_db, ratio, transistors
+from madl.hardware import (
+    accuracy_facts,
+    compared,
+    counts,
+    synthesis,
+    tools,
+    unit_facts,
+    unit_records,
+    units,
+)
+from madl.hardware.accuracy_facts import against_fp32
+from madl.hardware.compared import BF16, MULTIPLIER, MXINT8, POWERS, QUANTIZING
+from madl.hardware.counts import LANES, ratio, transistors
+from madl.hardware.unit_records import finely, share
 from madl.logbook import charts
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear, points
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline, format_arms
 
 page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_formats"))
 
 MARGIN = 0.02  # of accuracy that a format may cost and still count as good enough
-SHARED = 16  # units that take their activations from one quantizer: a small array's row
+CLOSE = 0.01  # that it may cost and count as accurate as FP32: what these examples can decide
 DRAWN = 0.2  # of accuracy that the axis reaches below FP32's validation accuracy
 AREA = linear(None, f"transistors of {LANES} lanes", "thousand", factor=1e-3)
 
@@ -72,100 +83,46 @@ def run(params: Params, ctx: Context) -> Values:
     return {**found, "tool": tools.iverilog_version()}
 
 
-# ---- facts about area ---------------------------------------------------------------------------
+# ---- facts --------------------------------------------------------------------------------------
+
+page.fact(headline=True)(unit_facts.saving)
+for counted in (
+    *(unit_facts.sign_and_magnitude, unit_facts.at_one_speed, unit_facts.area_times_delay),
+    *(unit_facts.as_exact, unit_facts.powers, unit_facts.row_scales, unit_facts.exponents),
+    *(unit_facts.one_side, unit_facts.small_floats, unit_facts.simpler_gates),
+    *(unit_facts.simulated, accuracy_facts.without_unit, accuracy_facts.has_what),
+    accuracy_facts.one_class,
+):
+    page.fact(counted)
 
 
 @page.fact(headline=True)
-def saving(r: Records) -> Fact:
-    quantizer = counts.parts_of(r, **QUANTIZING)["quantizer"]
-    shared = transistors(r, **QUANTIZING) - quantizer * (1 - 1 / SHARED)
-    return Fact(
-        text=f"From {LANES} bf16 activations to one FP32 number, MXINT8 takes "
-        f"{ratio(r, QUANTIZING, BF16)} the transistors of bf16 where a unit quantizes for itself, "
-        f"{number(shared / transistors(r, **BF16))} × where {SHARED} share a quantizer, and "
-        f"{ratio(r, MXINT8, BF16)} where the activations come quantized",
-        of=cells_of(r, MXINT8, QUANTIZING, BF16),
-    )
-
-
-@page.fact
-def at_one_speed(r: Records) -> Fact:
-    return unit_facts.at_one_speed(r)
-
-
-@page.fact
-def area_times_delay(r: Records) -> Fact:
-    return unit_facts.area_times_delay(r)
-
-
-@page.fact
-def as_exact(r: Records) -> Fact:
-    return unit_facts.as_exact(r)
-
-
-@page.fact
-def powers(r: Records) -> Fact:
-    return unit_facts.powers(r)
-
-
-@page.fact
-def row_scales(r: Records) -> Fact:
-    return unit_facts.row_scales(r)
-
-
-@page.fact
-def exponents(r: Records) -> Fact:
-    return unit_facts.exponents(r)
-
-
-@page.fact
-def one_side(r: Records) -> Fact:
-    return Fact(
-        text=f"Quantizing the weights alone: MXINT8 weights with bf16 activations take "
-        f"{ratio(r, MIXED, BF16)} the transistors of bf16 on both sides",
-        of=cells_of(r, MIXED, BF16),
-    )
-
-
-@page.fact
-def mxfp8(r: Records) -> Fact:
-    return Fact(
-        text=f"With eight bits on both sides MXFP8 (E4M3) takes {ratio(r, MXFP8, MXINT8)} MXINT8's "
-        f"transistors, and its results are {number(error_db(r, **MXFP8))} dB above their error, "
-        f"MXINT8's {number(error_db(r, **MXINT8))} dB",
-        of=cells_of(r, MXFP8, MXINT8),
-    )
-
-
-@page.fact
-def simpler_gates(r: Records) -> Fact:
-    return Fact(
-        text="With NAND, NOR and NOT alone MXINT8, given what is quantized, takes "
-        f"{ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16, instead of "
-        f"{ratio(r, MXINT8, BF16)}",
-        of=cells_of(r, MXINT8, BF16, gate_set="cmos2"),
-    )
-
-
-@page.fact
-def simulated(r: Records) -> Fact:
-    return unit_facts.simulated(r)
+def area_buys(r: Records) -> Fact:
+    return accuracy_facts.area_buys(r, CLOSE)
 
 
 # ---- claims about accuracy ----------------------------------------------------------------------
 
 
 @page.claim(headline=True)
-def powers_cost_accuracy(r: Records) -> Judged:
-    """At four bits in the same blocks powers of two are less accurate than block floating point."""
-    two, rival = (format_arms.trained(r, name) for name in compared.NARROW_POWERS)
-    size = ratio(r, *POWERS[4])
-    begun = f"Powers of two need no multiplier; at four bits their unit takes {size} the "
-    begun += "transistors of block floating point's, in the same bits and blocks, and the model is"
-    return compare(rival, two).judge(
-        supported=f"{begun} less accurate by {rival - two}: {two} against {rival}",
-        refuted=f"{begun} more accurate by {two - rival}: {two} against {rival}",
-        undecided=f"{begun} not shown to be less accurate: {two - rival:+i}",
+def smallest_as_accurate(r: Records) -> Judged:
+    """The smallest unit whose format validation puts at or above FP32 costs at most one point."""
+    one, unit = unit_records.smallest(r, 0.0)
+    fp32 = format_arms.control(r)
+    size, margin = accuracy_facts.sized(r, unit), f"{100 * CLOSE:g} point"
+    said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
+    chosen = "It is the smallest whose format is no less accurate than FP32 on validation "
+    chosen += f"({per_cent(one.validation)} against {per_cent(fp32.validation)})"
+    return (
+        compare(one, fp32)
+        .no_worse(CLOSE)
+        .judge(
+            supported=f"{size}, and its format costs the model at most {margin} of accuracy "
+            f"against FP32 tuned alike ({said}). {chosen}",
+            refuted=f"{size}, and its format costs the model more than {margin} of accuracy "
+            f"against FP32 tuned alike ({said}). {chosen}",
+            undecided=f"{size}; its model {against_fp32(one, fp32, margin)} ({said}). {chosen}",
+        )
     )
 
 
@@ -174,26 +131,27 @@ def smallest_that_keeps(r: Records) -> Judged:
     """The smallest unit that keeps accuracy on validation keeps it on test, within two points."""
     one, unit = unit_records.smallest(r, MARGIN)
     fp32, size = format_arms.control(r), unit.values["transistors"]
-    said = f"{one - fp32:+i} ({one} against {fp32} of FP32 tuned alike)"
+    said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
     margin = f"{100 * MARGIN:g} points"
-    chosen = f"The smallest unit whose format validation finds within {margin} of FP32, "
-    chosen += f"{counts.side_of(unit)} ({number(size / transistors(r, **MXINT8))} × MXINT8's size),"
+    chosen = f"The smallest unit whose format is within {margin} of FP32 on validation is "
+    chosen += f"{counts.side_of(unit)} ({number(size / transistors(r, **MXINT8))} × MXINT8's "
+    chosen += "transistors). On test its model"
     return (
         compare(one, fp32)
         .no_worse(MARGIN)
         .judge(
-            supported=f"{chosen} is within them on test: {said}",
-            refuted=f"{chosen} is not within them on test: {said}",
-            undecided=f"{chosen} is not shown to be within them on test: {said}",
+            supported=f"{chosen} is within {margin} of FP32 tuned alike too ({said})",
+            refuted=f"{chosen} is more than {margin} below FP32 tuned alike ({said})",
+            undecided=f"{chosen} {against_fp32(one, fp32, margin)} ({said})",
         )
     )
 
 
-@page.claim(headline=True)
+@page.claim
 def mxint8_is_accurate(r: Records) -> Judged:
     """MXINT8 on every Linear layer costs less than two points against FP32 tuned alike."""
     mx, fp32 = format_arms.trained(r, "mxint8"), format_arms.control(r)
-    said = f"{mx - fp32:+i} ({mx} against {fp32} of FP32 tuned alike)"
+    said = f"{finely(mx, fp32)} ({share(mx)} against {share(fp32)} of FP32 tuned alike)"
     margin = f"{100 * MARGIN:g} points"
     return (
         compare(mx, fp32)
@@ -204,6 +162,22 @@ def mxint8_is_accurate(r: Records) -> Judged:
             undecided=f"Whether MXINT8 on every Linear layer costs less than {margin} of accuracy "
             f"is open: {said}",
         )
+    )
+
+
+@page.claim
+def powers_cost_accuracy(r: Records) -> Judged:
+    """At four bits in the same blocks powers of two are less accurate than block floating point."""
+    two, rival = (format_arms.trained(r, name) for name in compared.NARROW_POWERS)
+    wide = (format_arms.trained(r, name) for name in compared.WIDE_POWERS)
+    narrow_size, wide_size = (ratio(r, *POWERS[bits]) for bits in (4, 8))
+    begun = "Beside block floating point in the same bits and blocks, a unit for powers of two "
+    begun += f"takes {narrow_size} the transistors at four bits and {wide_size} at eight. Its model"
+    said = f"{finely(two, rival)} ({share(two)} against {share(rival)}); at eight {finely(*wide)}"
+    return compare(rival, two).judge(
+        supported=f"{begun} is less accurate at four, {said}",
+        refuted=f"{begun} is more accurate at four, {said}",
+        undecided=f"{begun} is not shown to be less accurate at four, {said}",
     )
 
 
@@ -227,17 +201,18 @@ def errors(r: Records) -> Chart:
 @page.chart(
     caption="A point is a number format on every Linear layer: across, its unit's transistors; "
     "upward, the model's test accuracy with its interval. Better is to the left and up. The "
-    "line is FP32 tuned alike. A row's scale is applied outside the unit. Narrow "
-    "formats without a scale are moved. The table has those not named, and those below the axis."
+    "line is FP32 tuned alike. Accuracies are from another run, the number formats'. A row's "
+    "scale is applied outside the unit. Block logs stand with the logarithmic formats, as there. "
+    "The table has those below the axis."
 )
 def front(r: Records) -> Chart:
     fp32 = format_arms.control(r)
     lowest = 5 * round(20 * (fp32.validation - DRAWN))
     return Chart(
-        unit_records.named(unit_records.accuracies(r), "MXINT8", "bf16"),
+        unit_records.accuracies(r),
         x=replace(AREA, column="transistors", scale="log10"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
-        marks=[level(fp32, "FP32"), points("accuracy", text="named", by="formats")],
+        marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="formats")],
     )
 
 
@@ -286,15 +261,10 @@ def _area(r: Records, rows: Sequence[Row], by: str, label: str, unit: str) -> Ch
 
 
 @page.table
-def every(r: Records) -> Sequence[Row]:
-    return unit_records.every(r)
+def block_sizes(r: Records) -> Sequence[Row]:
+    return unit_records.swept(r, "block", width=8)
 
 
-@page.table
-def simulation(r: Records) -> Sequence[Row]:
-    return unit_records.simulated(r)
-
-
-@page.table
-def accuracies(r: Records) -> Sequence[Row]:
-    return unit_records.accuracies(r)
+page.table(unit_records.every)
+page.table(unit_records.simulation)
+page.table(unit_records.accuracies)

@@ -88,18 +88,20 @@ def _usual(r: Records, name: str) -> dict[str, Any]:
     return _kernel(r.one(group=USUAL_GROUP), name)
 
 
-@page.fact
+@page.fact(headline=True)
 def tiles_cover(r: Records) -> Fact:
     found, usual = _kernels(r, LAB), _usual(r, LAB)
     slots = sum(kernel["slots"] for kernel in found.values())
-    missed = slots - sum(kernel["filled"] for kernel in found.values())
+    filled = sum(kernel["filled"] for kernel in found.values())
     m, k = usual["tile"]
+    warp = usual["first_warp_shared"]
+    run = next((i for i, at in enumerate(warp) if at != warp[0] + i), len(warp))
     return Fact(
-        text=f"`cta_tiler` cuts the (group size, groups) view into tiles, {m} × {k} at groups of "
-        f"{USUAL_GROUP}: {k} whole groups a block. `layout_sX` gives each of the "
-        f"{usual['threads']:,} threads one element of the tile, and {missed} slots of shared "
-        "memory stay empty",
-        of=f"{slots:,} slots, one block at each of {len(found)} group sizes",
+        text=f"At groups of {USUAL_GROUP} values, `cta_tiler` gives a block a tile of {m} × {k}: "
+        f"{k} whole groups. `layout_sX` gives each of its {usual['threads']:,} threads one value, "
+        f"in the order of a group (the first {run} threads hold the {run} values of the first); "
+        f"at {len(found)} group sizes it fills {filled:,} of {slots:,} slots of shared memory",
+        of=f"one block at each of {len(found)} group sizes",
     )
 
 

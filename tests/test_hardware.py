@@ -13,6 +13,7 @@ import torch
 from madl.errors import MadlError
 from madl.formats import presets
 from madl.hardware import (
+    accuracy_facts,
     codes,
     compared,
     counts,
@@ -626,16 +627,44 @@ def simulation_record(unit: dict, error_db: float) -> Record:
     return replace(a_record(), case=case, values={"error_db": error_db})
 
 
-def test_the_rival_is_the_cheapest_that_is_as_exact():
+def test_a_unit_stands_between_the_nearest_in_error():
     mxint8, bf16 = list(counts.COMPARED.values())[:2]
-    short, shorter = {**bf16, "mantissa": 6}, {**bf16, "mantissa": 4}
-    measured = ((mxint8, 100, 40.0), (bf16, 200, 50.0), (short, 150, 40.0), (shorter, 90, 39.9))
-    made = [gates_record(unit, size) for unit, size, _ in measured]
-    made += [simulation_record(unit, error) for unit, _, error in measured]
-    candidates = [bf16, short, shorter]
-    assert counts.cheapest_as_exact(Records(made), candidates, mxint8) == short
+    shorter, short = ({**bf16, "mantissa": bits} for bits in (4, 6))
+    measured = ((mxint8, 40.0), (bf16, 50.0), (short, 40.0), (shorter, 39.9))
+    made = Records([simulation_record(unit, error) for unit, error in measured])
+    assert counts.nearest_errors(made, [bf16, short, shorter], mxint8) == (shorter, short)
     with pytest.raises(Pending):
-        counts.cheapest_as_exact(Records(made), [shorter], mxint8)
+        counts.nearest_errors(made, [shorter], mxint8)
+    with pytest.raises(Pending):
+        counts.nearest_errors(made, [bf16, short], mxint8)
+
+
+def test_a_difference_is_printed_to_a_hundredth_of_a_point():
+    assert [unit_records.points(one) for one in (-0.0005, 0.0025)] == ["−0.05", "+0.25"]
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("fixed(4) moved", "fixed4, moved"),
+        ("scaled(8,row)", "scaled8 by row"),
+        ("scaled(8,tensor)", "scaled8 by tensor"),
+        ("mxint8", "MXINT8"),
+    ],
+)
+def test_formats_that_share_a_unit_have_names_of_their_own(name, label):
+    unit = {**compared.JUDGED, **compared.MOVED, **compared.RESCALED}[name]
+    assert unit_records.called(name, gates_record(dict(unit), 9)) == label
+
+
+@pytest.mark.parametrize(
+    ("mean", "said"),
+    [(-0.2, "is less accurate than FP32 tuned alike, and whether"), (0.0, "is shown neither to")],
+)
+def test_a_shown_loss_is_said_where_a_margin_is_open(monkeypatch, mean, said):
+    found = SimpleNamespace(interval=(mean - 0.1, mean + 0.1))
+    monkeypatch.setattr(accuracy_facts, "versus", lambda one, fp32: found)
+    assert accuracy_facts.against_fp32(None, None, "2 points").startswith(said)
 
 
 def test_rows_of_a_model_are_pieces_of_its_weights_and_inputs_without_padding():

@@ -1,13 +1,15 @@
-"""The home page's rule: what goes against expectation comes first, and no hand chooses it."""
+"""The home page: what the data refuted comes first, and no hand chooses it."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from madl.logbook.claims import Evidence, Finding
+from madl.logbook.charts import Chart, line, linear
+from madl.logbook.claims import Evidence, Fact, Finding
 from madl.logbook.stats import Interval, Unit
 from madl.site import home
+from madl.site.views import Page
 
 
 def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.0,), **more):
@@ -27,21 +29,28 @@ def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.
 
 
 def a_page(question, *findings, has_run=True):
-    view = SimpleNamespace(own=[1] if has_run else [], findings={f.name: f for f in findings})
-    return SimpleNamespace(view=view, questions=[SimpleNamespace(id=question)])
+    view = SimpleNamespace(
+        own=[1] if has_run else [],
+        findings={f.name: f for f in findings},
+        facts={},
+        sides=lambda _: ("one & all", "two"),
+    )
+    asked = [SimpleNamespace(id=question)]
+    return SimpleNamespace(view=view, questions=asked, name=f"q{question}", path="labs/x.md")
 
 
 def chosen(*pages):
     return [one.name for _, one in home.surprising(pages)]
 
 
-def test_what_was_refuted_comes_before_what_is_farther_off():
+def test_what_was_refuted_stands_alone_of_time_too_and_registered_first():
     pages = [
         a_page("1.1", a_finding("large", far=30)),
-        a_page("2.1", a_finding("refuted", "refuted", far=2, headline=False)),
-        a_page("3.1", a_finding("small", far=3)),
+        a_page("2.1", a_finding("late", "refuted", far=9, headline=False, worded_after=True)),
+        a_page("3.1", a_finding("of time", "refuted", far=3, unit=Unit.TIMES)),
+        a_page("4.1", a_finding("far", "refuted", far=4)),
     ]
-    assert chosen(*pages) == ["refuted", "large", "small"]
+    assert chosen(*pages) == ["far", "of time", "late"]
 
 
 def test_a_lab_opens_the_logbook_once_and_three_do_at_most():
@@ -55,15 +64,49 @@ def test_a_lab_opens_the_logbook_once_and_three_do_at_most():
     [
         a_finding("undecided", "undecided"),
         a_finding("not measured", "not measured", evidence=None),
-        a_finding("of time", "refuted", unit=Unit.TIMES),
         a_finding("in ms", unit=Unit.MILLISECONDS),
-        a_finding("worded after", "refuted", worded_after=True),
         a_finding("supported, and no headline", headline=False),
     ],
     ids=lambda finding: finding.name,
 )
 def test_what_never_opens_the_logbook(never):
     assert chosen(a_page("1.1", never)) == []
+
+
+def opened(*findings):
+    pages = [a_page(f"{i}.1", one) for i, one in enumerate(findings)]
+    calls = {page.name: SimpleNamespace(title=lambda: "a title") for page in pages}
+    return home.openings(pages, calls)  # type: ignore[arg-type]
+
+
+def test_the_title_says_whether_anything_was_refuted():
+    assert "## What goes against expectation" in opened(a_finding("x", "refuted"), a_finding("y"))
+    assert "## Clearest findings" in opened(a_finding("y"))
+    assert opened(a_finding("z", "undecided")) == ""
+
+
+def test_an_opening_shows_its_own_effect_between_its_own_arms_and_when_it_was_worded():
+    text = opened(a_finding("x", "refuted", far=-3, unit=Unit.TIMES, worded_after=True))
+    assert "<span>← faster: two</span> <span>faster: one &amp; all →</span>" in text
+    assert text.count('<svg class="effect"') == 1
+    assert "0.970 × &#91;0.961, 0.980&#93;; upright line: no difference</figcaption>" in text
+    assert "worded after these data</span>" in text
+
+
+@pytest.mark.parametrize("status", ["partly", "answered"])
+def test_a_question_answered_in_part_says_how_many_cases_there_are(status):
+    part = {"what": "widths", "asked": 2, "run": 2}
+    row = {"coverage": [part], "progress": "65 of 71 cases", "status": status}
+    more = ["65 of 71 cases"] if status == "partly" else []
+    assert home.run_of_asked(row) == ["2 of 2 widths", *more]
+
+
+def test_what_all_labs_start_from_is_said_by_the_records_of_the_baseline():
+    page = a_page("1.1")
+    page.view.facts = {"workload": Fact(text="Every lab starts from `it`", of="1")}
+    assert home.workload([page]) == ""
+    page.name = "baseline"
+    assert home.workload([page]) == "Every lab starts from <code>it</code>."
 
 
 def test_a_page_without_results_or_question_is_not_there():
@@ -79,3 +122,34 @@ def test_the_distance_is_from_the_nearest_line_and_an_exact_value_is_farthest():
     far = a_finding("far", far=50)
     pages = [a_page("1.1", between), a_page("2.1", exact), a_page("3.1", far)]
     assert chosen(*pages) == ["exact", "far", "between"]
+
+
+@pytest.mark.parametrize(
+    ("others", "facts", "said"),
+    [
+        ([a_finding("open", "undecided"), a_finding("decided", "refuted")], {"x": 1}, "decided"),
+        ([a_finding("open", "undecided")], {"x": Fact(text="Two", of="2")}, "Two"),
+        ([a_finding("open", "undecided")], {"x": None}, "open"),
+        ([], {}, "asked"),
+    ],
+)
+def test_where_the_headline_is_not_measured_what_is_measured_answers(others, facts, said):
+    asked = a_finding("asked", "not measured", evidence=None)
+    others = [replace(one, headline=False) for one in others]
+    view = SimpleNamespace(
+        own=[1],
+        findings={one.name: one for one in (asked, *others)},
+        facts=facts,
+        experiment=SimpleNamespace(headline_facts=[]),
+    )
+    page = Page(name="x", view=view, others=[], questions=[])  # type: ignore[arg-type]
+    assert getattr(page.answer, "name", None) == said or getattr(page.answer, "text", "") == said
+
+
+def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():
+    rows = [{"x": i, "y": i} for i in range(1000)]
+    chart = Chart(rows, x=linear("x"), y=linear(label="y"), marks=[line("y")])
+    some = home.thinned(chart)
+    assert len(some.rows) == home.ROWS
+    assert some.rows == home.thinned(chart).rows
+    assert home.thinned(some).rows == some.rows

@@ -15,7 +15,7 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.site import report
+from madl.site import evidence, report
 from madl.site.views import pages
 from tests.conftest import a_record, a_run
 
@@ -81,6 +81,28 @@ def test_a_question_is_answered_only_by_complete_records(plan):
     assert [row["status"] for row in state.rows] == ["answered", "open"]
     twin = json.loads((plan.project.docs / "ledger.json").read_text())
     assert twin["questions"] == state.rows
+
+
+def test_the_ledger_and_its_twin_say_the_same_of_what_is_not_measured(plan):
+    waits = "0 of 4 cases. To complete it: `python cli.py run toy --profile quick`"
+    unmeasured = "Not measured (1 of 4 cases): Squares grow more often than not."
+    for count, said in ((0, waits), (1, unmeasured)):
+        state = report.write(plan, fill(plan, count))
+        assert state.rows[0]["answer"] == said
+        shown = evidence.literal(evidence.inline(said))
+        for name in ("ledger.md", "index.md"):
+            assert shown in (plan.project.docs / name).read_text()
+    assert state.rows[0]["claims"][0]["finding"] == unmeasured
+
+
+def test_only_claims_registered_beforehand_are_promised_an_error_rate(plan):
+    for registered, pages_wrong in (({}, "0.0"), (None, "0.1")):
+        claims = plan.project.load("toy").claims
+        made = registered if registered is not None else {n: c.digest for n, c in claims.items()}
+        report.write(plan, fill(plan, claims=made))
+        text = (plan.project.docs / "ledger.md").read_text()
+        assert f"of the registered ones, at most {pages_wrong} pages" in text
+        assert f"worded after these data: {1 - bool(made)}." in text
 
 
 def test_a_smoke_run_answers_nothing_and_says_so(toy):

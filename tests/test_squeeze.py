@@ -14,6 +14,7 @@ from madl.site import squeeze
         ('<td style="text-align: left;">1</td>', "<td>1"),
         ('<td style="text-align: right;">1</td>', "<td class=r>1"),
         ('<a class="chip" href="a.html">x</a>', '<a class=chip href="a.html">x</a>'),
+        ('<p data-search-exclude="">a</p> <b data-search-exclude>b</b>', "<p>a</p><b>b</b>"),
         ('<path d="M1"/>', '<path d="M1"/>'),  # before a slash, quotes end the value
         ('<b title="a > b" id="c d">x</b>', '<b title="a > b" id="c d">x</b>'),
         ('<span class="n">a</span><span class="k">if</span>', "a<span class=k>if</span>"),

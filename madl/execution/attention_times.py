@@ -6,6 +6,7 @@ run on a device is left empty.
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from madl.logbook import stats
@@ -125,7 +126,28 @@ def of_longest(r: Records, device: str) -> Judged:
     if not fused:
         raise Pending(f"{device}, both forms")
     arms = of(record, fused[0], "fused attention"), of(record, f"naive {both[-1]}", "naive")
-    return faster(*arms, f"in FP32 on the {record.place} at {int(both[-1]):,} positions")
+    shape = _shape(record, int(both[-1]))
+    made = faster(*arms, f"in FP32 on the {record.place} at {shape}")
+    more = _at_notebook(r, device)
+    return replace(
+        made, **{v: getattr(made, v) + more for v in ("supported", "refuted", "undecided")}
+    )
+
+
+def _shape(record: Record, positions: int) -> str:
+    p = record.case.params
+    return f"{positions:,} positions (batch {p['batch']}, {p['heads']} heads)"
+
+
+def _at_notebook(r: Records, device: str) -> str:
+    """What both forms take in FP32 at the notebook's shape, as the end of a sentence."""
+    record = r.one(kind="dtypes", device=device)
+    fused, naive = (of(record, f"{form} float32") for form in ("fused", "naive"))
+    return (
+        f". At {_shape(record, int(record.case.params['length'] or 0))}, the notebook's shape, "
+        f"the processes' medians are {fused.scatter} fused and {naive.scatter} naive, which "
+        "another claim judges"
+    )
 
 
 def by_length(rows: Iterable[dict[str, Any]], y: Axis, *more: Mark) -> Chart:

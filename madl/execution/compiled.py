@@ -125,20 +125,18 @@ def against_default(record: Record) -> str:
     )
 
 
-def naive_times(naive: Records) -> str:
-    """What the naive run says, and what is left of it without the first calls, in words."""
-    compiled, eager = (timed(naive, variant).samples_s[0] for variant in (COMPILED, "eager"))
+def naive_times(naive: Records, *, skip: int = 0) -> str:
+    """What the naive run says, without its first calls or with them, in words."""
+    each = (timed(naive, variant).samples_s[0][skip:] for variant in (COMPILED, "eager"))
+    a, b = (f"{stats.number(1e3 * fmean(samples))} ms" for samples in each)
+    return f"{a} a call compiled and {b} in eager mode"
 
-    def both(*each: Sequence[float]) -> str:
-        a, b = (f"{stats.number(1e3 * fmean(samples))} ms" for samples in each)
-        return f"{a} a call compiled and {b} in eager mode"
 
-    share = stats.per_cent(compiled[0] / sum(compiled))
-    return (
-        f"{both(compiled, eager)}. The first call is {share} of the compiled time; the same "
-        f"run's {len(compiled) - 1} later calls take {both(compiled[1:], eager[1:])} "
-        "(one process, no test)"
-    )
+def first_calls(naive: Records) -> str:
+    """What the naive run says, and what the first call takes of its compiled time, in words."""
+    samples = timed(naive, COMPILED).samples_s[0]
+    share = stats.per_cent(samples[0] / sum(samples))
+    return f"{naive_times(naive)}: the first call is the compilation, {share} of the compiled time"
 
 
 def operators(record: Record) -> str:

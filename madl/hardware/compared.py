@@ -27,6 +27,7 @@ SHORTER = tuple({**BF16, "mantissa": bits} for bits in (4, 5, 6))
 WINDOWED = {**BF16, "window": 24}  # as many bits as an FP32 significand
 MULTIPLIER: Described = {"unit": "float_adders", "mantissa": 23, "lanes": 1}  # one of FP32
 NARROW_POWERS = ("block-log(4,8,block=16)", "block-float(3,8,block=16)")  # their formats
+WIDE_POWERS = ("block-log(8,8,block=16)", "block-float(7,8,block=16)")
 # Formats of question 3.2, and the unit that multiplies two vectors of each.
 JUDGED: Mapping[str, Described] = {
     "minifloat(16,8,ieee)": BF16,
@@ -58,6 +59,11 @@ MOVED: Mapping[str, Described] = {
     **{f"fixed({width}) moved": {**FIXED, "width": width} for width in (4, 8)},
     **{f"{name} moved": JUDGED[name] for name in ("log(4)", "minifloat(4,2)", "denormal(4,2)")},
 }
+# The same under another scale, which no unit applies.
+RESCALED: Mapping[str, Described] = {"scaled(8,tensor)": {**SCALED, "width": 8}}
+MXFP6 = JUDGED["mxfp6-e2m3"]
+# The same numbers, from the same blocks: a sign kept apart, and two's complement.
+SIGN_APART, COMPLEMENT = POWERS[8][1], {**MXINT8, "block": 16}
 RUN = ({"width": 6}, {"block": 16})  # of the sweeps, in quick
 _FIXED, _FLOATING, _BLOCKS, _LOG, _SIGNS = GROUPS
 GROUP: Mapping[str, str] = {  # of units, as question 3.2 groups their formats

@@ -66,21 +66,21 @@ def error_db(records: Records, **unit: Any) -> float:
     return float(_one(records, "simulation", unit, lanes=LANES).values["error_db"])
 
 
-def cheapest_as_exact(
-    records: Records, units: Sequence[Mapping[str, Any]], than: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Of these units, the one of fewest transistors whose error is no larger than another's.
-
-    Both are of the validation split, so that a unit may be chosen by them.
+def nearest_errors(
+    records: Records, units: Sequence[Mapping[str, Any]], to: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Of these units, the last that is less exact than another, and the first that is as exact.
 
     Raises:
-        Pending: one was not synthesised or not simulated, or none is as exact.
+        Pending: one was not simulated, or there is none on one side.
     """
-    wanted = error_db(records, **than)
-    fine = [unit for unit in units if error_db(records, **unit) >= wanted]
-    if not fine:
-        raise Pending("a unit as exact")
-    return min(fine, key=lambda unit: transistors(records, **unit))
+    wanted = error_db(records, **to)
+    by_error = sorted(units, key=lambda unit: error_db(records, **unit))
+    coarse = [unit for unit in by_error if error_db(records, **unit) < wanted]
+    fine = by_error[len(coarse) :]
+    if not coarse or not fine:
+        raise Pending("a unit less exact and a unit as exact")
+    return coarse[-1], fine[0]
 
 
 def ratio(r: Records, a: Mapping[str, Any], b: Mapping[str, Any], **where: str) -> str:

@@ -3,21 +3,26 @@
 from madl.hardware import compared, synthesis
 from madl.hardware.compared import (
     BF16,
+    COMPLEMENT,
     FINE,
+    MIXED,
     MULTIPLIER,
+    MXFP6,
+    MXFP8,
     MXINT8,
     POWERS,
     QUANTIZING,
     SHORTER,
+    SIGN_APART,
     Described,
 )
 from madl.hardware.counts import (
     COMPARED,
+    LANES,
     cells_of,
-    cheapest_as_exact,
     error_db,
     gates,
-    label_of,
+    nearest_errors,
     parts_of,
     pipelined,
     ratio,
@@ -28,18 +33,83 @@ from madl.logbook.claims import Fact
 from madl.logbook.records import Records
 from madl.logbook.stats import number, per_cent
 
+SHARED = 16  # units that take their activations from one quantizer: a small array's row
+
+
+def saving(r: Records) -> Fact:
+    """MXINT8 beside bf16, by who quantizes the activations."""
+    quantizer = parts_of(r, **QUANTIZING)["quantizer"]
+    shared = transistors(r, **QUANTIZING) - quantizer * (1 - 1 / SHARED)
+    return Fact(
+        text=f"A dot product of {LANES} pairs in MXINT8 takes {ratio(r, MXINT8, BF16)} the "
+        "transistors of one in bf16 where its activations come quantized, and "
+        f"{ratio(r, QUANTIZING, BF16)} where the unit quantizes bf16 activations itself. Computed, "
+        f"not built: {number(shared / transistors(r, **BF16))} × with one quantizer for {SHARED} "
+        "units, and nothing counted to distribute its results",
+        of=cells_of(r, MXINT8, QUANTIZING, BF16),
+    )
+
+
+def sign_and_magnitude(r: Records) -> Fact:
+    """What two's complement takes more than a sign kept apart, for the same numbers."""
+    apart, complement = parts_of(r, **SIGN_APART), parts_of(r, **COMPLEMENT)
+    two, four = (parts_of(r, **unit) for unit in (compared.NARROW_MXINT, POWERS[4][1]))
+    return Fact(
+        text="Block FP8 is MXINT8 with its sign kept apart: in the same blocks of "
+        f"{SIGN_APART['block']} its results are {error_db(r, **SIGN_APART):.3f} dB above their "
+        f"error (MXINT8, in two's complement, {error_db(r, **COMPLEMENT):.3f} dB) and it takes "
+        f"{ratio(r, SIGN_APART, COMPLEMENT)} the transistors. Its multipliers take "
+        f"{apart['multipliers']:,} and its signs {apart['signs']:,} against "
+        f"{complement['multipliers']:,} (at four bits {four['multipliers']:,} and "
+        f"{four['signs']:,} against {two['multipliers']:,})",
+        of=cells_of(r, SIGN_APART, COMPLEMENT, POWERS[4][1], compared.NARROW_MXINT),
+    )
+
+
+def one_side(r: Records) -> Fact:
+    """Weights alone in MXINT8."""
+    return Fact(
+        text="Quantizing the weights alone: MXINT8 weights with bf16 activations take "
+        f"{ratio(r, MIXED, BF16)} the transistors of bf16 on both sides",
+        of=cells_of(r, MIXED, BF16),
+    )
+
+
+def small_floats(r: Records) -> Fact:
+    """MXFP8 and MXFP6 beside MXINT8."""
+    return Fact(
+        text=f"MXFP8 (E4M3: four exponent bits, three of mantissa) takes {ratio(r, MXFP8, MXINT8)} "
+        f"the transistors of MXINT8 ({ratio(r, MXFP8, SIGN_APART)} those of block FP8), and its "
+        f"results are {number(error_db(r, **MXFP8))} dB above their error, MXINT8's "
+        f"{number(error_db(r, **MXINT8))} dB. MXFP6 (E2M3: two and three) takes "
+        f"{ratio(r, MXFP6, MXFP8)} those of MXFP8, and its results are "
+        f"{number(error_db(r, **MXFP6))} dB above theirs",
+        of=cells_of(r, MXFP6, MXFP8, MXINT8, SIGN_APART),
+    )
+
+
+def simpler_gates(r: Records) -> Fact:
+    """MXINT8 beside bf16 in a poorer set of gates."""
+    return Fact(
+        text="With NAND, NOR and NOT alone MXINT8, given what is quantized, takes "
+        f"{ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16, instead of "
+        f"{ratio(r, MXINT8, BF16)}",
+        of=cells_of(r, MXINT8, BF16, gate_set="cmos2"),
+    )
+
 
 def at_one_speed(r: Records) -> Fact:
     """MXINT8 beside bf16, with the flip-flops of a pipeline."""
     said = [
         f"{number(pipelined(r, period, **QUANTIZING) / pipelined(r, period, **BF16))} × (quantizing"
-        f") and {number(pipelined(r, period, **MXINT8) / pipelined(r, period, **BF16))} × (without)"
+        f") or {number(pipelined(r, period, **MXINT8) / pipelined(r, period, **BF16))} × (without)"
         f" at a result every {period} FO4"
         for period in synthesis.PERIODS
     ]
     return Fact(
-        text=f"Pipelined to one speed, flip-flops counted, MXINT8 takes {', '.join(said)} the "
-        "transistors of bf16",
+        text="Pipelined to one speed, each flip-flop counted as "
+        f"{synthesis.FLIP_FLOP} transistors, MXINT8 takes {' and '.join(said)}, of the "
+        "transistors of bf16. FO4 is the delay of an inverter that drives four like it",
         of=cells_of(r, MXINT8, QUANTIZING, BF16),
     )
 
@@ -58,21 +128,21 @@ def area_times_delay(r: Records) -> Fact:
 
 
 def as_exact(r: Records) -> Fact:
-    """Beside MXINT8, in the standard's blocks and in small ones, the smallest float as exact.
-
-    Which one is chosen on validation rows.
-    """
+    """MXINT8, in the standard's blocks and in small ones, between the floats nearest in error."""
     floats, units = [*SHORTER, BF16], [MXINT8, FINE]
-    rivals = [cheapest_as_exact(r, floats, unit) for unit in units]
     said = [
-        f"{label_of(gates(r, **rival))} beside MXINT8 in blocks of {unit['block']}, with "
-        f"{ratio(r, rival, unit)} its transistors ({number(error_db(r, **rival))} dB of signal to "
-        f"error on the model's tensors, MXINT8 {number(error_db(r, **unit))} dB)"
-        for rival, unit in zip(rivals, units)
+        f"in blocks of {unit['block']} ({number(error_db(r, **unit))} dB) between "
+        + " and ".join(
+            f"{side_of(gates(r, **rival))} ({number(error_db(r, **rival))} dB, "
+            f"{ratio(r, rival, unit)} its transistors)"
+            for rival in nearest_errors(r, floats, unit)
+        )
+        for unit in units
     ]
     return Fact(
-        text=f"Of {len(floats)} floats with eight exponent bits the smallest as exact, both given "
-        f"what is rounded already, is {'; '.join(said)}",
+        text=f"Of {len(floats)} floats with eight exponent bits none has just the error of "
+        "MXINT8, all given what is rounded already. By signal to error on the model's tensors "
+        f"MXINT8 stands {', '.join(said)}",
         of=cells_of(r, *units, *floats),
     )
 

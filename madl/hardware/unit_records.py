@@ -4,10 +4,10 @@ Units: `error` is signal to error in decibels, of results for rows of the model'
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from madl.hardware.compared import GROUP, JUDGED, MOVED, Described
+from madl.hardware.compared import GROUP, JUDGED, MOVED, RESCALED, Described
 from madl.hardware.counts import (
     COMPARED,
     EXPERIMENT,
@@ -21,11 +21,12 @@ from madl.hardware.counts import (
     transistors,
 )
 from madl.hardware.units import OPTIONS
-from madl.logbook.arms import Arm
+from madl.logbook.arms import Arm, versus
 from madl.logbook.records import Pending, Record, Records, Row
 from madl.logbook.stats import per_cent
 from madl.training import format_arms
 
+ERROR = "signal to error (dB)"
 NARROW = 4.5  # bits a value, a block's scale among them
 
 
@@ -82,7 +83,7 @@ def judged(r: Records) -> dict[str, tuple[Arm, Record]]:
     """
     planned = format_arms.names(r)
     found: dict[str, tuple[Arm, Record]] = {}
-    for name, unit in {**JUDGED, **MOVED}.items():
+    for name, unit in {**JUDGED, **MOVED, **RESCALED}.items():
         try:
             record = gates(r, **unit)
         except Pending:
@@ -107,31 +108,44 @@ def smallest(r: Records, margin: float) -> tuple[Arm, Record]:
     return min(kept, key=lambda pair: pair[1].values["transistors"])
 
 
+def called(name: str, record: Record) -> str:
+    """A unit's name, with what its model's format adds: a position, or whose scale it is."""
+    scaled = re.fullmatch(r"scaled\(\d+,(\w+)\)", name)
+    return name_of(record) + ", moved" * (name in MOVED) + (f" by {scaled[1]}" if scaled else "")
+
+
+def finely(a: Arm, b: Arm) -> str:
+    """A minus B on test, to a hundredth of a point: "−0.05 points [−0.58, +0.47]"."""
+    made = versus(a, b)
+    value, low, high = (points(one) for one in (made.effect, *made.interval))
+    return f"{value} points [{low}, {high}]"
+
+
+def share(one: Arm) -> str:
+    """Its accuracy on test to a hundredth of a point: "84.95 %"."""
+    return f"{one:.2%}".replace("%", " %")
+
+
+def points(difference: float) -> str:
+    """A difference of accuracies to a hundredth of a point."""
+    return f"{100 * difference:+.2f}".replace("-", "−")
+
+
 def accuracies(r: Records) -> list[Row]:
     """Every format that has both a unit and a model, the small units first."""
+    fp32 = format_arms.control(r)
     rows: list[Row] = [
         {
-            "unit": name_of(record) + ", moved" * (name in MOVED),
+            "unit": called(name, record),
             "formats": GROUP[str(record.case.params["unit"])],
             "bits": one.value("bits"),
             "transistors": record.values["transistors"],
             "accuracy": one,
+            "against FP32": finely(one, fp32),
         }
         for name, (one, record) in judged(r).items()
     ]
     return sorted(rows, key=lambda row: row["transistors"])
-
-
-def named(rows: Iterable[Row], *always: str) -> list[Row]:
-    """The same with short names to draw: of narrow formats all, of others each group's smallest."""
-    met = set[str]()
-    found: list[Row] = []
-    for row in rows:
-        is_first = row["bits"] > NARROW and row["formats"] not in met
-        met |= {row["formats"]} if is_first else set()
-        shows = is_first or row["bits"] <= NARROW or row["unit"] in always
-        found.append({**row, "named": re.split("[-,]", row["unit"])[0] if shows else None})
-    return found
 
 
 def parts(r: Records, *units: Described) -> list[Row]:
@@ -167,7 +181,7 @@ def swept(r: Records, by: str, **fixed: int) -> list[Row]:
             by: record.case.params[by],
             "transistors": record.values["transistors"],
             "delay (FO4)": record.values["delay"],
-            "signal to error (dB)": error_or_none(r, record),
+            ERROR: error_or_none(r, record),
         }
         for record in found
     ]
@@ -186,13 +200,13 @@ def every(r: Records) -> list[Row]:
             "delay (FO4)": record.values["delay"],
             **{f"flip-flops, {p} FO4": n for p, n in record.values["flip_flops"].items()},
             "input bits": record.values["input_bits"],
-            "signal to error (dB)": error_or_none(r, record),
+            ERROR: error_or_none(r, record),
         }
         for record in synthesised(r)
     ]
 
 
-def simulated(r: Records) -> list[Row]:
+def simulation(r: Records) -> list[Row]:
     """Every unit that was simulated: what was checked, and how exact it is."""
     return [
         {
@@ -200,7 +214,7 @@ def simulated(r: Records) -> list[Row]:
             "vectors": record.values["vectors"],
             "finite": record.values["finite"],
             "correctly rounded": per_cent(record.values["correctly_rounded"]),
-            "signal to error (dB)": record.values["error_db"],
+            ERROR: record.values["error_db"],
         }
         for record in r.of(EXPERIMENT).all(kind="simulation")
     ]

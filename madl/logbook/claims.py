@@ -189,7 +189,7 @@ def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
     start = a.label[:1].upper() + a.label[1:]
     return compare(a, b).judge(
         supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
-        refuted=f"{start} is slower than {b.label} {where} and takes {a / b} the time: {times}",
+        refuted=f"{start} takes {a / b} the time of {b.label} {where}: {times}",
         undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, with the "
         f"page's other claims corrected for: {b / a:i} as fast; the processes' medians are "
         f"{a.scatter} and {b.scatter}",

@@ -40,22 +40,22 @@ def chip(kind: str, label: str = "") -> str:
 
 def finding(made: Finding, *, level: str = "") -> str:
     """The sentence and its chip; opened, what decided it, with links to the records."""
-    late = " " + chip("worded after these data") if made.worded_after else ""
-    head = f"{said(made)}{late}"
     body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in _rows(made))
     bar = effect_bar(made.evidence) if made.evidence else ""
     # what the search leaves out ends at the first end of an element of its name: a section, no div
     return (
-        f'<details class="finding {level}" id="claim-{made.name}"><summary>{head}</summary>'
+        f'<details class="finding {level}" id="claim-{made.name}"><summary>{said(made)}</summary>'
         f"<section data-search-exclude>{bar}<dl>{body}</dl></section></details>\n"
     )
 
 
 def said(made: Finding | Fact) -> str:
-    """The sentence and its chip, without the evidence: for lists of pages."""
+    """The sentence and its chips, without the evidence: for lists of pages."""
     known = verdict(made)
     label = "hypothesis refuted" if known == "refuted" else known  # the sentence itself is true
-    return f"{inline(_sentence(made))} {chip(known, label)}"
+    late = isinstance(made, Finding) and made.worded_after
+    chips = [chip(known, label), *([chip("worded after these data")] if late else [])]
+    return " ".join([inline(sentence(made)), *chips])
 
 
 def verdict(made: Finding | Fact) -> str:
@@ -63,7 +63,8 @@ def verdict(made: Finding | Fact) -> str:
     return "fact" if isinstance(made, Fact) else made.verdict
 
 
-def _sentence(made: Finding | Fact) -> str:
+def sentence(made: Finding | Fact) -> str:
+    """What was found, or why it was not, with its full stop; code in backticks."""
     if isinstance(made, Finding) and made.verdict == "not measured":
         return f"Not measured ({made.text}): {made.hypothesis}"
     text = made.text.strip()
@@ -71,7 +72,7 @@ def _sentence(made: Finding | Fact) -> str:
 
 
 def _rows(made: Finding) -> list[tuple[str, str]]:
-    when = "" if made.worded_after else ", written before the run"
+    when = "" if made.worded_after else ", registered in these records"
     rows = [(f"Hypothesis{when}", inline(made.hypothesis))]
     evidence = made.evidence
     if evidence is None:
@@ -164,10 +165,24 @@ def effect_bar(evidence: Evidence) -> str:
     )
 
 
+def effect_figure(evidence: Evidence, sides: tuple[str, str] | None) -> str:
+    """The effect bar between the names of what was compared, A against B, and how to read it."""
+    for_it, against_it = "larger", "smaller"
+    if sides is not None:
+        better = "faster" if evidence.unit is Unit.TIMES else "better"
+        for_it, against_it = (f"{better}: {inline(side)}" for side in sides)
+    dashed = f"; dashed: {html.escape(against(evidence))}" if any(evidence.boundaries) else ""
+    return (
+        f'<figure class="compared"><p><span>← {against_it}</span> <span>{for_it} →</span></p>'
+        f"{effect_bar(evidence)}<figcaption>{html.escape(effect(evidence))}; upright line: no "
+        f"difference{dashed}</figcaption></figure>"
+    )
+
+
 def fact(made: Fact) -> str:
     """A fact, and of how many it speaks."""
     of = f' <span class="of">({inline(made.of)})</span>' if made.of else ""
-    return f'<p class="fact">{inline(_sentence(made))}{of}</p>\n'
+    return f'<p class="fact">{inline(sentence(made))}{of}</p>\n'
 
 
 def register(findings: Sequence[Finding]) -> str:

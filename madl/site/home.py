@@ -1,8 +1,10 @@
-"""The home page: what goes most against expectation, by a rule, and every question as a tile."""
+"""The home page: what the data refuted, by a rule, and every question as a tile."""
 
 import math
+import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from madl.files import read_text
@@ -14,6 +16,8 @@ from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
+BASELINE = "baseline"  # the experiment that says what all labs are measured on
+ROWS = 80  # of a thumbnail, at most
 OF_TIME = (Unit.TIMES, Unit.SECONDS, Unit.MILLISECONDS)
 
 
@@ -25,29 +29,30 @@ def lab(question_id: str) -> str:
 def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding]]:
     """The claims to open the logbook with, at most one a lab.
 
-    Of those worded before their data and decided by them: what the data refuted comes first, then
-    headlines that they support; within each, what lies farthest from the line that it is held
-    against, in half widths of its interval. What measures time is left out: another machine's
-    clock may say otherwise.
+    What the data refuted; where they refuted nothing, headlines that they support, but for those
+    of time: another machine's clock may say otherwise. Those registered in the records that they
+    are judged on come first; then what lies farthest from the line that it is held against, in
+    half widths of its interval.
     """
     found = [
         (page, one)
         for page in pages
         if page.questions and page.view.own
         for one in page.view.findings.values()
-        if _can_open(one)
+        if one.evidence is not None
     ]
-    found.sort(key=lambda pair: (pair[1].verdict != "refuted", -_distance(pair[1].evidence)))
+    refuted = [pair for pair in found if pair[1].verdict == "refuted"]
+    chosen = refuted or [pair for pair in found if _is_clear(pair[1])]
+    chosen.sort(key=lambda pair: (pair[1].worded_after, -_distance(pair[1].evidence)))
     by_lab: dict[str, tuple[Page, Finding]] = {}
-    for page, one in found:
+    for page, one in chosen:
         by_lab.setdefault(lab(page.questions[0].id), (page, one))
     return list(by_lab.values())[:most]
 
 
-def _can_open(made: Finding) -> bool:
-    of_time = made.evidence is None or made.evidence.unit in OF_TIME
-    decided = made.verdict == "refuted" or (made.verdict == "supported" and made.headline)
-    return decided and not made.worded_after and not of_time
+def _is_clear(made: Finding) -> bool:
+    of_time = made.evidence is not None and made.evidence.unit in OF_TIME
+    return made.verdict == "supported" and made.headline and not of_time
 
 
 def _distance(made: Evidence | None) -> float:
@@ -58,50 +63,36 @@ def _distance(made: Evidence | None) -> float:
     return 2 * apart / (high - low) if high > low else math.inf
 
 
-# ---- which figure -------------------------------------------------------------------------------
-
-
-def figure_beside(calls: PageCalls, claim: str | None = None) -> str | None:
-    """The chart that the page shows next after a claim; one in a single panel, if it has any."""
-    template = read_text(calls.project.templates / f"{calls.page.name}.md.j2", "save it as text")
-    shown = calls.page.view.shown
-    before: list[str] = []
-    after: list[str] = []
-    found = before if claim else after
-    for kind, name in re.findall(r"\{\{\s*(finding|figure)\(\"([^\"]+)\"\)", template):
-        if kind == "finding" and name == claim:
-            found = after
-        elif kind == "figure" and isinstance(shown.get(name), Chart):
-            found.append(name)
-    ordered = after + before
-    return next((n for n in ordered if shown[n].facet is None), next(iter(ordered), None))
+# ---- what it opens with -------------------------------------------------------------------------
 
 
 def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
-    """The surprising findings, each with its figure and the way to its page."""
-    parts = ['<div class="openings" markdown>\n']
-    for page, one in surprising(pages):
-        called = calls[page.name]
-        name = figure_beside(called, one.name)
+    """The surprising findings under their title, each with its effect and the way to its page."""
+    found = surprising(pages)
+    if not found:
+        return ""
+    against = found[0][1].verdict == "refuted"
+    parts = [f"## {'What goes against expectation' if against else 'Clearest findings'}\n"]
+    parts.append('<div class="openings" markdown>\n')
+    for page, one in found:
+        assert one.evidence is not None
+        drawn = evidence.effect_figure(one.evidence, page.view.sides(one.name))
         parts += [
             '<section class="opening" markdown data-search-exclude>\n',
             f"{literal(evidence.said(one))}\n",
             f"Hypothesis: {literal(inline(one.hypothesis))}\n{{ .facts }}\n",
+            f"{literal(drawn)}\n",
+            f"[{calls[page.name].title()}]({page.path}#claim-{one.name})\n",
+            "</section>\n",
         ]
-        if name is not None:
-            parts.append(_drawn(svg.small, called, name) + "\n")
-        parts += [f"[{called.title()}]({page.path}#claim-{one.name})\n", "</section>\n"]
-    return "\n".join([*parts, "</div>\n"]) if len(parts) > 1 else ""
+    return "\n".join([*parts, "</div>\n"])
 
 
-def _drawn(draw: Callable[..., str], calls: PageCalls, name: str) -> str:
-    """A chart of the page; "pending" where it cannot be drawn."""
-
-    def figure(name: str) -> str:
-        chart = calls.page.view.shown[name]
-        return draw(chart, id=f"{calls.page.name}-{name}", cache=calls.cache)
-
-    return calls.tried(figure)(name)
+def workload(pages: Iterable[Page]) -> str:
+    """What all labs are measured on, as the starting point's records say; "" without them."""
+    made = (page.view.facts.get("workload") for page in pages if page.name == BASELINE)
+    fact = next((one for one in made if one), None)
+    return literal(inline(evidence.sentence(fact))) if fact else ""
 
 
 # ---- every question -----------------------------------------------------------------------------
@@ -125,15 +116,51 @@ def tiles(
 def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
     title = literal(inline(f"{row['id']} {row['title']}"))
     parts = ['<section class="tile" markdown data-search-exclude>\n']
-    if page is None or not page.view.own:
-        parts.append(f"**[{title}]({page.path})**\n" if page else f"**{title}**\n")
-        parts.append(f'<p class="facts">{chip("open")}</p>\n')
-        return "\n".join([*parts, "</section>\n"])
-    called = calls[page.name]
-    if name := figure_beside(called):
-        parts.append(f'<div class="thumb">{_drawn(svg.thumbnail, called, name)}</div>\n')
-    parts.append(f"**[{title}]({page.path})**\n")
-    parts += [f"{literal(evidence.said(one))}\n" for one in page.headlines[:1]]
-    asked = " · ".join(inline(f"{p['run']} of {p['asked']} {p['what']}") for p in row["coverage"])
-    parts.append(f'<p class="facts">{chip(row["status"])} {asked}</p>\n')
+    if page and page.view.own and (name := thumbnail_of(calls[page.name])):
+        parts.append(f'<div class="thumb">{_drawn(calls[page.name], name)}</div>\n')
+    parts.append(f"**[{title}]({page.path})**\n" if page else f"**{title}**\n")
+    parts.append(f"{literal(inline(row['question']))}\n{{ .facts }}\n")
+    if said := answer(row, page):
+        parts.append(f"{said}\n")
+    facts = f"{chip(row['status'])} {' · '.join(inline(one) for one in run_of_asked(row))}"
+    parts.append(f'<p class="facts">{facts.strip()}</p>\n')
     return "\n".join([*parts, "</section>\n"])
+
+
+def answer(row: Mapping[str, Any], page: Page | None) -> str:
+    """A question's answer in a line with its chips; where there is none, what it waits for."""
+    if page and (made := page.answer):
+        return literal(evidence.said(made))
+    return literal(inline(row["answer"] or ""))
+
+
+def run_of_asked(row: Mapping[str, Any]) -> list[str]:
+    """How much of what a question asks for has run; of all cases, too, where not all is there."""
+    parts = [f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"]]
+    return [*parts, row["progress"]] if row["status"] == "partly" else parts
+
+
+def thumbnail_of(calls: PageCalls) -> str | None:
+    """The first chart that the page shows; one in a single panel, if it has any."""
+    template = read_text(calls.project.templates / f"{calls.page.name}.md.j2", "save it as text")
+    shown = calls.page.view.shown
+    names = re.findall(r"\{\{\s*figure\(\"([^\"]+)\"\)", template)
+    charts = [name for name in names if isinstance(shown.get(name), Chart)]
+    return next((n for n in charts if shown[n].facet is None), next(iter(charts), None))
+
+
+def thinned(chart: Chart) -> Chart:
+    """The chart with as many of its rows, drawn by lot, as an ornament has room for."""
+    some = min(len(chart.rows), ROWS)
+    kept = sorted(random.Random(0).sample(range(len(chart.rows)), some))
+    return replace(chart, rows=[chart.rows[i] for i in kept])
+
+
+def _drawn(calls: PageCalls, name: str) -> str:
+    """A chart of the page, small; "pending" where it cannot be drawn."""
+
+    def figure(name: str) -> str:
+        chart = thinned(calls.page.view.shown[name])
+        return svg.thumbnail(chart, id=f"{calls.page.name}-{name}", cache=calls.cache)
+
+    return calls.tried(figure)(name)

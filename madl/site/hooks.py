@@ -2,7 +2,8 @@
 
 Source maps, the search stemmers of other languages, and the second copy of the search index: the
 offline plugin writes it as a script, which pages load wherever they are opened from. Of the theme's
-style sheets, the rules for what no page and no script has.
+style sheets, the rules for what no page and no script has. The search knows words, not the cells of
+tables, which lead nowhere alone.
 """
 
 import re
@@ -19,6 +20,11 @@ UNUSED = (
     "search/search_index.json",
     "sitemap.xml*",
 )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Called by MkDocs with a page's HTML, before the search reads it."""
+    return re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
 
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index

@@ -98,7 +98,7 @@ class PageCalls:
         """What this page's numbers are: profile, date, machine, n, asked and run, status."""
         view, page = self.page.view, self.page
         if not view.own:
-            return f'<p class="facts">{chip("open")} {self._how_to_run()}</p>\n'
+            return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
         profile = view.plan.profile
         judged = _test_size(view)
         says = f" ({profile.says})" if judged or profile.name == "smoke" else ""
@@ -173,8 +173,10 @@ class PageCalls:
         """A piece of the repository, cut out now."""
         return sources.block(self.project.root, path, name)
 
-    def _how_to_run(self) -> str:
-        return f"{self.page.view.progress}. To complete it: <code>{inline(self._command())}</code>"
+    def how_to_run(self) -> str:
+        """What is there, and the command for the rest, in backticks."""
+        progress = self.page.view.progress
+        return f"{progress[:1].upper()}{progress[1:]}. To complete it: `{self._command()}`"
 
     def _command(self) -> str:
         plan = self.page.view.plan
@@ -185,7 +187,7 @@ class PageCalls:
         if self.page.view.is_complete:
             why = inline(self.page.view.why_skipped)
             return f'<p class="pending">Not run here: {why}.</p>\n'
-        return f'<p class="pending">{self._how_to_run()}</p>\n'
+        return f'<p class="pending">{inline(self.how_to_run())}</p>\n'
 
     def claims(self) -> str:
         """Every claim of the page in one table, what is doubtful first."""

@@ -49,19 +49,19 @@ class Ledger:
 def ledger(project: Project, rendered: Sequence[Page]) -> Ledger:
     """One row a question, in the coursework's order."""
     by_stem = {page.name: page for page in rendered}
-    return Ledger(rows=[_ledger_row(q, by_stem.get(q.stem)) for q in project.questions])
+    return Ledger(rows=[_ledger_row(project, q, by_stem.get(q.stem)) for q in project.questions])
 
 
-def _ledger_row(question: Question, page: Page | None) -> dict[str, Any]:
+def _ledger_row(project: Project, question: Question, page: Page | None) -> dict[str, Any]:
     findings = list(page.view.findings.values()) if page and page.view.own else []
-    answer = page.headlines[:1] if page and page.view.own else []
     return {
         "id": question.id,
         "title": question.title,
+        "question": question.text,
         "status": page.status if page else "open",
         "stem": question.stem,
         "page": page.path if page else None,
-        "answer": answer[0].text if answer else None,
+        "answer": _answer(project, page) if page else None,
         "verdicts": dict(sorted(Counter(finding.verdict for finding in findings).items())),
         "coverage": [
             {"what": part.what, "asked": part.asked, "run": part.run}
@@ -76,12 +76,18 @@ def _ledger_row(question: Question, page: Page | None) -> dict[str, Any]:
     }
 
 
+def _answer(project: Project, page: Page) -> str:
+    """The first thing that answers it, as pages say it; else what would."""
+    made = page.answer
+    return evidence.sentence(made) if made else PageCalls(project, page).how_to_run()
+
+
 def _claim_row(finding: Finding, claim: Claim) -> dict[str, Any]:
     return {
         "name": finding.name,
         "hypothesis": finding.hypothesis,
         "verdict": finding.verdict,
-        "finding": finding.text,
+        "finding": evidence.sentence(finding),
         "p": finding.evidence.p_adjusted if finding.evidence else None,
         "digest": claim.digest,
         "worded_after": finding.worded_after,
@@ -114,7 +120,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
         globals_ = _site_globals(plan, rendered, calls, state, changes)
         texts[f"{name}.md"] = _render(template, globals_)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
-    texts["ledger.json"] = _for_web(json.dumps({"questions": state.rows}, indent=1)) + "\n"
+    texts["ledger.json"] = _for_web(_dense({"questions": state.rows})) + "\n"
     for page in rendered:
         texts |= _files_beside(page, calls[page.name])
     for path, text in texts.items():
@@ -147,7 +153,11 @@ def _to_five_digits(found: re.Match[str]) -> str:
 
 def _copied(record: Record) -> str:
     """A record as the site shows it: whole, its fractions to four digits; pages print three."""
-    return json.dumps(_short(json.loads(encode(record))), sort_keys=True, separators=(",", ":"))
+    return _dense(_short(json.loads(encode(record))))
+
+
+def _dense(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _short(value: Any) -> Any:
@@ -242,27 +252,31 @@ def _site_globals(
     return {
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
+        "workload": home.workload(rendered),
         "machine": literal(inline(answered[0].view.machine)) if answered else NOT_RUN,
         "date": literal(inline(latest)) or "never",
         "profile": f"{profile.name} ({profile.says})",
         "openings": functools.partial(home.openings, answered, calls),
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered),
-        "errors_allowed": functools.partial(_errors_allowed, state),
+        "registered": functools.partial(_registered, state),
         "changes": functools.partial(_bullets, changes),
     }
 
 
-def _errors_allowed(state: Ledger) -> str:
-    """How many claims there are, and how many verdicts may be wrong by chance."""
+def _registered(state: Ledger) -> str:
+    """How many claims were fixed beforehand, and how many of their verdicts may be wrong."""
     claims = [claim for row in state.rows for claim in row["claims"]]
-    decided = sum(claim["verdict"] in ("supported", "refuted") for claim in claims)
-    families = sum(bool(row["claims"]) for row in state.rows)
-    late = sum(claim["worded_after"] for claim in claims)
+    fixed = [[one for one in row["claims"] if not one["worded_after"]] for row in state.rows]
+    decided = sum(one["verdict"] in ("supported", "refuted") for one in claims)
+    families = sum(any(one["verdict"] != "not measured" for one in page) for page in fixed)
+    late = sum(one["worded_after"] for one in claims)
     return (
-        f"Claims: {len(claims)}, on {families} of the pages; decided: {decided}; worded after "
-        f"their data: {late}. A page's claims are one family, tested at {ALPHA:.0%}: by chance, "
-        f"at most {families * ALPHA:.1f} pages are expected to hold a wrong verdict."
+        f"Claims: {len(claims)}; decided: {decided}; worded after these data: {late}. "
+        "The others are registered in the records that they are judged on; earlier runs of the "
+        "same questions existed. A page's claims are one family, tested at "
+        f"{ALPHA:.0%}: of the registered ones, at most {families * ALPHA:.1f} pages "
+        "are expected to hold a wrong verdict by chance; nothing of that kind is known of the rest."
     )
 
 
@@ -271,7 +285,7 @@ def _bullets(lines: Sequence[str]) -> str:
 
 
 def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
-    """One row a question: what was found, asked and run."""
+    """One row a question: what it asks, what was found, how much has run."""
     by_name = {page.name: page for page in rendered}
     lines = [
         '<div class="ledger sortable" markdown data-search-exclude>\n',
@@ -281,18 +295,15 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
     for row in state.rows:
         title = literal(inline(f"{row['id']} {row['title']}"))
         link = f"[{title}]({row['page']})" if row["page"] else title
-        page = by_name.get(row["stem"])
-        answers = page.headlines[:1] if page and page.view.own else []
-        said = " ".join(literal(evidence.said(answer)) for answer in answers)
-        asked = "<br>".join(
-            literal(inline(f"{p['run']} of {p['asked']} {p['what']}")) for p in row["coverage"]
-        )
+        asks = f"{link}<br><small>{literal(inline(row['question']))}</small>"
+        said = home.answer(row, by_name.get(row["stem"]))
+        asked = "<br>".join(literal(inline(one)) for one in home.run_of_asked(row))
         verdicts = "<br>".join(
             chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")
             for verdict in reversed(evidence.VERDICTS)
             if verdict in row["verdicts"]
         )
-        cells = (link, chip(row["status"]), said, asked, verdicts)
+        cells = (asks, chip(row["status"]), said, asked, verdicts)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
 

@@ -18,7 +18,9 @@ QUOTED = re.compile(r" (?!href|src)([\w:-]+)=\"([\w.:#%,();+-]+)\"(?=[ >])")
 
 def page(html: str) -> str:
     """A page without blanks that are not shown, and without what any browser takes for granted:
-    text to the left, names in code in the colour of text, quotes around a word."""
+    text to the left, names in code in the colour of text, quotes around a word. Nor what only the
+    making of the search index asks for."""
+    html = re.sub(r' data-search-exclude(?:="")?(?=[ >])', "", html)
     html = re.sub(r'(<t[dh]) style="text-align: left;"', r"\1", html)
     html = re.sub(r'(<t[dh]) style="text-align: right;"', r'\1 class="r"', html)
     html = re.sub(r'<span class="[nw]">([^<]*)</span>', r"\1", html)

@@ -165,9 +165,23 @@ class View:
 
     # ---- what the records say -------------------------------------------------------------------
 
-    @functools.cached_property
+    @property
     def findings(self) -> dict[str, Finding]:
         """Every claim of the page, judged as one family."""
+        return self._found[0]
+
+    def sides(self, claim: str) -> tuple[str, str] | None:
+        """The labels of the two arms whose effect is a claim's evidence, where it has two."""
+        if (judged := self._found[1].get(claim)) is None:
+            return None
+        shown = judged.evidence.effect
+        for one in judged.contrasts:
+            if one.comparison.effect == shown and one.a is not None and one.b is not None:
+                return one.a.label, one.b.label
+        return None
+
+    @functools.cached_property
+    def _found(self) -> tuple[dict[str, Finding], dict[str, Judged]]:
         judged: dict[str, Judged] = {}
         missing: dict[str, str] = {}
         for name, claim in self.experiment.claims.items():
@@ -181,7 +195,7 @@ class View:
             else:
                 judged[name] = made
         registered = {record.case.key: record.run.claims for record in self.used}
-        return judge_family(self.experiment.claims, judged, missing, registered)
+        return judge_family(self.experiment.claims, judged, missing, registered), judged
 
     @property
     def why_missing(self) -> str:
@@ -371,6 +385,23 @@ class Page:
         declared = [*findings, *(fact for fact in facts if fact)]
         every = [*view.findings.values(), *(fact for fact in view.facts.values() if fact)]
         return declared or every[:1]
+
+    @property
+    def answer(self) -> Finding | Fact | None:
+        """The first headline that was measured; where none was, the first thing that was.
+
+        Of findings that are no headlines, the decided ones come first, then facts.
+        """
+        measured = [one for one in self.headlines if _is_measured(one)]
+        findings = [one for one in self.view.findings.values() if _is_measured(one)]
+        facts = [fact for fact in self.view.facts.values() if fact]
+        decided = [one for one in findings if one.verdict != "undecided"]
+        found = [*measured, *decided, *facts, *findings, *self.headlines]
+        return found[0] if found and self.view.own else None
+
+
+def _is_measured(made: Finding | Fact) -> bool:
+    return isinstance(made, Fact) or made.verdict != "not measured"
 
 
 def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:

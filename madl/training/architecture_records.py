@@ -60,6 +60,14 @@ def whole(r: Records) -> Arm:
     return Arm(label=label, records=found, within=("judged",), units=searches.STUDIES)
 
 
+def beside(r: Records, a: Arm, b: Arm) -> str:
+    """Behind a sentence that holds one sampler's choices against the whole model: the others'."""
+    if b.label != whole(r).label:
+        return ""
+    others = (choices(r, sampler) for sampler in SAMPLERS if SAMPLERS[sampler] != a.label)
+    return "; " + ", and ".join(f"what {one.label}'s studies choose has {one}" for one in others)
+
+
 def untouched(r: Records) -> Arm:
     """The model that is cut, as it was, once for each draw."""
     fp32 = baseline.fp32(r)

@@ -83,9 +83,14 @@ def strongest(
 
 
 def said(a: Arm) -> str:
-    """A format with its bits."""
-    bits = a.value("bits")
-    return f"`{a.label}` ({number(bits)} bit{'s' if bits != 1 else ''})"
+    """A format with its bits, and where it is moved, with its positions in words."""
+    bits, (name, _, places) = a.value("bits"), a.label.partition(" at ")
+    size = f"{number(bits)} bit{'s' if bits != 1 else ''}"
+    if places:
+        what = "fraction width" if name.startswith("fixed") else "exponent bias"
+        weights, _, inputs = places.partition(" and ")
+        size += f"; {what} {weights} for weights, {inputs} for inputs"
+    return f"`{name}` ({size})"
 
 
 def by_rate(a: Arm) -> dict[float, tuple[float, float]]:

@@ -28,7 +28,12 @@ def of_each_space(of: Mapping[str, Arm], said: Callable[[str], str]) -> str:
 
 
 def sampler_of(a: Arm) -> str:
-    """What a reader calls it."""
+    """What a sentence calls a search."""
+    return {"Random": "random search"}.get(_sampler(a), f"{_sampler(a)}'s search")
+
+
+def _sampler(a: Arm) -> str:
+    """What a list of searches calls it."""
     return a.label.split(",")[0]
 
 
@@ -43,9 +48,13 @@ def budget(a: Arm) -> str:
 
 
 def of_trials(a: Arm) -> str:
-    """How many are over the budget, of how many."""
+    """How many were over the budget, of how many: what a sentence goes on from."""
+    return f"{_over(a)} trials proposed models"
+
+
+def _over(a: Arm) -> str:
     every = records.num_trials(a)
-    return f"{every - len(records.within_budget(a))} of {every} trials"
+    return f"{every - len(records.within_budget(a))} of {every}"
 
 
 def first(spaces: Spaces) -> dict[str, Arm]:
@@ -117,7 +126,7 @@ def agreement(searched: Mapping[str, Arm]) -> Fact:
             for width in sorted(set(same.values()))
         )
         return (
-            f"{sampler_of(a)}'s {a.param('studies')} choices give the same width to "
+            f"{_sampler(a)}'s {a.param('studies')} choices give the same width to "
             f"{len(same)} of {len(a.value('layers'))} layers"
             + (f" ({named})" if len(same) in range(1, MOST_NAMED + 1) else "")
             + f"; dealt out blindly, their widths would meet in about {number(blind)}"
@@ -280,7 +289,7 @@ def model_row(space: str, name: str, a: Arm, sentences: int) -> Row:
         "model": ", ".join([name, *_format_of(a)]),
         "budget, bits": budget(a) if space else "",
         "bits a weight": bits(a),
-        "trials over it": of_trials(a).removesuffix(" trials") if counted else "",
+        "trials over it": _over(a) if counted else "",
         "validation": records.on_validation(a.validation, sentences),
         "test": a,
     }

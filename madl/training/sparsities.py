@@ -78,6 +78,11 @@ def control(r: Records) -> Arm:
     return arm(own(r), "nothing removed, same training", "after", part="nothing")
 
 
+def intact(r: Records, when: str) -> Arm:
+    """The model with nothing removed, before or after the training on."""
+    return control(r) if when == "after" else starting(r)
+
+
 def pruned(r: Records, part: str, method: str, at: float, when: str = "after") -> Arm:
     """The models of one point, after training on or before it."""
     label = METHODS.get(method, method)

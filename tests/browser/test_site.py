@@ -71,7 +71,7 @@ def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
 def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, site):
     page = opened(browser, (site / "index.html").as_uri())
     assert 1 <= page.locator(".opening").count() <= 3
-    assert page.locator(".opening figure.small").count() == page.locator(".opening").count()
+    assert page.locator(".opening svg.effect").count() == page.locator(".opening").count()
     tiles = page.locator(".tile")
     assert tiles.count() >= 16
     assert (
