@@ -138,6 +138,19 @@ def histogram_rows(r: Records) -> list[Row]:
 # ---- counted over all there is ------------------------------------------------------------------
 
 
+def kept_at_half(r: Records) -> Fact:
+    """How much of the weights' squared magnitude each method leaves."""
+    kept = {
+        name: per_cent(energy(pruned(r, "weights", method, HALF, "before")))
+        for method, name in METHODS.items()
+    }
+    said = ", ".join(f"{name} {share}" for name, share in kept.items())
+    return Fact(
+        text=f"With half of the weights removed, the masks keep of their squared magnitude: {said}",
+        of="all weights of the Linear layers",
+    )
+
+
 def fresh_masks_answer_anew(r: Records) -> Fact:
     """What a mask that is drawn at every forward does to an evaluation."""
     found = own(r).all(pruning="fresh random")
