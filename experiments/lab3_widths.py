@@ -93,7 +93,7 @@ def assembled(r: Records) -> Arm:
 
 def blind(r: Records) -> Arm:
     """The same two formats in an order drawn at random, the best of several on validation."""
-    return arm(r, "put together blindly", part="blind")
+    return arm(r, "the same two formats in blind order", part="blind")
 
 
 def on_trials(r: Records, space: str) -> Arm:
@@ -107,11 +107,6 @@ def uniform(r: Records, space: str) -> list[Arm]:
     return [replace(a, within=("at", width)) for width in a.value("at")]
 
 
-def wide_formats(r: Records, most: float) -> list[Arm]:
-    """One format for all layers of up to so many bits, as 1.1 chose and judged them."""
-    return [widths.ptq(r, x) for x in r.where(method="qat").each("width") if x <= most]
-
-
 # ---- claims and facts ---------------------------------------------------------------------------
 
 
@@ -121,7 +116,7 @@ def asked_search_pays(r: Records) -> Judged:
     return _search_pays(r, ASKED)
 
 
-@page.claim(headline=True)
+@page.claim
 def narrow_search_pays(r: Records) -> Judged:
     """At five bits a weight, what a search finds is better than one format for all layers."""
     return _search_pays(r, NARROWER)
@@ -134,14 +129,14 @@ def _search_pays(r: Records, space: str) -> Judged:
     return _pays(a, best_of(uniform(r, space)), f"what {sampler_of(a)} finds ({over})", rival)
 
 
-@page.claim(headline=True)
+@page.claim
 def assembly_pays(r: Records) -> Judged:
     """At five bits a weight, a model put together by sensitivity is better than one for all."""
     a = assembled(r)
     return _pays(a, best_of(uniform(r, NARROWER)), f"a model {a.label}")
 
 
-@page.claim(headline=True)
+@page.claim
 def assembly_beats_search(r: Records) -> Judged:
     """At five bits, a model put together by sensitivity is better than what a search finds."""
     a, b = assembled(r), best_searches(r)[NARROWER]
@@ -151,7 +146,7 @@ def assembly_beats_search(r: Records) -> Judged:
 @page.claim(headline=True)
 def order_pays(r: Records) -> Judged:
     """At five bits, the order by sensitivity is better than the best of several blind ones."""
-    rival = f"the best of {blind(r).param('draws')} with the same two formats in blind order"
+    rival = f"that of {blind(r).param('draws')} with {blind(r).label} that validation prefers"
     return _pays(assembled(r), blind(r), f"a model {assembled(r).label}", rival)
 
 
@@ -169,10 +164,9 @@ def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
 @page.claim
 def early_layers_matter_more(r: Records) -> Judged:
     """A narrow layer in the first half of the blocks moves a loss further than in the second."""
-    first, second = mixed_records.by_half(assembled(r))
-    return mixed_facts.further(
-        assembled(r), first, second, "in the first half of the blocks", "in the second"
-    )
+    halves = mixed_records.by_half(assembled(r))
+    here, there = "in the first half of the blocks", "in the second"
+    return mixed_facts.further(assembled(r), *halves, here, there)
 
 
 @page.claim
@@ -182,8 +176,14 @@ def one_kind_stands_out(r: Records) -> Judged:
     first, second, *_ = sorted(found, key=lambda name: -float(found[name][::2].mean()))
     here = f"where it is the {first}, on sentences that did not choose that"
     there = f"in the mean of the layers of the next kind, {second}"
-    odd = slice(1, None, 2)
-    return mixed_facts.further(assembled(r), found[first][odd], found[second][odd], here, there)
+    one, other = (found[name][1::2] for name in (first, second))
+    return mixed_facts.further(assembled(r), one, other, here, there)
+
+
+@page.fact
+def narrow_layers(r: Records) -> Fact:
+    others = [blind(r), replace(best_of(uniform(r, NARROWER)), label=ALIKE)]
+    return mixed_facts.which_are_narrow(assembled(r), [*others, best_searches(r)[NARROWER]])
 
 
 @page.fact
@@ -276,11 +276,12 @@ def rises(r: Records) -> Chart:
     "narrow. A point: what a study chose."
 )
 def front(r: Records) -> Chart:
-    wide = [{"bits": a.param("width"), **a.records[0].values} for a in wide_formats(r, PROBE)]
+    found = mixed_facts.wide_formats(r, PROBE)
+    wide = [{"bits": a.param("width"), **a.records[0].values} for a in found]
     shown = {
         "one format": [*wide, *on_trials(r, NARROWER).value("at").values()],
         "by sensitivity": assembled(r).value("path"),
-        "blindly": blind(r).value("tried"),
+        "blind order": blind(r).value("tried"),
         **{name: a.value("chosen") for name, a in searches(r)[NARROWER].items()},
     }
     return mixed_facts.front(shown, searched(r, NARROWER).value("sentences"), SAMPLERS.values())
@@ -293,7 +294,7 @@ def models(r: Records) -> Sequence[Row]:
     for space, arms in searches(r).items():
         named += [(space, name, a) for name, a in arms.items()]
         named += [(space, "one format", a) for a in uniform(r, space)]
-    unasked = best_of(wide_formats(r, WIDE_SPACE.budget))
+    unasked = best_of(mixed_facts.wide_formats(r, WIDE_SPACE.budget))
     named.insert(6, ("", f"one format within {WIDE_SPACE.budget:.1f} bits", unasked))
     named += [(NARROWER, a.label, a) for a in (assembled(r), blind(r))]
     return [mixed_facts.model_row(*one, searched(r, ASKED).value("sentences")) for one in named]

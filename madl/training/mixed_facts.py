@@ -13,9 +13,10 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, line, linear, percent, points
 from madl.logbook.claims import Fact, Judged, contrast
-from madl.logbook.records import Row
+from madl.logbook.records import Records, Row
 from madl.logbook.stats import Unit, number, per_cent
 from madl.training import mixed_records as records
+from madl.training import widths
 from madl.training.width_space import Space, block, kind, place
 
 MOST_NAMED = 9  # layers in a sentence
@@ -137,6 +138,25 @@ def agreement(searched: Mapping[str, Arm]) -> Fact:
     )
 
 
+def which_are_narrow(sensitive: Arm, rivals: Sequence[Arm]) -> Fact:
+    """The layers of a model of two formats, and how it and its rivals stand on validation."""
+    given = {layer: choice[0] for layer, choice in sensitive.value("choices").items()}
+    taken = {layer for layer, width in given.items() if width == min(given.values())}
+    by_block: dict[str, list[str]] = {}
+    for layer in given:
+        by_block.setdefault(place(layer) if block(layer) is not None else layer, []).append(layer)
+    whole = [name for name, of in by_block.items() if len(of) > 1 and taken.issuperset(of)]
+    inside = {layer for name in whole for layer in by_block[name]}
+    named = [*(f"all of {name}" for name in whole), *map(layer_name, sorted(taken - inside))]
+    beside = ", ".join(f"{a.label} {per_cent(a.validation)}" for a in rivals)
+    return Fact(
+        text=f"The model put together by sensitivity has {min(given.values())} bits in "
+        f"{', '.join(named)}, and {max(given.values())} in all others. On validation, where no "
+        f"finding holds it against others, it has {per_cent(sensitive.validation)}; {beside}",
+        of="layers of the first trained model; the whole validation split",
+    )
+
+
 def layer_name(layer: str) -> str:
     """`query of block 0`."""
     return kind(layer) if block(layer) is None else f"{kind(layer)} of {place(layer)}"
@@ -215,8 +235,8 @@ def coarse_heads(blind: Arm, fractions: Sequence[int]) -> Fact:
     reached = {head: records.best_trial(blind, head) for head in fractions}
     others = max(value for head, value in reached.items() if head != coarsest)
     return Fact(
-        text=f"{sum(with_it)} of {len(with_it)} blind draws give the pooler or the classifier the "
-        f"coarsest fraction width. The best of them reaches {per_cent(reached[coarsest])}, the "
+        text=f"{sum(with_it)} of Random's {len(with_it)} trials give the pooler or the classifier "
+        f"the coarsest fraction width. The best of them reaches {per_cent(reached[coarsest])}, the "
         f"best of the others {per_cent(others)}",
         of="Random's trials within the budget as asked for, on a trial's sentences",
     )
@@ -255,7 +275,7 @@ def front(
     judged: Mapping[str, Sequence[Mapping[str, Any]]], sentences: int, samplers: Iterable[str]
 ) -> Chart:
     """Validation accuracy against bits: lines, and points of what each sampler found."""
-    found = [*samplers, "blindly"]
+    found = [*samplers, "blind order"]
     lines = [line(name) for name in judged if name not in found]
     return Chart(
         records.by_bits(judged, sentences),
@@ -279,6 +299,11 @@ def moved_map(alone: Arm, sensitive: Arm) -> Chart:
 def _thousandths(a: Arm, *within: str) -> dict[str, int]:
     found = records.moved(a, lambda layer: layer, *within)
     return {layer: round(1e3 * float(by.mean())) for layer, by in found.items()}
+
+
+def wide_formats(r: Records, most: float) -> list[Arm]:
+    """One format for all layers of up to so many bits, as 1.1 chose and judged them."""
+    return [widths.ptq(r, x) for x in r.where(method="qat").each("width") if x <= most]
 
 
 def model_row(space: str, name: str, a: Arm, sentences: int) -> Row:
