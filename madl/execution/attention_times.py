@@ -142,7 +142,10 @@ def _shape(record: Record, positions: int) -> str:
 def _at_notebook(r: Records, device: str) -> str:
     """What both forms take in FP32 at the notebook's shape, as the end of a sentence."""
     record = r.one(kind="dtypes", device=device)
-    fused, naive = (of(record, f"{form} float32") for form in ("fused", "naive"))
+    forms = [f"{form} float32" for form in ("fused", "naive")]
+    if not all(form in record.values["measurements"] for form in forms):
+        return ""
+    fused, naive = (of(record, form) for form in forms)
     return (
         f". At {_shape(record, int(record.case.params['length'] or 0))}, the notebook's shape, "
         f"the processes' medians are {fused.scatter} fused and {naive.scatter} naive, which "

@@ -137,7 +137,9 @@ def answer(row: Mapping[str, Any], page: Page | None) -> str:
 def run_of_asked(row: Mapping[str, Any]) -> list[str]:
     """How much of what a question asks for has run; of all cases, too, where not all is there."""
     parts = [f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"]]
-    return [*parts, row["progress"]] if row["status"] == "partly" else parts
+    run, _, planned = (row["progress"] or "").partition(" of ")
+    is_whole = not planned or run == planned.split()[0]
+    return parts if row["status"] != "partly" or is_whole else [*parts, row["progress"]]
 
 
 def thumbnail_of(calls: PageCalls) -> str | None:

@@ -147,6 +147,7 @@ REACHES = """
 def unavailable(params):
     if params is None:
         from kernels import linear_bf16, round_to_grid
+        return f"{linear_bf16} {round_to_grid}"
     return None
 """
 
