@@ -7,6 +7,7 @@ without the program leaves the cases of that kind alone. Models' accuracies are 
 3.2 measured for the units' formats.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_fo
 
 MARGIN = 0.02  # of accuracy that a format may cost and still count as good enough
 CLOSE = 0.01  # that it may cost and count as accurate as FP32: what these examples can decide
-DRAWN = 0.2  # of accuracy that the axis reaches below FP32's validation accuracy
+DRAWN = 0.1  # of accuracy that the axis reaches below FP32's validation accuracy
 AREA = linear(None, f"transistors of {LANES} lanes", "thousand", factor=1e-3)
 
 
@@ -208,8 +209,9 @@ def errors(r: Records) -> Chart:
 def front(r: Records) -> Chart:
     fp32 = format_arms.control(r)
     lowest = 5 * round(20 * (fp32.validation - DRAWN))
+    rows = unit_records.accuracies(r)
     return Chart(
-        unit_records.accuracies(r),
+        [{**row, "unit": re.sub(r"-e\dm\d", "", row["unit"])} for row in rows],
         x=replace(AREA, column="transistors", scale="log10"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
         marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="formats")],
