@@ -5,7 +5,8 @@ cannot be asked: so a **guard**, a small process in a session of its own, waits 
 process that it guards, and then kills whoever carries that one's mark in the environment, which
 all descendants inherit, and removes its temporary files.
 
-Not handled: descendants that drop the environment. Without `/proc` (macOS) there is no guard's
+Not handled: descendants that drop the environment, and a guard that is killed before whom it
+guards: what a library has started may then stay. Without `/proc` (macOS) there is no guard's
 list, and only children that ask for it (`end_with`) end.
 """
 
