@@ -157,7 +157,7 @@ def test_a_machine_is_named_by_what_it_is(monkeypatch):
 
 
 def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
-    """What is imported at any distance counts, and the kernels that it names; no claim does."""
+    """What is imported at any distance counts, and the kernels that it names; no claim or plan does."""
 
     def write(name, text):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +166,7 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
     judged = (
         "@page.claim\ndef claim(r):\n    from madl.formats import other\n    return other.said\n"
         "for reader in (1, 2):\n    page.table(reader)\n"
+        "@page.cases\ndef cases(plan):\n    from madl.formats import other\n    return other.said\n"
     )
     text = "@page.run\ndef run():\n    from madl.formats import f\n    return f.go() + LIMIT\n"
     text += "\nLIMIT = 1\n"

@@ -1,9 +1,10 @@
 """Which sources can change an experiment's results, and their digest.
 
-Of Python, definition by definition, what the experiment's cases and its measurement use, at any
-distance and wherever an import stands; and the kernels' C++, CUDA and Verilog files named there. A
-claim, a chart or a sentence that is worded anew changes no result. What renders pages and hands out
-work (`madl.logbook`, `running`, `site`) measures nothing.
+Of Python, definition by definition, what the experiment's measurement uses, at any distance and
+wherever an import stands; and the kernels' C++, CUDA and Verilog files named there. Which cases
+there are changes none of them, as a case's key holds all its parameters. A claim, a chart or a
+sentence that is worded anew changes no result. What renders pages and hands out work
+(`madl.logbook`, `running`, `site`) measures nothing.
 
 Not handled: a module or a name that is put together while running, but for packages that import all
 they hold (`iter_modules`); a method is used as soon as its class is.
@@ -20,6 +21,7 @@ PACKAGES = ("madl", "kernels", "experiments")
 NO_MEASURE = ("logbook", "running", "site")
 SUFFIXES = (".h", ".cpp", ".cu", ".v")
 READERS = ("claim", "fact", "chart", "table", "drawing", "explainer", "output")  # of records
+PLANNERS = ("cases", "unavailable")  # of what is run
 HARMLESS = ("cache", "lru_cache", "contextmanager", "no_grad", "constant_in_traces")  # to leave out
 ALL, NOTHING = "*", ""  # in place of a name: all that a module holds; what its import runs alone
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
@@ -55,13 +57,13 @@ def reached(root: Path, experiment: str) -> set[Path]:
 
 
 def _of_experiment(root: Path, name: str) -> Iterator[Used]:
-    """Its file, and the functions there that the page's decorators take but to read records."""
+    """Its file, and the functions there that the page's decorators take to measure."""
     path = root / "experiments" / f"{name}.py"
     yield path, NOTHING
     for node in _Module.of(root, path).tree.body:
         if isinstance(node, ast.FunctionDef):
             hooks = [way for way in _decorators(node) if way[0] == "page"]
-            if any(hook[-1] not in READERS for hook in hooks):
+            if any(hook[-1] not in (*PLANNERS, *READERS) for hook in hooks):
                 yield path, node.name
 
 
