@@ -148,6 +148,7 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
     return decorate
 
 
+A_DAY = 86_400  # seconds
 PLAN = ("profile", "workload", "model", "dataset")
 RUN = ("stems", *PLAN, "device", "jobs", "executor", "scheduler", "shard", "force")
 
@@ -300,18 +301,26 @@ def _hand_on(bundle: Path | None, printed: Path | None) -> None:
     type=click.IntRange(min=2),
     help="Instead, run what measures time so often, and show which verdicts changed.",
 )
-def doctor(stems: tuple[str, ...], times: int | None, **given: Any) -> None:
+@click.option(
+    "--publish",
+    "is_kept",
+    is_flag=True,
+    help="With --repeat: keep the counts under docs/data, for the machine's page.",
+)
+def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: Any) -> None:
     """Show what this machine can do and what is missing for the rest."""
     from madl.machine import device
 
     if times is not None:
-        _repeat(stems, times, **given)
+        _repeat(stems, times, is_kept, **given)
         return
+    if is_kept:
+        raise click.UsageError("--publish keeps what --repeat counts: give --repeat, too")
     for what, found in device.diagnose().items():
         click.echo(f"{what:<12} {found}")
 
 
-def _repeat(stems: tuple[str, ...], times: int, **given: Any) -> None:
+def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
     from madl.machine import device
     from madl.site import repeats
 
@@ -325,6 +334,8 @@ def _repeat(stems: tuple[str, ...], times: int, **given: Any) -> None:
     for name, counts in flips.items():
         click.echo(f"{name:<40} {', '.join(f'{n} × {v}' for v, n in counts.items())}")
     click.echo(f"{len(flips)} of {len(found[0])} verdicts changed in {times} runs")
+    if is_kept:
+        click.echo(f"kept in {repeats.publish(found, plan.project.docs / 'data' / 'benchmarks')}")
 
 
 @main.command()
@@ -365,6 +376,8 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 @click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
 def gpu(folder: Path, seconds: float, **given: Any) -> None:
     """Run all that needs a CUDA GPU, into one folder; again, and it goes on."""
+    if not 0 < seconds <= A_DAY:  # which no NaN is
+        raise WrongCommand(f"--seconds is above 0 and at most {A_DAY:,}, a day; got {seconds:g}")
     from madl.machine import device
     from madl.running.gpu import Gpu
 

@@ -33,7 +33,7 @@ KINDS = {
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    probe = plan.profile.choose(smoke=32, quick=64, full=1024)
+    probe = plan.profile.choose(smoke=32, quick=64)
     yield {"method": "graph", **baseline.recipe_params(plan, 0), "probe_sentences": probe}
 
 

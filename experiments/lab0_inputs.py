@@ -24,7 +24,7 @@ LEFT_OUT = ("nothing", "labels", "attention mask", "both")
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    probe = plan.profile.choose(smoke=16, quick=128, full=1024)
+    probe = plan.profile.choose(smoke=16, quick=128)
     recipe = baseline.recipe_params(plan, 0)
     yield {"method": "inputs", **recipe, "probe_sentences": probe, "pads": PADS}
 

@@ -36,8 +36,8 @@ def cases(plan: Plan) -> Iterable[Params]:
         base = {
             **baseline.recipe_params(plan, seed),
             "objectives": ", ".join(OBJECTIVES),
-            "space": choose(smoke="compact", quick="compact", full="coarse"),
-            "trial_examples": choose(smoke=32, quick=1024, full=2048),
+            "space": choose(smoke="compact", quick="compact"),
+            "trial_examples": choose(smoke=32, quick=1024),
             "trial_learning_rate": 1e-4,
             "trial_batch_size": 16,
             "width": WIDTH,
@@ -45,8 +45,8 @@ def cases(plan: Plan) -> Iterable[Params]:
             "input_frac_width": inputs,
             "sparsity": SPARSITY,
         }
-        for study in range(choose(smoke=2, quick=3, full=6)):
-            for trial in range(choose(smoke=2, quick=6, full=20)):
+        for study in range(choose(smoke=2, quick=3)):
+            for trial in range(choose(smoke=2, quick=6)):
                 draw = (seed * DRAWS + study) * DRAWS + trial
                 yield {**base, "study": study, "trial": trial, "draw": draw}
 

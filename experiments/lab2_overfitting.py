@@ -39,8 +39,8 @@ def cases(plan: Plan) -> Iterable[Params]:
         base = {
             **baseline.recipe_params(plan, seed),
             **{name: study.case.params.get(name) for name in TRIAL},
-            "more_epochs": choose(smoke=2, quick=6, full=10),
-            "more_examples": choose(smoke=32, quick=384, full=2048),
+            "more_epochs": choose(smoke=2, quick=6),
+            "more_examples": choose(smoke=32, quick=384),
             "more_learning_rate": 5e-5,
             "more_batch_size": 16,
         }

@@ -38,23 +38,23 @@ def cases(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "space": choose(smoke="coarse", quick="coarse", full="fine"),
+            "space": choose(smoke="coarse", quick="coarse"),
             "identity": "by kind",
-            "trial_examples": choose(smoke=32, quick=1024, full=2048),
+            "trial_examples": choose(smoke=32, quick=1024),
             "trial_learning_rate": 2e-4,
             "trial_batch_size": 16,
-            "choose_examples": choose(smoke=32, quick=500, full=500),
+            "choose_examples": choose(smoke=32, quick=500),
         }
         if seed == 0:
             yield {**base, "part": "audit"}
-        for study in range(choose(smoke=2, quick=5, full=8)):
+        for study in range(choose(smoke=2, quick=5)):
             one = {**base, "study": study, "draw": DRAWS * seed + study}
             for sampler in SAMPLERS:
-                trials = choose(smoke=12, quick=30, full=80)
+                trials = choose(smoke=12, quick=30)
                 yield {**one, "part": "study", "sampler": sampler, "trials": trials}
             yield {**one, "part": "whole"}
-            ranked = {"points": choose(smoke=3, quick=4, full=8)}
-            ranked |= {"longer_examples": choose(smoke=64, quick=None, full=None)}  # None: all
+            ranked = {"points": choose(smoke=3, quick=4)}
+            ranked |= {"longer_examples": choose(smoke=64, quick=None)}  # None: all
             yield {**one, "part": "ranking", **ranked}
 
 

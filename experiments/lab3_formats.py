@@ -41,23 +41,23 @@ def cases(plan: Plan) -> Iterable[Params]:
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
-            "tune_examples": choose(smoke=32, quick=256, full=2048),
+            "tune_examples": choose(smoke=32, quick=256),
             "tune_learning_rates": "1e-05 3e-05",
             "tune_batch_size": 8,
         }
-        probe = {"probe_examples": choose(smoke=16, quick=128, full=500)}
+        probe = {"probe_examples": choose(smoke=16, quick=128)}
         search = {"sampler": "tpe", "weights": "trained on", "price": PRICE_PER_BIT, **probe}
-        trials = choose(smoke=2, quick=40, full=200)
+        trials = choose(smoke=2, quick=40)
         space = {"choices": len(families.space(None))}
         yield {"part": "combined", **space, "trials": trials, **search, **base}
-        trials = choose(smoke=2, quick=20, full=60)
-        for family in choose(smoke=("binary", "MX integer"), quick=every, full=every):
+        trials = choose(smoke=2, quick=20)
+        for family in choose(smoke=("binary", "MX integer"), quick=every):
             space = {"family": family, "choices": len(families.space(family))}
             yield {"part": "family", **space, "trials": trials, **search, **base}
         yield {"part": "control", **base}
-        for name in choose(smoke=few, quick=families.NAMES, full=families.NAMES):
+        for name in choose(smoke=few, quick=families.NAMES):
             yield {"part": "uniform", "format": name, **base}
-        for name in choose(smoke=("log(4) moved",), quick=MOVED, full=MOVED):
+        for name in choose(smoke=("log(4) moved",), quick=MOVED):
             yield {"part": "moved", "format": name, **probe, **base}
 
 

@@ -1,10 +1,9 @@
 """Question 3.1: a width and a fraction width for every layer, searched and by sensitivity.
 
-Every Linear layer's weight, bias and input become fixed point, and nothing is trained on. A model
-has a budget, the average of the widths on offer; within it a search looks for accuracy alone. It
-looks twice: among what is asked for, and "narrower", between the widths at which one format for
-all layers is too narrow and enough, with the fraction widths that 1.1 chose. Its rival is the best
-format for all layers within the budget, of those on offer; narrower, of those around them too.
+Every Linear layer's weight, bias and input become fixed point; nothing is trained on. Within a
+budget, the average of the widths on offer, a search looks for accuracy among what is asked for, and
+"narrower": between widths at which one format for all is too narrow and enough, as 1.1 chose them.
+Its rival is the best format for all layers on offer within it; narrower, of those around them too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +37,7 @@ REPORTED, REVIEWS = (0.8792, 0.88), 25_000  # of one report, before and after; o
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose, swept = plan.profile.choose, plan.records("lab1_fractions")
-    known = {NARROW: NARROW, ENOUGH: choose(smoke=PROBE, quick=ENOUGH, full=ENOUGH)}
+    known = {NARROW: NARROW, ENOUGH: choose(smoke=PROBE, quick=ENOUGH)}
     pairs = {end: widths.pair_of(widths.chosen(swept, "ptq", known[end])) for end in known}
     narrow, wide = ((end, *pair) for end, pair in pairs.items())
     spaces = {ASKED: WIDE_SPACE, NARROWER: Space.between(narrow, wide)}
@@ -46,11 +45,11 @@ def cases(plan: Plan) -> Iterable[Params]:
         recipe = baseline.recipe_params(plan, seed)
         ends = {"narrow": written(narrow), "wide": written(wide)}
         path = {"space": NARROWER, **spaces[NARROWER].params(), **ends}
-        yield {"part": "sensitivity", **path, "steps": choose(smoke=2, quick=6, full=39), **recipe}
-        yield {"part": "blind", **path, "draws": choose(smoke=2, quick=5, full=20), **recipe}
-        base = {**recipe, "trial_examples": choose(smoke=16, quick=96, full=250)}
-        trials, studies = choose(smoke=(4, 2), quick=(40, 3), full=(100, 5))
-        around = choose(smoke=False, quick=True, full=True)
+        yield {"part": "sensitivity", **path, "steps": choose(smoke=2, quick=6), **recipe}
+        yield {"part": "blind", **path, "draws": choose(smoke=2, quick=5), **recipe}
+        base = {**recipe, "trial_examples": choose(smoke=16, quick=96)}
+        trials, studies = choose(smoke=(4, 2), quick=(40, 3))
+        around = choose(smoke=False, quick=True)
         for name, space in spaces.items():
             offered = {"space": name, **space.params(), **base}
             for sampler in SAMPLERS:
@@ -60,7 +59,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             everywhere = {"tested": tested, "around": around and name == NARROWER}
             yield {"part": "uniform", **everywhere, **offered}
         alone = {"space": ASKED, **WIDE_SPACE.params(), "base": FINEST, "others": OTHERS, **recipe}
-        yield {"part": "alone", "sentences": choose(smoke=8, quick=64, full=250), **alone}
+        yield {"part": "alone", "sentences": choose(smoke=8, quick=64), **alone}
 
 
 @page.run
@@ -108,6 +107,8 @@ def uniform(r: Records, space: str) -> list[Arm]:
 
 
 # ---- claims and facts ---------------------------------------------------------------------------
+
+page.fact(mixed_facts.blind_orders)
 
 
 @page.claim(headline=True)
@@ -263,8 +264,8 @@ def sensitivity(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="The same layers: how much each raises the mean loss, with its interval. Where the "
-    "interval holds zero, nothing shows that the narrow layer does harm by itself."
+    caption="Narrower: how much each narrow layer among wide ones raises the mean loss, with its "
+    "interval. Where that holds zero, nothing shows that the layer does harm by itself."
 )
 def rises(r: Records) -> Chart:
     return mixed_records.rises(assembled(r))
@@ -273,11 +274,10 @@ def rises(r: Records) -> Chart:
 @page.chart(
     caption="Accuracy on the whole validation split at the bits that a model takes, with its "
     "interval; models of the first seed. By sensitivity: from right to left, more layers are "
-    "narrow. A point: what a study chose."
+    "narrow. Points: what a study chose, or an order drawn blindly."
 )
 def front(r: Records) -> Chart:
-    found = mixed_facts.wide_formats(r, PROBE)
-    wide = [{"bits": a.param("width"), **a.records[0].values} for a in found]
+    wide = mixed_facts.wide_points(r, PROBE)
     shown = {
         "one format": [*wide, *on_trials(r, NARROWER).value("at").values()],
         "by sensitivity": assembled(r).value("path"),

@@ -66,7 +66,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         base |= {"limit_gb": limits[device]}
         yield {"kind": "memory", **base, **shape, "longest": longest[device]}
         base |= repeated
-        course = choose(smoke={"batch": 2, "heads": 2, "length": 16}, quick=COURSE, full=COURSE)
+        course = choose(smoke={"batch": 2, "heads": 2, "length": 16}, quick=COURSE)
         yield {"kind": "dtypes", **base, **course}
         usual = "float16" if device == "cuda" else "float32"
         yield {"kind": "variants", **base, **shape, "dtype": usual, "length": middle[device]}

@@ -55,12 +55,12 @@ LENGTHS = "11 13 17 19 23 29 31 37 41 43 47 53"
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     sizes = {
-        "resnet18": choose(smoke=64, quick=224, full=224),
-        "bert": choose(smoke=8, quick=32, full=32),
+        "resnet18": choose(smoke=64, quick=224),
+        "bert": choose(smoke=8, quick=32),
     }
     batches = {
         "cpu": choose(smoke="1 2", quick="1 8", full="1 8 32"),
-        "cuda": choose(smoke="1 2", quick="1 32 128", full="1 32 128"),
+        "cuda": choose(smoke="1 2", quick="1 32 128"),
     }
     fewer = {("cpu", "resnet18"): choose(smoke="1 2", quick="1", full="1 8 32")}
     repeated = {
@@ -79,7 +79,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         image = {"network": "resnet18", "size": sizes["resnet18"], "batch": 1}
         yield {"kind": "naive", "device": device, **image, "naive_calls": NAIVE_CALLS, **naive}
     yield {"kind": "guards", **repeated, "processes": 1}
-    yield {"kind": "shapes", "lengths": choose(smoke="3 4", quick=LENGTHS, full=LENGTHS)}
+    yield {"kind": "shapes", "lengths": choose(smoke="3 4", quick=LENGTHS)}
 
 
 def compilers(plan: Plan, device: str, network: str) -> list[dict[str, Any]]:

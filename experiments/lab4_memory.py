@@ -50,7 +50,7 @@ TOKENS = 10  # of the coursework's sentence
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    batch = {"batch": 1, "length": choose(smoke=16, quick=128, full=128)}
+    batch = {"batch": 1, "length": choose(smoke=16, quick=128)}
     base = baseline.recipe_params(plan, 0)
     yield {"what": "ledger", "of": LARGE}
     yield {"what": "ledger", "of": DEFAULT, **base, **batch}

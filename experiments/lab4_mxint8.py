@@ -63,11 +63,11 @@ def cases(plan: Plan) -> Iterable[Params]:
         "processes": choose(smoke=2, quick=5, full=9),
     }
     for layer, (num_in, num_out) in LAYERS.items():
-        size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS, full=ROWS)}
+        size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS)}
         processes = choose(smoke=2, quick=5 if layer == "coursework" else 4, full=9)
         yield {"what": "linear", "layer": layer, **size, **repeated, "processes": processes}
     yield {"what": "evaluation", **base, "batches": BATCHES, "length": 27, **repeated}
-    for variant in choose(smoke=(MXINT8,), quick=CONVERTED, full=CONVERTED):
+    for variant in choose(smoke=(MXINT8,), quick=CONVERTED):
         yield {"what": "accuracy", "variant": variant, **base}
 
 

@@ -37,7 +37,7 @@ page = Experiment(title="Tiles and threads of the CUDA kernel", version=2)
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    for group in plan.profile.choose(smoke=(USUAL_GROUP,), quick=GROUPS, full=GROUPS):
+    for group in plan.profile.choose(smoke=(USUAL_GROUP,), quick=GROUPS):
         yield {"group": group, "elements": 1 << 16}
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from madl.logbook import benchmarks
 from madl.logbook.arms import timed
 from madl.logbook.charts import Chart, category, intervals, log
+from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.machine.device import no_device
@@ -18,13 +20,13 @@ CACHED_COPIES = 50  # in a row: the first of them finds the cache as the others 
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for device, scale in (("cpu", 1), ("cuda", 4)):
-        matrix_size = scale * choose(smoke=128, quick=2048, full=2048)
+        matrix_size = scale * choose(smoke=128, quick=2048)
         yield {
             "device": device,
             "matrix_size": matrix_size,
-            "slow_size": matrix_size if device == "cuda" else choose(smoke=64, quick=512, full=512),
-            "copy_mb": scale * choose(smoke=1, quick=256, full=256),
-            "cached_kb": scale * choose(smoke=64, quick=4096, full=4096),
+            "slow_size": matrix_size if device == "cuda" else choose(smoke=64, quick=512),
+            "copy_mb": scale * choose(smoke=1, quick=256),
+            "cached_kb": scale * choose(smoke=64, quick=4096),
             "budget_s": choose(smoke=0.05, quick=1.0, full=5.0),
         }
 
@@ -110,3 +112,32 @@ def products(r: Records) -> Chart:
         y=category("work"),
         marks=[intervals("reached", by="device")],
     )
+
+
+# ---- the last published `cli.py doctor --repeat N --publish` ------------------------------------
+
+
+@page.fact
+def repeated(r: Records) -> Fact:
+    turned = benchmarks.rows("repeats")
+    runs, verdicts = (benchmarks.counted("repeats", name) for name in ("runs", "verdicts"))
+    return Fact(
+        text=f"All that measures time was run {runs} times, and {len(turned)} of the {verdicts} "
+        "verdicts on those pages came out differently at least once",
+        of=f"{runs} runs of every timed case, one after the other",
+    )
+
+
+@page.table
+def turned(r: Records) -> Sequence[Row]:
+    """The verdicts that changed, with how often each came out."""
+    names = ("supported", "undecided", "refuted", "not measured")
+    return [
+        {"claim": row["claim"], **{name: row.get(name, 0) for name in names}}
+        for row in benchmarks.rows("repeats")
+    ] or [{"claim": "none changed"}]
+
+
+@page.table
+def repeats_run(r: Records) -> Sequence[Row]:
+    return benchmarks.run_table("repeats")

@@ -122,7 +122,8 @@ def test_lines_and_levels_are_said_at_their_points_on_the_axis_scale():
         ],
     )
     assert alt_text(chart) == (
-        "test accuracy against width. PTQ: 4 50.0 %, 8 75.0 %. training on: 4 80.0 %. "
+        "test accuracy against width (bits). PTQ: 50.0 % at 4, 75.0 % at 8. "
+        "training on: 80.0 % at 4. "
         "FP32: 85.0 %. control: 80.0 %. Shaded, too few: 4 to 6."
     )
 
@@ -130,7 +131,7 @@ def test_lines_and_levels_are_said_at_their_points_on_the_axis_scale():
 def test_times_are_said_on_the_axis_scale():
     arm = a_timed_arm("eager", samples(0.03))
     chart = a_chart([{"n": 1, "eager": arm}], y=log(label="time", unit="ms"), marks=[line("eager")])
-    assert alt_text(chart) == "time against n. eager: 1 30.0."
+    assert alt_text(chart) == "time (ms) against n. eager: 30.0 at 1."
 
 
 def test_bars_that_lie_are_said_by_their_category_on_the_scale_of_x():
@@ -172,7 +173,16 @@ def test_facets_are_said_one_after_the_other():
         for n in (1, 2)
     ]
     chart = a_chart(rows, marks=[line("t", "naive")], facet="device")
-    assert alt_text(chart) == "t against n. CPU, naive: 1 1, 2 2. CUDA, naive: 1 3, 2 6."
+    assert (
+        alt_text(chart) == "t against n. CPU, naive: 1 at 1, 2 at 2. CUDA, naive: 3 at 1, 6 at 2."
+    )
+
+
+def test_a_place_is_said_on_the_scale_of_its_axis():
+    rows = [{"removed": 0.3, "area": 91_724}]
+    y = linear(label="area", unit="thousand", factor=1e-3)
+    chart = a_chart(rows, x=percent("removed", column="removed"), y=y, marks=[line("area")])
+    assert alt_text(chart) == "area (thousand) against removed. area: 91.7 at 30.0 %."
 
 
 def test_points_are_said_by_their_own_name_or_else_by_their_place():
@@ -182,15 +192,16 @@ def test_points_are_said_by_their_own_name_or_else_by_their_place():
     ]
     marks = [points("accuracy", by="family", text="name")]
     chart = a_chart(rows, x=linear("bits"), y=percent("accuracy"), marks=marks)
-    assert alt_text(chart) == "accuracy against bits. MX: mxint8 50.0 %. float: 4.25 25.0 %."
+    assert alt_text(chart) == "accuracy against bits. MX: mxint8 50.0 %. float: 25.0 % at 4.25."
 
 
 @pytest.mark.parametrize(("length", "said"), [(8, 8), (20, 3)])
 def test_a_long_series_is_said_by_its_ends_and_extremes(length, said):
     chart = a_chart([{"n": n, "t": (n - 7) ** 2} for n in range(length)])
-    assert alt_text(chart).count(",") == said - 1
+    assert alt_text(chart).count(" at ") == said
     if length > said:
-        assert alt_text(chart) == "t against n. t: 0 49, 7 0, 19 144."
+        said = "t against n. t, ends and extremes of 20: 49 at 0, 0 at 7, 144 at 19."
+        assert alt_text(chart) == said
 
 
 # ---- data ---------------------------------------------------------------------------------------

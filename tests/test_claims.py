@@ -10,11 +10,22 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm
-from madl.logbook.claims import Claim, Finding, Judged, above, all_of, compare, judge_family
+from madl.logbook.claims import (
+    Claim,
+    Finding,
+    Judged,
+    above,
+    all_of,
+    compare,
+    judge_family,
+    shown_margin,
+    with_unit,
+)
 from madl.logbook.records import Store
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
+from madl.site import evidence
 from madl.site.views import View
 from tests.conftest import a_record, a_run
 from tests.synthetic import EXAMPLES, a_timed_arm, an_arm, samples, two_models
@@ -51,6 +62,31 @@ def test_each_verdict_prints_its_own_finding(points, expected):
     made = found(compare(*ahead(points)).judge(**SAYS))
     assert made.verdict == expected
     assert made.text == SAYS[expected]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.01, "1 point"), (0.02, "2 points"), (0.005, "0.5 points")]
+)
+def test_a_margin_of_one_point_is_no_plural(share, said):
+    assert shown_margin(share, stats.Unit.POINTS) == said
+    assert said in compare(*ahead(3)).no_worse(share).judge(**SAYS).evidence.test
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "×", "%", "ρ"])
+def test_a_unit_that_is_no_plural_stays_as_it_is(unit):
+    assert with_unit("1", stats.Unit(unit)) == f"1 {unit}"
+
+
+@pytest.mark.parametrize(
+    ("p", "adjusted", "said"),
+    [
+        (0.0001, 0.0004, "p &lt; 0.001 alone and with the page's other claims (Holm)"),
+        (0.004, 0.012, "p = 0.004 alone, p = 0.012 with the page's other claims (Holm)"),
+    ],
+)
+def test_what_the_correction_leaves_is_said_once(p, adjusted, said):
+    made = compare(*ahead(3)).judge(**SAYS).evidence
+    assert evidence.p_values(replace(made, p=p, p_adjusted=adjusted)) == said
 
 
 @pytest.mark.parametrize("lacking", SAYS)
@@ -194,8 +230,8 @@ def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
 def test_undecided_says_what_would_decide_and_with_which_power():
     unclear = found(compare(*ahead(0.1)).judge(**SAYS))
     needed = re.fullmatch(
-        r"about ([\d,]+) test examples would decide an effect of this size, with 80% power at 5%, "
-        "before the page's other claims",
+        r"about ([\d,]+) test examples would decide an effect of this size, "
+        "with 80 % power at 5 %, before the page's other claims",
         unclear.evidence.needed,
     )
     assert int(needed[1].replace(",", "")) > EXAMPLES

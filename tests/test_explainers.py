@@ -18,6 +18,7 @@ from madl.logbook.drawing import field
 from madl.logbook.records import Record, Records, read_published
 from madl.running.project import Project
 from madl.site import explain, report
+from madl.site.page import _tight
 from madl.training.width_panel import lost, width_panels
 from tests.conftest import a_record
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
@@ -178,5 +179,15 @@ def test_an_unknown_name_that_a_drawing_reads_is_named(plan):
 
 
 def test_data_end_no_element_of_the_page():
-    assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>"]}'
+    assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>",1]}'
+    assert explain.data([{"a": 1}, {"a": 1}, {"a": True}]) == '{"a":[1,2,true,1]}'
     assert field("n", "<b>") == '<span data-f="n">&lt;b&gt;</span>'
+
+
+def test_a_drawing_says_nothing_twice():
+    said = '<g class="op"><title>a</title><rect x="1.0"/><text class="detail">a</text></g>'
+    turned = '<text class="note" x="0.0" y="0.0" transform="t">a</text>'
+    more = f'<g class="op"><title>a: b</title>{turned}</g>'
+    assert _tight(said) == '<g><rect x="1"/><text class="detail">a</text></g>'
+    assert _tight(more) == '<g><title>a: b</title><text class="note" transform="t">a</text></g>'
+    assert _tight(said + more) == _tight(said) + _tight(more)

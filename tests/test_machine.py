@@ -157,7 +157,7 @@ def test_a_machine_is_named_by_what_it_is(monkeypatch):
 
 
 def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
-    """What is imported at any distance counts, and the kernels that it names; no claim or plan does."""
+    """What is imported at any distance counts, and the kernels it names; no claim or plan."""
 
     def write(name, text):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -282,6 +282,22 @@ def test_a_format_is_named_by_what_it_changes():
     assert said == ["fraction width 2", "8 bits, fraction width 8", "8 bits, fraction width 4"]
 
 
+def test_every_blind_order_is_held_against_the_one_by_sensitivity_on_validation():
+    def validated(accuracy, loss):
+        return {"validation_accuracy": accuracy, "validation_loss": loss}
+
+    tried = [validated(0.8, 0.5), validated(0.82, 0.44), validated(0.7, 0.4)]
+    values = {"sensitivity": validated(0.81, 0.41), "blind": {"tried": tried, **tried[1]}}
+    records = [
+        a_record(case=Case(experiment="lab3_widths", params={"part": part, "seed": 0}), values=one)
+        for part, one in values.items()
+    ]
+    said = mixed_facts.blind_orders(Records(map(sealed, records), ())).text
+    assert "1 of 3 blind orders beat the order by sensitivity in loss (0.4 to 0.5" in said
+    assert "and 1 in accuracy (70.0 % to 82.0 % against 81.0 %)" in said
+    assert "first by accuracy and number 2 by loss" in said
+
+
 def test_reviews_apart_are_chance_where_two_models_disagree_often():
     said = mixed_facts.apart(0.8792, 0.88, 25_000).text
     assert "20 reviews apart" in said

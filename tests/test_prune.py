@@ -14,7 +14,7 @@ from madl.compression.quantize import Rule, quantize_
 from madl.errors import MadlError
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import Case, Record, Records
-from madl.training import pruned_layer, sparsities
+from madl.training import pruned_layer, sparsities, sparsity_rows
 from tests.conftest import a_record
 from tests.synthetic import judgement, read
 
@@ -243,6 +243,41 @@ def test_free_is_the_highest_sparsity_that_validation_finds_as_good_trained_or_n
     assert sparsities.how(sparsities.whole(r)) == "untrained"
     best = sparsities.free(study([0.70, 0.75], [0.60, 0.50], nothing=0.80), "weights")
     assert best.param("sparsity") == 0.2  # none is free: the one that validation prefers
+
+
+def test_a_sparsity_that_one_method_has_alone_is_a_row_and_a_point():
+    def record(**params: Any) -> Record:
+        values = {"before": judgement(1500), "after": judgement(1600), "zeros_after": zeros}
+        case = Case(experiment="lab1_pruning", params={"seed": 0, "pruning": "random", **params})
+        return a_record(case=case, values=values)
+
+    zeros = {"products": 0.2}
+    points = [record(part=part, sparsity=0.5) for part in ("weights", "both")]
+    alone = record(part="weights", sparsity=sparsities.QUARTER_LEFT, pruning="l1")
+    r = Records([*study([0.8] * 5, [0.7] * 5, nothing=0.8), *read(*points, alone)], ())
+    (row,) = (one for one in sparsity_rows.points(r) if one["removed"] == "75 %")
+    assert row["pruned"] == "weights"
+    assert "L1-norm, untrained" in row
+    assert "Random" not in row
+    assert sparsities.QUARTER_LEFT not in sparsities.asked(r)
+
+
+def test_ways_that_leave_what_guessing_gets_are_named():
+    def record(experiment: str, values: Any, **params: Any) -> Record:
+        return a_record(
+            case=Case(experiment=experiment, params={"seed": 0, **params}), values=values
+        )
+
+    right = {"l1": 1700, "l1 features": 1010, "random": 995, "fresh random": 1100}
+    halved = {"part": "inputs", "sparsity": sparsities.HALF}
+    known = judgement(1700) | {"positive_share": 0.5}
+    found = [
+        record("lab1_pruning", {"before": judgement(n)}, pruning=how, **halved)
+        for how, n in right.items()
+    ]
+    said = sparsity_rows.at_the_floor(read(record("baseline", known, method="fp32"), *found)).text
+    assert "50.0 % of the test sentences, and 2 of these 4 ways" in said
+    assert "features of the least L1 norm and random features." in said
 
 
 def test_of_equally_good_widths_pruning_starts_from_the_narrowest():

@@ -3,6 +3,7 @@
 import pytest
 
 from madl.errors import MadlError
+from madl.logbook import benchmarks
 from madl.logbook.records import Store
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
@@ -38,6 +39,17 @@ def test_a_flip_is_counted():
     a, b = {"p.x": "supported", "p.y": "refuted"}, {"p.x": "undecided", "p.y": "refuted"}
     assert repeats.flips([a, a, b]) == {"p.x": {"supported": 2, "undecided": 1}}
     assert repeats.flips([a, a]) == {}
+
+
+def test_what_came_out_is_kept_for_the_page_of_the_machine(tmp_path, monkeypatch):
+    a, b = {"p.x": "supported", "p.y": "refuted"}, {"p.x": "undecided", "p.y": "refuted"}
+    repeats.publish([a, a, b], tmp_path)
+    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
+    assert benchmarks.rows("repeats") == [{"claim": "p.x", "supported": 2, "undecided": 1}]
+    assert (benchmarks.counted("repeats", "runs"), benchmarks.counted("repeats", "verdicts")) == (
+        3,
+        2,
+    )
 
 
 def test_without_timings_there_is_nothing_to_repeat(plan):

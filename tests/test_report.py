@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,44 @@ def test_pages_are_the_golden_ones(plan, name):
     text = (plan.project.docs / name).read_text()
     text = re.sub(r"<svg class=\"(wide|narrow|thumb)\".*?</svg>", r"<svg \1…>", text)
     assert text == golden.read_text()  # but for the drawing, whose own tests are in test_svg.py
+
+
+def unfolded(value, rows=2):
+    """What `_columns` wrote of a list of objects, as it was."""
+    cells = {n: v if isinstance(v, list) else [v] * rows for n, v in value.items()}
+    return [{name: cells[name][i] for name in cells} for i in range(rows)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        ([{"a": 1, "b": "x"}, {"a": 2, "b": "x"}], {"a": [1, 2], "b": "x"}),
+        ([{"a": 1, "b": [5, 5]}, {"a": 2, "b": [5, 5]}], {"a": [1, 2], "b": [[5, 5], [5, 5]]}),
+        ([{"a": 1, "b": {"c": 2}}, {"a": 3, "b": {"c": 2}}], {"a": [1, 3], "b": {"c": 2}}),
+    ],
+)
+def test_the_copy_of_a_record_has_objects_as_columns_and_loses_nothing(rows, columns):
+    record = a_record(1)
+    copied = json.loads(report._copied(replace(record, values={"of": rows})))
+    assert copied["values"]["of"] == columns
+    assert unfolded(columns) == rows
+    assert copied["case"]["params"] == record.case.params
+
+
+@pytest.mark.parametrize("rows", [[], [1, 2], [{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1}], [{}]])
+def test_what_is_no_table_stays_as_it_is(rows):
+    copied = json.loads(report._copied(replace(a_record(1), values={"of": rows})))
+    assert copied["values"]["of"] == rows
+
+
+def test_beside_a_page_lie_the_records_that_it_links_and_no_others(plan, monkeypatch):
+    for most in (1, 0):
+        monkeypatch.setattr(evidence, "MAX_LINKS", most)
+        report.write(plan, fill(plan))
+        linked = set(re.findall(r'href="(records/[^"]+)"', page(plan)))
+        folder = plan.project.docs / "labs"
+        assert len(linked) == most
+        assert {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.json")} == linked
 
 
 def test_rendering_twice_gives_the_same_bytes(plan):
@@ -246,6 +285,36 @@ def test_other_machines_stand_beside_this_one(plan):
     text = page(plan)
     assert "| Machine | here; device cpu |" in text
     assert "<th>far away, quick, 2026-01-02, 4 of 4 cases</th>" in text
+
+
+def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
+    """A part of what another view of that machine has is no evidence of its own."""
+    toy = plan.project
+    experiment = toy.experiments / "toy.py"
+    text = experiment.read_text().replace('"seed": 0}', '"seed": 0, **plan.workload}')
+    experiment.write_text(text)
+    template = toy.templates / "toy.md.j2"
+    template.write_text(template.read_text() + "{{ elsewhere() }}")
+    found = {}
+    for dataset, squares in (("ours", 1), ("theirs", 0)):
+        one = StoredPlan(Project(toy.root), plan.store, PROFILES["full"], {"dataset": dataset})
+        cases = one.cases("toy")
+        found[dataset] = [a_record(squares * c.params["x"], case=c) for c in cases]
+    results.publish([*found["ours"], *found["theirs"]], toy.docs / "data" / "toy.jsonl")
+    here = StoredPlan(Project(toy.root), plan.store, PROFILES["quick"], {"dataset": "ours"})
+    report.write(here, Store(toy.state))
+    text = page(plan)
+    assert "quick profile" in text
+    heads = re.findall(r"<th>(.*?)</th>", text.partition("## Elsewhere")[2])
+    assert [head.partition(", ")[0] for head in heads] == [
+        "Hypothesis",
+        "a machine",
+        "a machine",
+        "theirs",
+    ]
+    assert "Of 1 hypotheses decided here, 1 come out alike, 0 the other way round" in text
+    assert "0 come out alike, 1 the other way round" in text
+    assert "“Squares grow more often than not”" in text
 
 
 def test_what_this_machine_cannot_run_is_borrowed_and_named(plan):

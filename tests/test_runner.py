@@ -98,7 +98,9 @@ def test_shards_divide_the_cases(plan, count):
     assert sum(map(len, shares)) == len(set().union(*shares)) == 4
 
 
-@pytest.mark.parametrize("text", ["3/2", "0/2", "1", "a/b", "-1/2", "1/0"])
+@pytest.mark.parametrize(
+    "text", ["3/2", "0/2", "1", "a/b", "-1/2", "1/0", "1/10001", f"1/{'9' * 5000}", "1/²"]
+)
 def test_a_shard_that_makes_no_sense_is_refused(text):
     with pytest.raises(MadlError, match="--shard is i/n"):
         plans.parse_shard(text)

@@ -18,6 +18,11 @@ from madl.site import squeeze
         ('<path d="M1"/>', '<path d="M1"/>'),  # before a slash, quotes end the value
         ('<b title="a > b" id="c d">x</b>', '<b title="a > b" id="c d">x</b>'),
         ('<span class="n">a</span><span class="k">if</span>', "a<span class=k>if</span>"),
+        (
+            '<pre>a<span class="o">=</span><span class="mi">1</span></pre>',
+            "<pre>a=<span class=mi>1</span></pre>",
+        ),
+        ('<svg xmlns="http://www.w3.org/2000/svg" id="a">x</svg>', "<svg id=a>x</svg>"),
     ],
 )
 def test_a_page_says_and_does_the_same_in_fewer_bytes(before, after):
@@ -37,7 +42,27 @@ def test_a_page_says_and_does_the_same_in_fewer_bytes(before, after):
         ('.a{content:"}.b{"}.b{x:1}', '.a{content:"}.b{"}'),
         (":root{--p:url('data:x;y');--q:1}.a{x:1}", ":root{--q:1}.a{x:1}"),
         (":root{--p:url('data:x')}.a{x:var(--p)}", ":root{--p:url('data:x')}.a{x:var(--p)}"),
+        ("[dir=ltr] .a{x:1}[dir=rtl] .a{x:2}", "[dir=ltr] .a{x:1}"),
+        ("[data-md-color-primary=red]{x:1}[data-md-state=red]{x:2}", "[data-md-state=red]{x:2}"),
+        (".a:not([dir=rtl]){x:1}", ".a:not([dir=rtl]){x:1}"),
     ],
 )
 def test_a_sheet_keeps_the_rules_for_what_is_there(before, after):
-    assert squeeze.sheet(before, {"a"}) == after
+    page = '<body dir="ltr" data-md-color-primary=indigo><p class=a>red</p>'
+    assert squeeze.sheet(before, squeeze.words_of(page)) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "left_out"),
+    [
+        ('<div><span class="filename">a/b.py, line 8</span><pre><code>x</code></pre></div>', "pre"),
+        ("<table><tr></tr></table>", "table"),
+        ("<pre><code>make logbook</code></pre>", ""),  # to be typed, so to be found
+    ],
+)
+def test_the_search_leaves_out_what_is_only_cited(before, left_out):
+    hooks = pytest.importorskip("madl.site.hooks", reason="mkdocs is not there")
+    made = hooks.on_page_content(before)
+    assert made.count(" data-search-exclude") == bool(left_out)
+    assert made.replace(" data-search-exclude", "") == before
+    assert f"<{left_out} data-search-exclude" in made or not left_out

@@ -200,7 +200,7 @@ def test_undecided_says_what_would_decide_and_with_which_power():
     rng = np.random.default_rng(3)
     a, b = two_models(rng, 300, difference=0.01)
     needed = stats.compare([a], [b]).needs(0.01)
-    assert "test examples would decide an effect of this size, with 80% power" in needed
+    assert "test examples would decide an effect of this size, with 80 % power" in needed
 
 
 def test_outcomes_on_other_examples_cannot_be_paired():

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -130,19 +130,33 @@ def drawings(text: str) -> list[ElementTree.Element]:
     return [node for node in root.iter("svg") if node.get("class") in ("wide", "narrow")]
 
 
+def corners(path: ElementTree.Element) -> list[tuple[float, float]]:
+    """The corners of a path whose points are steps from one to the next."""
+    numbers = [float(one) for one in re.findall(r"-?[\d.]+", path.attrib["d"])]
+    return list(zip(accumulate(numbers[::2]), accumulate(numbers[1::2])))
+
+
 def said(drawing: ElementTree.Element) -> list[tuple[str, str]]:
     """The points of a drawing as the page's script makes them: series and title, in their order."""
     found: list[tuple[str, str]] = []
     for node in drawing.iter():
-        if node.get("class") == "pt":
+        look = node.tag, node.get("class")
+        if look == ("path", "pt"):
             found.append((node.attrib["data-s"], node.findtext("title") or ""))
-        elif node.get("class") == "pts":
-            places = node.get("data-at")
-            felt = [place.split(" ", 2) for place in places.split("|")] if places else []
-            titles = [" ".join(words) for _, _, *words in felt]
-            titles += [use.findtext("title") or "" for use in node.iter("use")]
-            found += [(node.attrib["data-s"], node.get("data-t", "") + one) for one in titles]
+        elif look == ("g", "pts"):
+            found += [(node.attrib["data-s"], one.findtext("title") or "") for one in node]
+        elif look == ("path", "pts"):
+            begins, *ends = node.get("data-t", "").split("|")
+            ends = ends or [""] * len(corners(node))
+            assert len(ends) == len(corners(node))
+            found += [(node.attrib["data-s"], begins + end) for end in ends]
     return found
+
+
+def texts(drawing: ElementTree.Element) -> list[dict[str, str]]:
+    """What each text says and is, with what it has from its group."""
+    pairs = [(group, text) for group in drawing.iter() for text in group if text.tag == "text"]
+    return [{**group.attrib, **text.attrib, "says": text.text or ""} for group, text in pairs]
 
 
 # ---- what every chart keeps ---------------------------------------------------------------------
@@ -171,6 +185,8 @@ def test_text_is_text_and_colours_are_variables_that_the_sheet_defines(name, dra
     assert "<text" in drawn[name]
     assert not re.search(r"#[0-9a-fA-F]{6}|rgb\(", drawn[name])
     sheet = (ASSETS / "charts.css").read_text()
+    assert all(one.get("fill") == "none" for one in drawings(drawn[name]))
+    assert ".chart svg text { fill:" in sheet  # which else has the drawing's
     for variable in set(re.findall(r"var\((--[a-z-]+)\)", drawn[name])):
         assert sheet.count(f"  {variable}:") >= 2, variable
 
@@ -179,13 +195,13 @@ def test_text_is_text_and_colours_are_variables_that_the_sheet_defines(name, dra
 def test_names_of_ticks_do_not_stand_on_one_another(name, drawn):
     for drawing in drawings(drawn[name]):
         placed: dict[float, list[tuple[float, float]]] = {}
-        for text in drawing.iter("text"):
-            if text.get("transform") or text.get("font-size"):
+        for text in texts(drawing):
+            if "transform" in text or text.get("font-size") != drawing.get("font-size"):
                 continue  # turned, or beside a mark
-            width = 0.85 * CHARACTER * FONT * len(text.text or "")
+            width = 0.85 * CHARACTER * FONT * len(text["says"])
             shift = {"middle": 0.5, "end": 1.0}.get(text.get("text-anchor", ""), 0.0)
-            left = float(text.attrib["x"]) - shift * width
-            placed.setdefault(float(text.attrib["y"]), []).append((left, left + width))
+            left = float(text["x"]) - shift * width
+            placed.setdefault(float(text["y"]), []).append((left, left + width))
         for row in placed.values():
             for (_, end), (start, _) in pairwise(sorted(row)):
                 assert end <= start, (drawing.get("class"), sorted(row))
@@ -232,10 +248,34 @@ def test_a_chart_of_two_lines_is_small(drawn):
 
 
 def test_a_search_of_many_trials_is_small_too(drawn):
-    """A line without markers says what it has in places, not in an element a point."""
-    assert len(drawn["search"]) < 16_000
+    """A series is a path, however many points it has, and not an element a point."""
+    assert len(drawn["search"]) < 14_000
     for drawing in drawings(drawn["search"]):
-        assert len(list(drawing.iter("use"))) < 60
+        assert len(list(drawing.iter("path"))) < 20
+
+
+def test_markers_stand_on_the_points(drawn):
+    wide, _ = drawings(drawn["lines"])
+    ptq, qat = (path for path in wide.iter("path") if path.get("class") == "pts")
+    x, y = zip(*corners(ptq))
+    at = dict(zip(WIDTHS, x))
+    gaps = [at[2 * width] - at[width] for width in (2, 4, 8, 16)]
+    assert max(gaps) - min(gaps) < 0.3
+    assert list(y) == sorted(y, reverse=True)
+    shapes = {f"url(#{one.get('id')})": one.find("path") for one in wide.iter("marker")}
+    drawn_as = [shapes[path.attrib["style"].removeprefix("marker:")] for path in (ptq, qat)]
+    assert [shape.get("style") for shape in drawn_as] == [
+        "fill:var(--c-blue)",
+        "fill:var(--c-orange)",
+    ]
+
+
+def test_neighbours_of_one_look_have_it_once(drawn):
+    for drawing in drawings(drawn["cells"]):
+        made = ElementTree.tostring(drawing, encoding="unicode")
+        assert made.count("var(--c-heat)") == 1
+        assert len(set(re.findall(r' opacity="([^"]+)"', made))) > 4
+        assert made.count('text-anchor="middle"') < 4 < made.count("<text")
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -251,16 +291,14 @@ def test_a_thumbnail_has_marks_and_no_words(name):
         "rect",
         "path",
         "g",
-        "use",
+        "marker",
     }
     assert not said(drawing)
 
 
-def test_a_small_figure_says_in_words_what_it_shows_and_is_not_pointed_at():
-    made = ElementTree.fromstring(svg.small(lines(), id="f"))
-    assert "PTQ" in made.find("div").get("aria-label")
-    assert not said(made)
-    assert made.findall(".//text")
+def test_a_thumbnail_of_a_map_keeps_its_shades():
+    made = svg.thumbnail(CHARTS["cells"], id="f")
+    assert len(set(re.findall(r' opacity="([^"]+)"', made))) > 4
 
 
 def test_the_names_of_spans_do_not_stand_on_the_titles_of_panels():
@@ -268,9 +306,8 @@ def test_the_names_of_spans_do_not_stand_on_the_titles_of_panels():
     marks = [line("y", markers=False), span(0, 10, "drawn at random")]
     chart = Chart(rows, x=linear("t"), y=linear(None, "y"), marks=marks, facet="p")
     for drawing in drawings(svg.figure(chart, id="f", caption="c")):
-        texts = list(drawing.iter("text"))
-        names = [float(t.attrib["y"]) for t in texts if t.text == "drawn at random"]
-        titles = [float(t.attrib["y"]) for t in texts if (t.text or "").startswith("panel")]
+        names = [float(t["y"]) for t in texts(drawing) if t["says"] == "drawn at random"]
+        titles = [float(t["y"]) for t in texts(drawing) if t["says"].startswith("panel")]
         assert len(names) == len(titles) == 4
         gaps = [min(abs(name - title) for title in titles) for name in names]
         assert min(gaps) >= 9  # a line of text apart
@@ -326,8 +363,7 @@ def test_titles_have_values_in_readers_units_with_their_interval(drawn):
 
 def test_a_missing_cell_is_no_point(drawn):
     wide, _ = drawings(drawn["lines"])
-    groups = [g for g in wide.iter("g") if g.get("data-s") == "1"]
-    assert [len(g) for g in groups] == [10]  # of thirteen widths
+    assert [series for series, _ in said(wide)].count("1") == 10  # of thirteen widths
 
 
 def test_an_interval_is_never_cut_off():
@@ -353,8 +389,8 @@ def test_values_outside_the_limits_are_cut_off_and_not_pointed_at(drawn):
 
 def test_fourteen_panels_each_have_their_title_and_grow_the_drawing(drawn):
     for drawing in drawings(drawn["facets"]):
-        texts = "".join(text.text or "" for text in drawing.iter("text"))
-        assert all(f"encoder.{i}.attention" in texts for i in range(14))
+        words = "".join(text["says"] for text in texts(drawing))
+        assert all(f"encoder.{i}.attention" in words for i in range(14))
         _, _, width, height = (float(edge) for edge in drawing.attrib["viewBox"].split())
         assert height > 0.9 * width
     assert "<ul" not in drawn["facets"]  # one series: nothing to tell apart
@@ -401,6 +437,14 @@ def test_what_borrows_a_colour_is_still_another_line():
     assert owner.color == other.color
     assert owner.dash != other.dash
     assert other.hollow
+
+
+def test_what_borrows_a_colour_has_a_dash_of_its_own_among_the_lines():
+    methods = ("L1-norm", "Random")
+    rows = [{"x": 1, "chance": 0.5} | dict.fromkeys([*methods, *(f"{m}, u" for m in methods)], 1)]
+    pairs = [[line(name), line(f"{name}, u", like=name)] for name in methods]
+    looks = styles(Chart(rows, x=linear("x"), y=linear(None, "y"), marks=pairs))
+    assert len({look.dash for look in looks.values()}) == 4  # grey print tells them apart
 
 
 def test_known_names_of_one_colour_differ_within_a_chart():

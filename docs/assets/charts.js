@@ -16,24 +16,33 @@
     const view = figure.querySelector(".view");
     const legend = figure.querySelector(".legend");
     const [wide, narrow] = view.querySelectorAll(":scope > svg");
-    for (const group of view.querySelectorAll(".pts")) {
-      const { at, s } = group.dataset;
-      for (const place of at?.split("|") ?? []) {
-        const [x, y, ...words] = place.split(" ");
-        group.insertAdjacentHTML("beforeend", `<circle cx="${x}" cy="${y}" r="6"><title></title></circle>`);
-        group.lastChild.firstChild.textContent = words.join(" ");
-      }
+    for (const path of view.querySelectorAll("path.pts")) {
+      const [begins, ...ends] = (path.dataset.t ?? "").split("|");
+      const steps = path.getAttribute("d").match(/-?[\d.]+ ?-?[\d.]+/g);
+      let [x, y] = [0, 0];
+      const place = (step) => {
+        const [right, down] = step.match(/-?[\d.]+/g).map(Number);
+        [x, y] = [x + right, y + down];
+        return `<circle cx="${x}" cy="${y}" r="6"><title></title></circle>`;
+      };
+      const group = document.createElementNS(path.namespaceURI, "g");
+      group.innerHTML = steps.map(place).join("");
+      group.setAttribute("class", "pts");
+      group.dataset.s = path.dataset.s;
+      ends.forEach((end, i) => (group.children[i].firstChild.textContent = begins + end));
+      path.after(group);
+    }
+    for (const group of view.querySelectorAll("g.pts")) {
       for (const point of group.children) {
         point.setAttribute("class", "pt");
-        point.dataset.s = s;
+        point.dataset.s = group.dataset.s;
       }
     }
     const twins = narrow.querySelectorAll(".pt"); // the same points in the same order
     const titles = new Map();
     wide.querySelectorAll(".pt").forEach((point, i) => {
       const title = point.querySelector("title");
-      const text = (point.parentNode.dataset.t ?? "") + title.textContent;
-      titles.set(point, text).set(twins[i], text);
+      titles.set(point, title.textContent).set(twins[i], title.textContent);
       title.remove(); // or the browser shows a second tooltip
     });
     const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: "" });
@@ -143,7 +152,7 @@
     figure.append(dialog);
   };
 
-  const start = () => document.querySelectorAll("figure.chart:not(.small)").forEach(enhance);
+  const start = () => document.querySelectorAll("figure.chart").forEach(enhance);
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

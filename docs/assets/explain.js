@@ -22,9 +22,10 @@
   const perCent = (share) => `${minus((100 * share).toFixed(1))} %`;
 
   const rows = (figure) => {
-    const columns = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
-    const names = Object.keys(columns);
-    return columns[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
+    const written = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+    const spread = (runs) => runs.flatMap((value, i) => (i % 2 ? [] : Array(runs[i + 1]).fill(value)));
+    const columns = Object.entries(written).map(([name, runs]) => [name, spread(runs)]);
+    return columns[0][1].map((_, i) => Object.fromEntries(columns.map(([name, cells]) => [name, cells[i]])));
   };
 
   const controls = (figure) => {

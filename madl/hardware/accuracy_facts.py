@@ -14,9 +14,9 @@ from madl.hardware.unit_records import (
     unit_of,
 )
 from madl.logbook.arms import Arm, best_of, versus
-from madl.logbook.claims import Fact
+from madl.logbook.claims import Fact, shown_margin
 from madl.logbook.records import Pending, Record, Records
-from madl.logbook.stats import per_cent
+from madl.logbook.stats import Unit, per_cent
 from madl.training import format_arms
 
 BLOCK_SCALED = ("mxint", "mxfloat", "block_float", "block_minifloat")  # no powers of two
@@ -60,9 +60,10 @@ def area_buys(r: Records, margin: float) -> Fact:
     if not near or not blocks or not others:
         raise Pending("formats with larger and with smaller units")
     outside = f" (not {', '.join(far)})" if far else ""
+    within = shown_margin(margin, Unit.POINTS)
     return Fact(
         text=f"On test, {len(near)} of {len(larger)} formats with larger units than "
-        f"{side_of(chosen)} lie within {100 * margin:g} point of FP32, from {points(min(near))} to "
+        f"{side_of(chosen)} lie within {within} of FP32, from {points(min(near))} to "
         f"{points(max(near))} points{outside}. Of those with smaller units, the {len(blocks)} "
         f"floats and integers with a block's scale lie from {points(min(blocks))} to "
         f"{points(max(blocks))} points, the other {len(others)} from {points(min(others))} to "

@@ -141,7 +141,7 @@ def accuracies(r: Records) -> list[Row]:
             "bits": one.value("bits"),
             "transistors": record.values["transistors"],
             "accuracy": one,
-            "against FP32": finely(one, fp32),
+            "against FP32": f"{one - fp32:+i}",
         }
         for name, (one, record) in judged(r).items()
     ]

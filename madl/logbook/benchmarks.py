@@ -75,6 +75,15 @@ def rows(name: str, **where: Any) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in where} for row in found]
 
 
+def counted(name: str, value: str) -> int:
+    """A number that the last published run keeps beside its rows.
+
+    Raises:
+        Pending: it was never published.
+    """
+    return int(_read(name)[value])
+
+
 def run_table(name: str) -> Sequence[Row]:
     """On which machine, with which peers, and how busy it was."""
     run = _read(name)["run"]

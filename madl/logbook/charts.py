@@ -271,7 +271,7 @@ MENTIONED = 8  # points of a series that an alt text names; of a longer one, its
 
 def alt_text(chart: Chart) -> str:
     """What the chart says, in words: every series at its points, and the reference lines."""
-    parts = [" against ".join(filter(None, (chart.y.label, chart.x.label))) + "."]
+    parts = [" against ".join(filter(None, map(_named, (chart.y, chart.x)))) + "."]
     for mark in chart.marks:
         if mark.kind == "level":
             parts.append(f"{mark.label}: {shown(mark.value, chart.y)}.")
@@ -279,11 +279,22 @@ def alt_text(chart: Chart) -> str:
             parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}.")
         elif mark.column is not None:
             parts += [
-                f"{name}: {', '.join(_said(chart, mark, rows))}."
+                f"{name}{_how_many(rows)}: {', '.join(_said(chart, mark, rows))}."
                 for name, rows in _series_rows(chart, mark).items()
                 if rows
             ]
     return " ".join(parts)
+
+
+SAID = ("%", "×")  # units that stand behind each number
+
+
+def _named(axis: Axis) -> str:
+    return axis.label if axis.unit in SAID else axis.title
+
+
+def _how_many(rows: Sequence[Row]) -> str:
+    return f", ends and extremes of {len(rows)}" if len(rows) > MENTIONED else ""
 
 
 def _series_rows(chart: Chart, mark: Mark) -> Mapping[str, list[Row]]:
@@ -303,22 +314,28 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
     if len(rows) > MENTIONED:
         ends = {0, len(rows) - 1}
         chosen = [rows[i] for i in sorted(ends | _extremes(rows, mark.column))]
-    lies = chart.y.scale == "category" and mark.kind != "cells"
-    along = mark.text or (chart.y.column if lies else None)
-    along = along or mark.x or chart.x.column
-    value_axis = chart.x if lies else chart.y
     if mark.kind == "cells":
         return [
             f"{row[chart.y.column or '']} {row[chart.x.column or '']} {shown(row[mark.column])}"
             for row in chosen
         ]
-    return [_at(row, along, chart.x.column) + shown(row[mark.column], value_axis) for row in chosen]
+    lies = chart.y.scale == "category"
+    along, across = (chart.y, chart.x) if lies else (chart.x, chart.y)
+    place = along.column if lies else mark.x or along.column
+    return [
+        _at(shown(row[mark.column], across), row.get(mark.text or ""), row.get(place or ""), along)
+        for row in chosen
+    ]
 
 
-def _at(row: Row, *columns: str | None) -> str:
-    """Where a point is, by the first of these columns that says so."""
-    known = (row.get(column) for column in columns if column is not None)
-    return next((f"{shown(cell)} " for cell in known if cell is not None), "")
+def _at(value: str, name: Any, place: Any, axis: Axis) -> str:
+    """A point's value beside its own name, or else its place on an axis."""
+    if name is not None:
+        return f"{name} {value}"
+    if place is None:
+        return value
+    at = shown(place, axis)
+    return f"{value} at {at}" if _is_number(plain(place)) else f"{at} {value}"
 
 
 def _extremes(rows: Sequence[Row], column: str) -> set[int]:
@@ -338,4 +355,4 @@ def shown(cell: Any, axis: Axis | None = None) -> str:
     if axis is None:
         return number(value)
     text = axis.number(value)
-    return f"{text} {axis.unit}" if axis.unit in ("%", "×") else text
+    return f"{text} {axis.unit}" if axis.unit in SAID else text

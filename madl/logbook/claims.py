@@ -168,7 +168,13 @@ def shown_margin(value: float, unit: Unit) -> str:
     """A margin in a reader's unit; of ratios, the share that it allows."""
     if unit is Unit.TIMES:
         return f"{100 * (unit.shown(value) - 1):.3g} %"
-    return f"{unit.shown(value):.3g} {unit}"
+    return with_unit(f"{unit.shown(value):.3g}", unit)
+
+
+def with_unit(number: str, unit: Unit) -> str:
+    """A number as it is shown, with its unit: "1 point", "2 points", "+1.00 points"."""
+    is_one = number.lstrip("+−") == "1" and len(unit) > len("ms")
+    return f"{number} {unit.removesuffix('s') if is_one else unit}"
 
 
 def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:

@@ -31,6 +31,7 @@ from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
 
 T = TypeVar("T")
 Made = TypeVar("Made", bound=Callable[..., Any])
+AS_QUICK: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +42,14 @@ class Profile:
     seeds: int
     says: str  # what its numbers are about, in the page's line of facts
 
-    def choose(self, *, smoke: T, quick: T, full: T) -> T:
-        """An experiment's own budget for this profile."""
-        return {"smoke": smoke, "quick": quick, "full": full}[self.name]
+    def choose(self, *, smoke: T, quick: T, full: T = AS_QUICK) -> T:
+        """An experiment's own budget for this profile; without `full`, quick's is that of full too.
+
+        What both have in common is run once: full goes on from quick.
+        """
+        if self.name == "full" and full is not AS_QUICK:
+            return full
+        return smoke if self.name == "smoke" else quick
 
 
 PROFILES = {

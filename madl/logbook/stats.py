@@ -31,7 +31,7 @@ from madl.errors import MadlError
 
 ALPHA = 0.05
 POWER = 0.80
-WITH_POWER = f", with {POWER:.0%} power at {ALPHA:.0%}, before the page's other claims"
+WITH_POWER = f", with {100 * POWER:g} % power at {100 * ALPHA:g} %, before the page's other claims"
 LEVEL = 1 - ALPHA
 Z = float(norm.ppf(1 - ALPHA / 2))
 Z_POWER = float(norm.ppf(POWER))
@@ -533,7 +533,7 @@ def _not_quiet(contention: float | None) -> str:
     if contention is None:
         return "a machine whose load can be read: this one's is unknown"
     if contention > CONTENDED:
-        return f"a quiet machine: others used {contention:.0%} of this one meanwhile"
+        return f"a quiet machine: others used {100 * contention:.0f} % of this one meanwhile"
     return ""
 
 

@@ -13,6 +13,8 @@ from madl.machine import device as machine
 from madl.machine import sources
 from madl.running.project import Project
 
+MOST_SHARES = 10_000  # more than any run has cases: most of them would have nothing to do
+
 
 @dataclass(frozen=True)
 class StoredPlan:
@@ -68,11 +70,14 @@ def parse_shard(text: str) -> tuple[int, int]:
     """`i/n`: the i-th of n shares of the cases, 1-based.
 
     Raises:
-        WrongCommand: not of that form, or i outside 1 … n.
+        WrongCommand: not of that form, i outside 1 … n, or more shares than anybody has cases.
     """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise WrongCommand(f"--shard is i/n with 1 <= i <= n, for example 2/3; got {text!r}")
+    match = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]) <= MOST_SHARES:
+        raise WrongCommand(
+            f"--shard is i/n with 1 <= i <= n <= {MOST_SHARES:,}, for example 2/3; "
+            f"got {text[:40]!r}"
+        )
     return int(match[1]), int(match[2])
 
 

@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from madl.logbook.claims import Evidence, Fact, Finding, shown_margin
+from madl.logbook.claims import Evidence, Fact, Finding, shown_margin, with_unit
 from madl.logbook.records import Case
 from madl.logbook.stats import Unit, numbers
 
@@ -91,16 +91,20 @@ def _rows(made: Finding) -> list[tuple[str, str]]:
                 "not with these records: the hypothesis or its test was worded after them",
             )
         )
-    shown = "".join(
-        f' <a href="{record_path(case)}">{case.key}</a>' for case in made.cases[:MAX_LINKS]
-    )
+    linked = linked_cases(made)
+    shown = "".join(f' <a href="{record_path(case)}">{case.key}</a>' for case in linked)
     if shown:
-        more = len(made.cases) - MAX_LINKS
+        more = len(made.cases) - len(linked)
         rows.append(("Records", shown.strip() + (f" and {more} more" if more > 0 else "")))
     return rows
 
 
 MAX_LINKS = 12
+
+
+def linked_cases(made: Finding) -> Sequence[Case]:
+    """Those of a finding's cases whose records its page links."""
+    return made.cases[:MAX_LINKS]
 
 
 def record_path(case: Case) -> str:
@@ -114,7 +118,7 @@ def effect(evidence: Evidence) -> str:
     sign = unit is not Unit.TIMES
     shown = [unit.shown(value) for value in (evidence.effect, *evidence.interval)]
     value, low, high = numbers(shown, sign=sign, places=2 if unit is Unit.POINTS else None)
-    return f"{value} {unit} [{low}, {high}]"
+    return f"{with_unit(value, unit)} [{low}, {high}]"
 
 
 def against(evidence: Evidence) -> str:
@@ -131,7 +135,8 @@ def against(evidence: Evidence) -> str:
 def p_values(evidence: Evidence) -> str:
     """The test's own p value, and after the correction for the page's other claims."""
     own, family = _p(evidence.p), _p(evidence.p_adjusted)
-    return f"p {own}, {family} with the page's other claims (Holm)"
+    alone = "alone and" if own == family else f"alone, p {family}"
+    return f"p {own} {alone} with the page's other claims (Holm)"
 
 
 def _p(value: float | None) -> str:

@@ -3,7 +3,7 @@
 Source maps, the search stemmers of other languages, and the second copy of the search index: the
 offline plugin writes it as a script, which pages load wherever they are opened from. Of the theme's
 style sheets, the rules for what no page and no script has. The search knows words, not the cells of
-tables, which lead nowhere alone.
+tables, which lead nowhere alone, nor the code of files, which pages only cite.
 """
 
 import re
@@ -24,7 +24,9 @@ UNUSED = (
 
 def on_page_content(html: str, **_: Any) -> str:
     """Called by MkDocs with a page's HTML, before the search reads it."""
-    return re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
+    html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
+    cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
+    return re.sub(cut, r"\1 data-search-exclude", html)
 
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index
@@ -38,7 +40,7 @@ def on_post_build(config: Any, **_: Any) -> None:
     words: set[str] = set()
     for path in (*site.rglob("*.html"), *site.rglob("*.js")):
         text = path.read_text("utf-8")
-        words |= set(re.findall(r"[\w-]+", text))
+        words |= squeeze.words_of(text)
         if path.suffix == ".html":
             path.write_text(squeeze.page(_named(text)), "utf-8")
     for path in site.glob("assets/stylesheets/*.css"):

@@ -27,7 +27,10 @@ def on_page_content(html: str, page: Any, **_: Any) -> str | None:
     made = BeautifulSoup("", "html.parser")
     for image in tree.select(f'img[src^="{SVG}"]'):
         drawn = base64.b64decode(str(image["src"]).removeprefix(SVG)).decode()
-        image.replace_with(BeautifulSoup(drawn, "html.parser"))
+        figure = BeautifulSoup(drawn, "html.parser")
+        if figure.svg:
+            figure.svg["data-search-exclude"] = ""  # numbers at axes lead nowhere: see `hooks`
+        image.replace_with(figure)
     for part in tree.select(JUPYTER):
         part.decompose()
     shown = ".jp-RenderedMarkdown, .jp-InputArea-editor .highlight-ipynb, .jp-OutputArea-output"
@@ -36,6 +39,7 @@ def on_page_content(html: str, page: Any, **_: Any) -> str | None:
         if "highlight-ipynb" in classes:
             part["class"] = "highlight"
             if part.pre:
+                part.pre["data-search-exclude"] = ""
                 code = made.new_tag("code")
                 code.extend(list(part.pre.contents))
                 part.pre.append(code)

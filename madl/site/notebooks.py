@@ -21,6 +21,7 @@ from typing import Any
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically
 from madl.running.project import Project
+from madl.site.plotting.shrink import short
 
 FOLDER = "notebooks"  # below templates/ and below docs/
 Notebook = dict[str, Any]
@@ -224,16 +225,33 @@ def _svg(figure: Any) -> str:
         r"<style.*?</style>",
         r' id="[\w.]+_\d+"',
         r"font-family: [^;]*; ",
+        r' transform="rotate\(-?0 [^"]*"',
     ):
         drawn = re.sub(superfluous, "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r"(\d\.\d)\d+", r"\1", drawn)
-    drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn)).replace("<g></g>", "")
+    drawn = re.sub(r' d="([^"]*)"', lambda path: f' d="{short(path[1])}"', drawn)
+    drawn = re.sub(r"(\d\.\d)\d+", r"\1", drawn).replace("xlink:href", "href")
+    drawn = re.sub(r' style="[^"]*"', lambda style: re.sub(r"([:;]) ", r"\1", style[0]), drawn)
+    drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn))
+    drawn = _without_bare_groups(drawn)
     titles = [axes.get_title() for axes in figure.axes]
     label = re.sub(r'[<>&"]', "", "; ".join(title for title in titles if title) or "a figure")
     head = f'<svg role="img" aria-label="{label}" fill="currentColor" font-family="sans-serif" '
     for color, variable in COLORS.items():
         drawn = drawn.replace(color, variable)
     return drawn.replace("<svg ", head, 1)
+
+
+def _without_bare_groups(drawn: str) -> str:
+    """Without the groups that say nothing of what is in them."""
+    kept: list[bool] = []
+
+    def tag(found: re.Match[str]) -> str:
+        if found[0] != "</g>":
+            kept.append(found[0] != "<g>")
+            return found[0] if kept[-1] else ""
+        return found[0] if kept.pop() else ""
+
+    return re.sub(r"<g(?:\s[^>]*(?<!/))?>|</g>", tag, drawn)
 
 
 if __name__ == "__main__":

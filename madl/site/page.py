@@ -23,7 +23,7 @@ from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import evidence, explain, notebooks, notes, svg
+from madl.site import elsewhere, evidence, explain, notebooks, notes, svg
 from madl.site.evidence import chip, inline, literal
 from madl.site.views import NOT_RUN, Page, View
 from madl.training import workloads
@@ -227,25 +227,8 @@ class PageCalls:
         return markdown_table(rows)
 
     def elsewhere(self) -> str:
-        """What replicates: a row a claim, a verdict for each machine and profile."""
-        if not self.page.others or not self.page.view.experiment.claims:
-            return ""
-        views = [self.page.view, *self.page.others]
-        titles = [
-            f"{view.machine}, {view.plan.profile.name}, {view.date}, {view.progress}"
-            for view in views
-        ]
-        head = "".join(f"<th>{inline(title)}</th>" for title in titles)
-        rows = "".join(
-            f"<tr><td>{evidence.inline(claim.hypothesis)}</td>"
-            + "".join(f"<td>{chip(view.findings[name].verdict)}</td>" for view in views)
-            + "</tr>"
-            for name, claim in self.page.view.experiment.claims.items()
-        )
-        return (
-            '## Elsewhere\n\n<div class="register"><table><thead><tr><th>Hypothesis</th>'
-            f"{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
-        )
+        """What replicates: a row a claim, a verdict for each machine, profile and workload."""
+        return elsewhere.section(self.page.view, self.page.others)
 
     def reported(self) -> str:
         """What others reported, with its source."""
@@ -332,9 +315,12 @@ def _panels(panels: Sequence[Panel]) -> str:
 
 
 def _tight(drawing: str) -> str:
-    """The same drawing, its coordinates without decimals that are none, its arrows as one path."""
+    """The same drawing, its coordinates without decimals that are none, its arrows as one path,
+    without what is so anyway, and without a title that says what a text beside it says."""
     places = r' (?:[xy][12]?|width|height|d|transform|viewBox)="[^"]*"'
     drawing = re.sub(places, lambda at: re.sub(r"(?<=\d)\.0(?!\d)", "", at[0]), drawing)
+    drawing = re.sub(r'(?<=<g) class="op"|(?<=<text class="note") x="0" y="0"', "", drawing)
+    drawing = re.sub(r"<title>([^<]*)</title>((?:(?!</?g\b).)*>\1</text>)", r"\2", drawing)
     for look in ("wire", "head"):
         path = rf'<path class="{look}" d="([^"]*)"/>'
         drawn = "".join(re.findall(path, drawing))

@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from madl.errors import MadlError
+from madl.logbook import benchmarks
 from madl.logbook.records import Store
+from madl.machine import device
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.site.views import View
@@ -70,3 +72,13 @@ def flips(found: Sequence[Verdicts]) -> dict[str, Counter[str]]:
     """The claims that did not get the same verdict every time, with how often they got which."""
     counts = {name: Counter(one[name] for one in found) for name in found[0]}
     return {name: count for name, count in counts.items() if len(count) > 1}
+
+
+def publish(found: Sequence[Verdicts], folder: Path) -> Path:
+    """Keep with the project what came out, for the machine's page."""
+    turned = [{"claim": name, **counts} for name, counts in flips(found).items()]
+    counted = {"runs": len(found), "verdicts": len(found[0])}
+    machine, peers = device.host_label(), ("torch",)
+    return benchmarks.publish(
+        "repeats", turned, machine=machine, peers=peers, contention=None, folder=folder, **counted
+    )

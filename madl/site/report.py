@@ -136,11 +136,12 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
         f"{page.folder}figures/{page.name}/{name}": _LONG.sub(_to_five_digits, text)
         for name, text in calls.csv_files().items()
     }
-    behind = {case.key for finding in page.view.findings.values() for case in finding.cases}
+    findings = page.view.findings.values()
+    linked = {case.key for finding in findings for case in evidence.linked_cases(finding)}
     return figures | {
         page.folder + evidence.record_path(record.case): _for_web(_copied(record)) + "\n"
         for record in page.view.stored
-        if record.case.key in behind
+        if record.case.key in linked
     }
 
 
@@ -152,8 +153,9 @@ def _to_five_digits(found: re.Match[str]) -> str:
 
 
 def _copied(record: Record) -> str:
-    """A record as the site shows it: whole, its fractions to four digits; pages print three."""
-    return _dense(_short(json.loads(encode(record))))
+    """A record as the site shows it: whole, its lists of objects as columns, its fractions to four
+    digits; pages print three."""
+    return _dense(_columns(_short(json.loads(encode(record)))))
 
 
 def _dense(value: Any) -> str:
@@ -166,6 +168,27 @@ def _short(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
     return [_short(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _columns(value: Any) -> Any:
+    """Objects of the same fields as one object: each field has a list, with a value for each of
+    them, or the one value, no list itself, that all of them have."""
+    if isinstance(value, dict):
+        return {name: _columns(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, list):
+        return value
+    rows = [_columns(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+    if not all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows):
+        return rows
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    alike = {name for name, cells in columns.items() if _is_one(cells)}
+    if len(alike) == len(columns):  # then nothing would say how many they are
+        return rows
+    return {name: cells[0] if name in alike else cells for name, cells in columns.items()}
+
+
+def _is_one(cells: list[Any]) -> bool:
+    return not isinstance(cells[0], list) and len(set(map(_dense, cells))) == 1
 
 
 def _for_web(text: str) -> str:
@@ -275,7 +298,7 @@ def _registered(state: Ledger) -> str:
         f"Claims: {len(claims)}; decided: {decided}; worded after these data: {late}. "
         "The others are registered in the records that they are judged on; earlier runs of the "
         "same questions existed. A page's claims are one family, tested at "
-        f"{ALPHA:.0%}: of the registered ones, at most {families * ALPHA:.1f} pages "
+        f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages "
         "are expected to hold a wrong verdict by chance; nothing of that kind is known of the rest."
     )
 

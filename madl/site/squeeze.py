@@ -13,17 +13,19 @@ BLOCKS = (
 ).replace(" ", "|")
 AROUND = re.compile(rf"\s*(</?(?:{BLOCKS})\b(?:\"[^\"]*\"|[^<>\"])*>)\s*")
 TAG = re.compile(r"<[a-z](?:\"[^\"]*\"|[^<>\"])*>")
+NAMESPACE = re.compile(r" xmlns(?::xlink)?=\"[^\"]*\"")  # which HTML takes for granted
 QUOTED = re.compile(r" (?!href|src)([\w:-]+)=\"([\w.:#%,();+-]+)\"(?=[ >])")
 
 
 def page(html: str) -> str:
     """A page without blanks that are not shown, and without what any browser takes for granted:
-    text to the left, names in code in the colour of text, quotes around a word. Nor what only the
-    making of the search index asks for."""
+    text to the left, names and signs in code in the colour of text, quotes around a word. Nor what
+    only the making of the search index asks for."""
     html = re.sub(r' data-search-exclude(?:="")?(?=[ >])', "", html)
     html = re.sub(r'(<t[dh]) style="text-align: left;"', r"\1", html)
     html = re.sub(r'(<t[dh]) style="text-align: right;"', r'\1 class="r"', html)
-    html = re.sub(r'<span class="[nw]">([^<]*)</span>', r"\1", html)
+    html = re.sub(r'<span class="[nopw]">([^<]*)</span>', r"\1", html)
+    html = re.sub(r'<span class="(\w+)">', r"<span class=\1>", html)  # in code, too
     parts = AS_WRITTEN.split(html)  # text, kept, its tag, text, …
     parts[0::3] = [_text(text) for text in parts[0::3]]
     parts[2::3] = [""] * len(parts[2::3])
@@ -33,12 +35,22 @@ def page(html: str) -> str:
 def _text(html: str) -> str:
     html = AROUND.sub(r"\1", re.sub(r"\s+", " ", html))
     html = re.sub(r"</(?:li|td|th|tr|dd|dt|tbody)>", "", html)  # what follows ends them
-    return TAG.sub(lambda tag: QUOTED.sub(r" \1=\2", tag[0]), html)
+    return TAG.sub(lambda tag: QUOTED.sub(r" \1=\2", NAMESPACE.sub("", tag[0])), html)
+
+
+SETTING = r"(dir|data-md-color-\w+)=\"?([\w-]+)"  # of a whole page
+
+
+def words_of(text: str) -> set[str]:
+    """What a page or a script may have of what style sheets ask for: words, and settings."""
+    settings = (f"{name}={value}" for name, value in re.findall(SETTING, text))
+    return {*re.findall(r"[\w-]+", text), *settings}
 
 
 def sheet(css: str, words: set[str]) -> str:
-    """A style sheet without the rules for classes that are none of the words, and without the
-    pictures that no rule is left to show."""
+    """A style sheet without the rules for classes that are none of the words, and for settings
+    that are none of them, such as `dir=rtl`; and without the pictures that no rule is left to
+    show."""
     kept = "".join(_rules(css, words))
     pictures = r"(--[\w-]+):url\((\"|')?data:.*?\2\);?"
     unused = [m for m in re.finditer(pictures, kept) if f"var({m[1]})" not in kept]
@@ -59,9 +71,12 @@ def _rules(css: str, words: set[str]) -> Iterator[str]:
 
 
 def _is_used(selector: str, words: set[str]) -> bool:
-    """Whether every class that it asks for is to be found; one that must be absent need not be."""
-    asked = re.sub(r":(?:not|is|where)\([^()]*\)|\[[^]]*\]", "", selector)
-    return all(name in words for name in re.findall(r"\.([\w-]+)", asked))
+    """Whether every class and setting that it asks for is to be found; one that must be absent
+    need not be."""
+    asked = re.sub(r":(?:not|is|where)\([^()]*\)", "", selector)
+    settings = [f"{name}={value}" for name, value in re.findall(SETTING, asked)]
+    classes = re.findall(r"\.([\w-]+)", re.sub(r"\[[^]]*\]", "", asked))
+    return all(name in words for name in [*classes, *settings])
 
 
 def _selectors(head: str) -> list[str]:

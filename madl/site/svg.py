@@ -39,11 +39,6 @@ def figure(
     return _kept(cache, f"{id}-{key[:24]}", lambda: _figure(chart, id, caption, data))
 
 
-def small(chart: Chart, *, id: str, cache: Path | None = None) -> str:
-    """The narrow drawing with its legend, a picture that nobody points at: for lists of pages."""
-    return _kept(cache, f"{id}-small-{_fingerprint(chart, id)[:24]}", lambda: _small(chart, id))
-
-
 def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
     """The marks alone, of the first panel, as an ornament beside the words that say it."""
     return _kept(cache, f"{id}-thumb-{_fingerprint(chart, id)[:24]}", lambda: _thumbnail(chart, id))
@@ -71,9 +66,8 @@ def _prefix(id: str, size: Size) -> str:
     return f"{size.name[0]}{_digest(id)[:5]}"
 
 
-def _drawn(chart: Chart, id: str, size: Size, *, still: bool = False) -> str:
-    plot = layout.plot(chart, size)
-    return shrink.shrunk(plot, prefix=_prefix(id, size), size=size, still=still)
+def _drawn(chart: Chart, id: str, size: Size) -> str:
+    return shrink.shrunk(layout.plot(chart, size), prefix=_prefix(id, size), size=size)
 
 
 def _figure(chart: Chart, id: str, caption: str, data: str | None) -> str:
@@ -85,18 +79,6 @@ def _figure(chart: Chart, id: str, caption: str, data: str | None) -> str:
         *(_drawn(chart, id, size) for size in SIZES),
         "</div>",
         f"<figcaption>{_line(caption)}{link}</figcaption>",
-        "</figure>",
-    ]
-    return "\n".join(part for part in parts if part)
-
-
-def _small(chart: Chart, id: str) -> str:
-    parts = [
-        '<figure class="chart small" data-search-exclude="">',
-        _legend(chart),
-        f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart))}">',
-        _drawn(chart, f"{id}-small", SIZES[-1], still=True),
-        "</div>",
         "</figure>",
     ]
     return "\n".join(part for part in parts if part)

@@ -22,6 +22,7 @@ from madl.logbook.experiment import PROFILES, Experiment, Question
 from madl.logbook.records import (
     Case,
     NoSuchValue,
+    Params,
     Pending,
     Published,
     Record,
@@ -70,6 +71,25 @@ class _Tolerant:
             self.problems.note(error)
             return None
         return None if record and record.origin in self.problems.refused else record
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """One machine's committed evidence, and what of it can be used."""
+
+    evidence: Published
+    usable: Source
+
+    def get(self, case: Case) -> Record | None:
+        return self.usable.get(case)
+
+    def workloads(self, experiment: str, ours: Params) -> list[Params]:
+        """Ours, and every other that the experiment has results of."""
+        records = self.evidence.by_key.values()
+        params = (r.case.params for r in records if r.case.experiment == experiment)
+        found = [{name: p[name] for name in ours} for p in params if ours.keys() <= p.keys()]
+        distinct = {tuple(one.items()): one for one in [dict(ours), *found]}
+        return list(distinct.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,38 +473,58 @@ def _page(
     plan: StoredPlan, name: str, problems: Problems | None = None, *, refuses: bool = False
 ) -> Page:
     told = functools.partial(View, name=name, problems=problems, refuses=refuses)
-    sources = _published_machines(plan.project, problems)
-    here = told(plan=plan, published=False, elsewhere=tuple(sources.values()))
-    elsewhere = _published_views(plan, name, sources, told)
-    if not here.own and elsewhere:
-        here, *elsewhere = elsewhere
-    others = [
-        v for v in elsewhere if (v.machine, v.plan.profile) != (here.machine, here.plan.profile)
-    ]
+    machines = _published_machines(plan.project, problems)
+    here = told(plan=plan, published=False, elsewhere=tuple(machines.values()))
+    published = _published_views(plan, name, machines, told)
+    if not here.own:
+        here = next((v for v in published if v.plan.workload == plan.workload), here)
+    others = [view for view in published if not _is_part(view, [here])]
+    others = [v for i, v in enumerate(others) if not _is_part(v, _better(others, i))]
     asked = [question for question in plan.project.questions if question.stem == name]
     return Page(name=name, view=here, others=others, questions=asked)
 
 
 def _published_views(
-    plan: StoredPlan, name: str, sources: Mapping[str, Source], told: Callable[..., View]
+    plan: StoredPlan, name: str, machines: Mapping[str, _Machine], told: Callable[..., View]
 ) -> list[View]:
-    """A view for each machine and profile with evidence: whole ones, our profile, the newest."""
-    preference = list(
-        dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
-    )
+    """Views with evidence, the best first: of our workload, whole ones, our profile, the newest."""
+    profiles = dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
     found = [
         told(
-            plan=StoredPlan(plan.project, source, profile, plan.workload),
+            plan=StoredPlan(plan.project, machine, profile, workload),
             published=True,
-            elsewhere=tuple(sources.values()),
+            elsewhere=tuple(machines.values()),
         )
-        for source in sources.values()
-        for profile in preference
+        for machine in machines.values()
+        for workload in machine.workloads(name, plan.workload)
+        for profile in profiles
     ]
     return sorted(
         (view for view in found if view.own),
-        key=lambda v: (v.is_complete, v.plan.profile == plan.profile, v.latest),
+        key=lambda v: (
+            v.plan.workload == plan.workload,
+            v.is_complete,
+            v.plan.profile == plan.profile,
+            v.latest,
+        ),
         reverse=True,
+    )
+
+
+def _better(views: Sequence[View], place: int) -> list[View]:
+    """Those in whose presence the one at that place has nothing to say if it is a part of them."""
+    return [v for i, v in enumerate(views) if i < place or (i > place and v.is_complete)]
+
+
+def _is_part(view: View, others: Sequence[View]) -> bool:
+    """Whether one of the others has all results of this one, from the same machine.
+
+    Full goes on from quick: what there is of it with quick is no evidence of its own.
+    """
+    keys = {record.case.key for record in view.own}
+    return any(
+        view.machine == one.machine and keys <= {record.case.key for record in one.own}
+        for one in others
     )
 
 
@@ -500,7 +540,7 @@ def _read_machines(
     return {host: Published(by_key) for host, by_key in by_host.items()}, unusable
 
 
-def _published_machines(project: Project, problems: Problems | None) -> Mapping[str, Source]:
+def _published_machines(project: Project, problems: Problems | None) -> Mapping[str, _Machine]:
     """Committed evidence by machine; read once for as long as the files are the same."""
     found = sorted((project.docs / "data").glob("*.jsonl"))
     stats = [(path, path.stat()) for path in found]
@@ -509,7 +549,8 @@ def _published_machines(project: Project, problems: Problems | None) -> Mapping[
     if problems is None:
         if unusable:
             raise unusable[0]
-        return machines
+        return {host: _Machine(one, one) for host, one in machines.items()}
     for error in unusable:
         problems.note(error)
-    return {host: _Tolerant(one, problems, project.check) for host, one in machines.items()}
+    check = project.check
+    return {host: _Machine(one, _Tolerant(one, problems, check)) for host, one in machines.items()}

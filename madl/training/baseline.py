@@ -37,11 +37,11 @@ def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
     return {
         **plan.workload,
         "seed": seed,
-        "max_length": choose(smoke=32, quick=128, full=256),
-        "train_examples": choose(smoke=64, quick=None, full=None),
-        "validation_examples": choose(smoke=32, quick=None, full=None),
-        "test_examples": choose(smoke=64, quick=2000, full=None),
-        "epochs": choose(smoke=1, quick=1, full=2),
+        "max_length": choose(smoke=32, quick=128),
+        "train_examples": choose(smoke=64, quick=None),
+        "validation_examples": choose(smoke=32, quick=None),
+        "test_examples": choose(smoke=64, quick=2000),
+        "epochs": choose(smoke=1, quick=1),
         "learning_rate": 5e-5,
         "batch_size": 32,
     }

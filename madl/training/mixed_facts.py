@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from madl.logbook import stats
-from madl.logbook.arms import Arm
+from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, line, linear, percent, points
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records, Row
@@ -157,6 +157,25 @@ def which_are_narrow(sensitive: Arm, rivals: Sequence[Arm]) -> Fact:
     )
 
 
+def blind_orders(r: Records) -> Fact:
+    """How the model put together by sensitivity and every blind order stand on validation."""
+    made, dealt = arm(r, part="sensitivity"), arm(r, part="blind")
+    tried: Sequence[Mapping[str, float]] = dealt.value("tried")
+    losses = sorted(one["validation_loss"] for one in tried)
+    shares = sorted(one["validation_accuracy"] for one in tried)
+    loss, share = made.value("validation_loss"), made.value("validation_accuracy")
+    place = 1 + losses.index(dealt.value("validation_loss"))
+    return Fact(
+        text=f"On validation, {sum(one < loss for one in losses)} of {len(tried)} blind orders "
+        f"beat the order by sensitivity in loss ({number(losses[0])} to {number(losses[-1])} "
+        f"against {number(loss)}), and {sum(one > share for one in shares)} in accuracy "
+        f"({per_cent(shares[0])} to {per_cent(shares[-1])} against {per_cent(share)}). The one "
+        f"that met the test split is first by accuracy and number {place} by loss; the others "
+        "were not tested",
+        of="models of the first seed; the whole validation split",
+    )
+
+
 def layer_name(layer: str) -> str:
     """`query of block 0`."""
     return kind(layer) if block(layer) is None else f"{kind(layer)} of {place(layer)}"
@@ -299,6 +318,12 @@ def moved_map(alone: Arm, sensitive: Arm) -> Chart:
 def _thousandths(a: Arm, *within: str) -> dict[str, int]:
     found = records.moved(a, lambda layer: layer, *within)
     return {layer: round(1e3 * float(by.mean())) for layer, by in found.items()}
+
+
+def wide_points(r: Records, most: float) -> list[Mapping[str, Any]]:
+    """The first models of these, at their bits."""
+    found = wide_formats(r, most)
+    return [{"bits": a.param("width"), **a.records[0].values} for a in found]
 
 
 def wide_formats(r: Records, most: float) -> list[Arm]:

@@ -179,4 +179,10 @@ def layer_map(values: Iterable[tuple[str, str, int]]) -> Chart:
         for of, x, value in values
     ]
     facet = "of" if len({row["of"] for row in rows}) > 1 else None
-    return Chart(rows, x=category("layer"), y=category("block"), marks=[cells("is")], facet=facet)
+    return Chart(
+        rows,
+        x=category("layer"),
+        y=category("block"),
+        marks=[cells("is", "each layer")],
+        facet=facet,
+    )

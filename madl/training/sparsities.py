@@ -32,7 +32,7 @@ POINT_FIELDS = (
 def of_plan(plan: Plan) -> tuple[float, ...]:
     """The sparsities of a run."""
     nine = tuple(tenths / 10 for tenths in range(1, 10))
-    return plan.profile.choose(smoke=(HALF,), quick=nine, full=nine)
+    return plan.profile.choose(smoke=(HALF,), quick=nine)
 
 
 def trained_on(plan: Plan) -> Iterator[Params]:
@@ -49,7 +49,7 @@ def trained_on(plan: Plan) -> Iterator[Params]:
 def masks(plan: Plan) -> Iterator[Params]:
     """Random masks of the weights that keep as much magnitude as an L1 mask of a high sparsity."""
     few = next(at for at in of_plan(plan) if at >= FEW)
-    for mask in range(1, 1 + plan.profile.choose(smoke=2, quick=6, full=10)):
+    for mask in range(1, 1 + plan.profile.choose(smoke=2, quick=6)):
         yield {"part": "mask", "pruning": "random", "sparsity": few, "mask": mask}
 
 
@@ -92,6 +92,11 @@ def pruned(r: Records, part: str, method: str, at: float, when: str = "after") -
 def asked(r: Records) -> list[float]:
     """The sparsities of all parts and methods; weights and inputs have one more."""
     return own(r).where(part="both").each("sparsity")
+
+
+def run_at(r: Records, part: str, method: str) -> list[float]:
+    """The sparsities of one part by one method: what is asked, and what was run beside it."""
+    return own(r).where(part=part, pruning=method).each("sparsity")
 
 
 def curve(r: Records, part: str, method: str, when: str = "after") -> list[Arm]:

@@ -4,12 +4,14 @@ Units: shares 0…1 in charts, per cent in tables.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
-from madl.logbook.arms import TimedArm, timed
+from madl.logbook.arms import Arm, TimedArm, timed
 from madl.logbook.claims import Fact
 from madl.logbook.records import Params, Records, Row
 from madl.logbook.stats import number, per_cent
+from madl.training import baseline
 from madl.training.sparsities import (
     HALF,
     METHODS,
@@ -22,6 +24,7 @@ from madl.training.sparsities import (
     own,
     products_left,
     pruned,
+    run_at,
     shown,
     starting,
 )
@@ -35,12 +38,18 @@ INPUTS = {  # what is removed of the inputs, by method
 
 
 def accuracy_rows(r: Records) -> list[dict[str, Any]]:
-    """A row a part and sparsity, from nothing removed on: both methods, untrained and trained."""
+    """A row a part and sparsity, from nothing removed on: both methods, untrained and trained.
+
+    Where one method was run alone, the row has nothing of the other.
+    """
     rows: list[dict[str, Any]] = []
     for part in PARTS:
-        for at in (0.0, *asked(r)):
+        of = {method: run_at(r, part, method) for method in METHODS}
+        for at in sorted({0.0, *chain.from_iterable(of.values())}):
             row: dict[str, Any] = {"pruned": part, "removed": at}
             for method, name in METHODS.items():
+                if at and at not in of[method]:
+                    continue
                 untrained = pruned(r, part, method, at, "before") if at else starting(r)
                 row[f"{name}, untrained"] = untrained
                 row[name] = pruned(r, part, method, at) if at else control(r)
@@ -89,18 +98,20 @@ def kept_rows(r: Records) -> list[Row]:
 
 def left_rows(r: Records) -> list[Row]:
     """L1-pruned models, trained on, by what is left to multiply."""
-    return [
-        {"left": products_left(one), part: one} for part in PARTS for one in curve(r, part, "l1")
-    ]
+    found = {part: [pruned(r, part, "l1", at) for at in run_at(r, part, "l1")] for part in PARTS}
+    return [{"left": products_left(one), part: one} for part, arms in found.items() for one in arms]
+
+
+def _halved(r: Records) -> dict[str, Arm]:
+    return {name: pruned(r, "inputs", how, HALF, "before") for how, name in INPUTS.items()}
 
 
 def ways(r: Records) -> list[Row]:
     """Ways to remove half of the inputs, untrained."""
-    found = {name: pruned(r, "inputs", how, HALF, "before") for how, name in INPUTS.items()}
     return [
         {"removed": name, "zero inputs": per_cent(counted(one, "zeros", "inputs"))}
         | {"test accuracy": one}
-        for name, one in found.items()
+        for name, one in _halved(r).items()
     ]
 
 
@@ -149,6 +160,30 @@ def kept_at_half(r: Records) -> Fact:
         text=f"With half of the weights removed, the masks keep of their squared magnitude: {said}",
         of="all weights of the Linear layers",
     )
+
+
+def larger_class(r: Records) -> float:
+    """What always answering with the larger class gets on test."""
+    share = float(baseline.fp32(r).value("positive_share"))
+    return max(share, 1 - share)
+
+
+def at_the_floor(r: Records) -> Fact:
+    """Which ways to remove half of the inputs leave what guessing gets."""
+    guessing, found = larger_class(r), _halved(r)
+    floor = [name for name, one in found.items() if _holds(one, guessing)]
+    named = f": {' and '.join(floor)}. At that floor nothing is left to tell ways apart by"
+    return Fact(
+        text=f"Always answering with the larger class is right for {per_cent(guessing)} of the "
+        f"test sentences, and {len(floor)} of these {len(found)} ways leave an accuracy whose "
+        f"interval holds that{named if floor else ''}",
+        of="half of every layer's inputs, untrained",
+    )
+
+
+def _holds(one: Arm, share: float) -> bool:
+    low, high = one.accuracy.interval or (share, share)
+    return low <= share <= high
 
 
 def fresh_masks_answer_anew(r: Records) -> Fact:

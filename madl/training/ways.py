@@ -21,7 +21,7 @@ USUAL = {"full": 1e-4, "frozen": 1e-4, "lora": 2e-3}  # learning rates
 def factors(plan: Plan) -> tuple[float, ...]:
     """By which the usual learning rate is changed to give those that are tried."""
     near = (0.5, 0.7, 1, 1.4, 2)
-    return plan.profile.choose(smoke=(0.5, 1, 2), quick=near, full=(0.25, *near, 4))
+    return plan.profile.choose(smoke=(0.5, 1, 2), quick=near)
 
 
 def judged(plan: Plan, seed: int) -> Params:
@@ -34,8 +34,8 @@ def trainings(plan: Plan) -> Iterator[Params]:
     """Each way of training."""
     choose = plan.profile.choose
     common = {
-        "tune_examples": choose(smoke=32, quick=512, full=2048),
-        "tune_batch_size": choose(smoke=8, quick=8, full=16),
+        "tune_examples": choose(smoke=32, quick=512),
+        "tune_batch_size": choose(smoke=8, quick=8),
     }
     for method, usual in USUAL.items():
         rates = " ".join(f"{usual * factor:g}" for factor in factors(plan))

@@ -58,7 +58,7 @@ def of_plan(plan: Plan) -> tuple[int, ...]:
 def training(plan: Plan, learning_rate: float) -> Params:
     """The further training of QAT, and of its control."""
     return {
-        "tune_examples": plan.profile.choose(smoke=32, quick=512, full=2048),
+        "tune_examples": plan.profile.choose(smoke=32, quick=512),
         "tune_learning_rate": learning_rate,
         "tune_batch_size": 16,
     }
@@ -95,7 +95,7 @@ def tried(plan: Plan, width: int) -> tuple[Pair, ...]:
     """What PTQ tries in a run; in a smoke run, the two rules and one pair of its own."""
     rules = ((half(width), half(width)), (FIXED_RULE, FIXED_RULE))
     few = tuple(dict.fromkeys((*rules, *OWN.get(width, ())[:1])))
-    return plan.profile.choose(smoke=few, quick=pairs(width), full=pairs(width))
+    return plan.profile.choose(smoke=few, quick=pairs(width))
 
 
 def pair_of(a: Arm) -> Pair:

@@ -8,7 +8,7 @@ SEEN = """() => {
   const seen = (e) => e.checkVisibility() && e.getClientRects().length > 0;
   const all = (what) => [...document.querySelectorAll(what)];
   const within = (e, what) => [...e.querySelectorAll(what)].filter(seen);
-  const charts = all("figure.chart:not(.small)").filter(seen).map((figure) =>
+  const charts = all("figure.chart").filter(seen).map((figure) =>
     within(figure, ".view > svg").map((svg) => svg.getAttribute("class")).join());
   const unnamed = "img:not([alt]), .view:not([aria-label]), .graph:not([aria-label])";
   return {

@@ -16,6 +16,7 @@ from madl.logbook.charts import Chart, Mark
 # ---- looks --------------------------------------------------------------------------------------
 
 SOLID, DASHED, DOTTED, DASHDOT, LONG = (), (4, 2), (1, 1.6), (6, 2, 1.2, 2), (8, 2)
+DASHES = (DASHED, DOTTED, DASHDOT, LONG)  # of what borrows a colour: the first that no line has
 
 MARKERS = {
     "o": "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
@@ -137,7 +138,9 @@ def styles(chart: Chart) -> dict[str, Style]:
     for name, like in likes.items():
         look = found.get(like) or KNOWN.get(like.casefold()) or next(unused)
         if like in found:  # both are drawn: same colour, and still two things
-            look = replace(look, hollow=True, dash=DASHED if look.dash != DASHED else DOTTED)
+            drawn = {look.dash, *(found[n].dash for n in found if owners[n].kind == "line")}
+            dash = next((d for d in DASHES if d not in drawn), DASHED)
+            look = replace(look, hollow=True, dash=dash)
         found[name] = _apart(look, found)
     return {name: found[name] for name in owners}
 
