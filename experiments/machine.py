@@ -119,11 +119,14 @@ def products(r: Records) -> Chart:
 
 @page.fact
 def repeated(r: Records) -> Fact:
-    turned = benchmarks.rows("repeats")
+    changed = benchmarks.rows("repeats")
+    opposite = sum("supported" in row and "refuted" in row for row in changed)
     runs, verdicts = (benchmarks.counted("repeats", name) for name in ("runs", "verdicts"))
     return Fact(
-        text=f"All that measures time was run {runs} times, and {len(turned)} of the {verdicts} "
-        "verdicts on those pages came out differently at least once",
+        text=f"All that measures time was run {runs} times: {verdicts - len(changed)} of the "
+        f"{verdicts} verdicts on those pages came out the same every time, "
+        f"{len(changed) - opposite} were decided in some runs only, and {opposite} turned into "
+        "their opposite",
         of=f"{runs} runs of every timed case, one after the other",
     )
 

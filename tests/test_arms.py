@@ -86,6 +86,13 @@ def test_a_missing_case_means_that_none_is_the_best():
         best_of([])
 
 
+def test_what_was_chosen_for_each_seed_is_one_arm():
+    chosen = [model(n, params={"shape": n, "seed": seed}) for seed, n in ((1, 5), (0, 9))]
+    found = arm(read(*chosen), "chosen", method="a")
+    assert [record.case.params["seed"] for record in found.records] == [0, 1]
+    assert found.param("shape") == 9
+
+
 def test_what_fits_several_configurations_names_the_parameters_that_tell_them_apart():
     several = [
         model(9, params={"width": w, "sparsity": s, "seed": seed})

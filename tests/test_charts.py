@@ -143,7 +143,7 @@ def test_bars_that_lie_are_said_by_their_category_on_the_scale_of_x():
         marks=[bars("adder", "rest", stacked=True)],
     )
     assert alt_text(chart) == (
-        "format against area. adder: MXINT8 6 ×, bf16 10.0 ×. rest: MXINT8 3 ×."
+        "format against area. adder: 6 × at MXINT8, 10.0 × at bf16. rest: 3 × at MXINT8."
     )
 
 
@@ -151,19 +151,19 @@ def test_bars_that_stand_are_said_on_the_scale_of_y():
     chart = a_chart(
         [{"format": "MXINT8", "bits": 8.25}], x=category("format"), marks=[bars("bits")]
     )
-    assert alt_text(chart) == "t against format. bits: MXINT8 8.25."
+    assert alt_text(chart) == "t against format. bits: 8.25 at MXINT8."
 
 
 def test_intervals_are_said_by_their_category():
     rows = [{"format": "MXINT8", "cost": share(0.3, 0.2, 0.4)}, {"format": "bf16", "cost": None}]
     chart = a_chart(rows, x=percent("cost"), y=category("format"), marks=[intervals("cost")])
-    assert alt_text(chart) == "format against cost. cost: MXINT8 30.0 %."
+    assert alt_text(chart) == "format against cost. cost: 30.0 % at MXINT8."
 
 
 def test_cells_are_said_by_row_and_column_and_empty_ones_are_not():
     rows = [{"layer": "q", "bits": b, "v": v} for b, v in (("4", 0.25), ("8", None), ("9", 0.5))]
     chart = a_chart(rows, x=category("bits"), y=category("layer"), marks=[cells("v", "lost")])
-    assert alt_text(chart) == "layer against bits. lost: q 4 0.25, q 9 0.5."
+    assert alt_text(chart) == "layer against bits. lost: 0.25 at q, 4; 0.5 at q, 9."
 
 
 def test_facets_are_said_one_after_the_other():
@@ -192,7 +192,7 @@ def test_points_are_said_by_their_own_name_or_else_by_their_place():
     ]
     marks = [points("accuracy", by="family", text="name")]
     chart = a_chart(rows, x=linear("bits"), y=percent("accuracy"), marks=marks)
-    assert alt_text(chart) == "accuracy against bits. MX: mxint8 50.0 %. float: 25.0 % at 4.25."
+    assert alt_text(chart) == "accuracy against bits. MX: 50.0 % (mxint8). float: 25.0 % at 4.25."
 
 
 @pytest.mark.parametrize(("length", "said"), [(8, 8), (20, 3)])

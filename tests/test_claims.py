@@ -268,7 +268,7 @@ def test_only_a_margin_that_equal_sides_would_pass_has_a_power():
     assert one.within(1e-6).power() == 0.0
 
 
-@pytest.mark.parametrize(("contention", "says"), [(0.5, "50%"), (None, "unknown")])
+@pytest.mark.parametrize(("contention", "says"), [(0.5, "50 %"), (None, "unknown")])
 def test_times_taken_on_a_busy_machine_decide_nothing(contention, says):
     fast = a_timed_arm("fast", samples(1.0), contention=contention)
     slow = a_timed_arm("slow", samples(2.0, seed=1), contention=0.0)

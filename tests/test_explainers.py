@@ -133,7 +133,7 @@ def test_a_drawing_with_a_script_carries_its_rows_and_loads_it(plan):
     text = page(plan)
     data = re.search(r'<script type="application/json">(.*?)</script>', text)
     assert data
-    assert json.loads(data[1]) == {"x": [0, 1], "square": [0, 1]}
+    assert json.loads(data[1]) == {"x": [0, 1, 1, 1], "square": [0, 1, 1, 1]}  # value, rows, …
     assert 'class="drawing explain" data-explain="boxes"' in text
     assert re.findall(r'src="([^"]+)" defer', text) == [
         "../assets/explain.js",

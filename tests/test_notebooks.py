@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
+import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
 from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
@@ -197,3 +200,17 @@ def test_beside_the_page_lies_the_notebook_without_outputs(logbook, tmp_path):
         c["source"] for c in read(logbook, "lab1")["cells"]
     ]
     assert not [o for cell in copied["cells"] for o in cell.get("outputs", [])]
+
+
+def test_a_figure_is_small_and_its_numbers_are_whole():
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([1, 2, 3], [0.551, 0.602, 0.655], alpha=0.25)
+    axes.set_yticks([0.55, 0.6, 0.65], ["0.55", "0.60", "0.65"])
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        made = notebooks._svg(figure)
+    assert all(f">{label}</text>" in made for label in ("0.55", "0.60", "0.65"))
+    assert "opacity:0.25" in made
+    assert not re.search(r' (?:d|x|y)="[^"]*\.\d\d', made)
+    assert "<g>" not in made
+    ElementTree.fromstring(made)  # well formed

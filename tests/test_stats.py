@@ -269,7 +269,7 @@ def test_the_same_timings_are_undecided():
     assert verdict(quiet([samples], [samples])) == "undecided"
 
 
-@pytest.mark.parametrize(("contention", "says"), [(0.5, "50%"), (None, "unknown")])
+@pytest.mark.parametrize(("contention", "says"), [(0.5, "50 %"), (None, "unknown")])
 def test_times_taken_beside_other_work_or_nobody_knows_what_decide_nothing(contention, says):
     rng = np.random.default_rng(0)
     fast = list(1 + 0.01 * rng.standard_normal(20))

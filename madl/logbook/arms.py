@@ -7,7 +7,7 @@ the same for times: one variant over its processes, with what others used of the
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -138,13 +138,17 @@ def versus(a: Arm, b: Arm) -> Comparison:
 def arm(records: Records, label: str = "", /, *within: str, **where: Scalar) -> Arm:
     """The configuration with these parameters, all of its seeds.
 
-    `within` leads to the judgement where a case judged several models.
+    One record a seed is one arm, too, where something was chosen for each seed: what is judged is
+    the way to choose. `within` leads to the judgement where a case judged several models.
 
     Raises:
         Pending: a seed is not there yet.
         MadlError: the parameters fit more than one configuration.
     """
     arms = every_arm(records, label, *within, **where)
+    found = [record for one in arms for record in one.records]
+    if len({_seed(record) for record in found}) == len(found):
+        return replace(arms[0], records=tuple(sorted(found, key=_seed)))
     if len(arms) > 1:
         differ = sorted(
             key

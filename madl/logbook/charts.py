@@ -279,7 +279,7 @@ def alt_text(chart: Chart) -> str:
             parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}.")
         elif mark.column is not None:
             parts += [
-                f"{name}{_how_many(rows)}: {', '.join(_said(chart, mark, rows))}."
+                f"{name}{_how_many(rows)}: {_between(mark).join(_said(chart, mark, rows))}."
                 for name, rows in _series_rows(chart, mark).items()
                 if rows
             ]
@@ -291,6 +291,10 @@ SAID = ("%", "×")  # units that stand behind each number
 
 def _named(axis: Axis) -> str:
     return axis.label if axis.unit in SAID else axis.title
+
+
+def _between(mark: Mark) -> str:
+    return "; " if mark.kind == "cells" else ", "
 
 
 def _how_many(rows: Sequence[Row]) -> str:
@@ -316,7 +320,7 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
         chosen = [rows[i] for i in sorted(ends | _extremes(rows, mark.column))]
     if mark.kind == "cells":
         return [
-            f"{row[chart.y.column or '']} {row[chart.x.column or '']} {shown(row[mark.column])}"
+            f"{shown(row[mark.column])} at {row[chart.y.column or '']}, {row[chart.x.column or '']}"
             for row in chosen
         ]
     lies = chart.y.scale == "category"
@@ -331,11 +335,8 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
 def _at(value: str, name: Any, place: Any, axis: Axis) -> str:
     """A point's value beside its own name, or else its place on an axis."""
     if name is not None:
-        return f"{name} {value}"
-    if place is None:
-        return value
-    at = shown(place, axis)
-    return f"{value} at {at}" if _is_number(plain(place)) else f"{at} {value}"
+        return f"{value} ({name})"
+    return value if place is None else f"{value} at {shown(place, axis)}"
 
 
 def _extremes(rows: Sequence[Row], column: str) -> set[int]:

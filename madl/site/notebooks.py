@@ -228,8 +228,9 @@ def _svg(figure: Any) -> str:
         r' transform="rotate\(-?0 [^"]*"',
     ):
         drawn = re.sub(superfluous, "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r' d="([^"]*)"', lambda path: f' d="{short(path[1])}"', drawn)
-    drawn = re.sub(r"(\d\.\d)\d+", r"\1", drawn).replace("xlink:href", "href")
+    places = r' (d|x|y|width|height|transform|viewBox)="([^"]*)"'  # numbers in texts stay
+    drawn = re.sub(places, lambda at: f' {at[1]}="{short(at[2])}"', drawn)
+    drawn = drawn.replace("xlink:href", "href")
     drawn = re.sub(r' style="[^"]*"', lambda style: re.sub(r"([:;]) ", r"\1", style[0]), drawn)
     drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn))
     drawn = _without_bare_groups(drawn)

@@ -11,7 +11,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ class PageCalls:
     def all(self) -> dict[str, Any]:
         calls = (
             *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
-            *(self.table, self.output, self.code, self.claims, self.provenance, self.elsewhere),
-            *(self.notes, self.param, self.reported, self.more),
+            *(self.table, self.output, self.code, self.claims, self.provenance, self.time_spent),
+            *(self.elsewhere, self.notes, self.param, self.reported, self.more),
         )
         return {call.__name__: self.tried(call) for call in calls}
 
@@ -225,6 +225,26 @@ class PageCalls:
                 for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
             ]
         return markdown_table(rows)
+
+    def time_spent(self) -> str:
+        """Where the time of the whole logbook went on this page's machine: a row an experiment."""
+        view = self.page.view
+        views = (replace(view, name=name) for name in self.project.names())
+        found = [(one, sum(record.seconds for record in one.own)) for one in views]
+        total = sum(seconds for _, seconds in found) or 1.0
+        rows: list[Row] = [
+            {
+                "page": one.experiment.title,
+                "cases": len(one.own),
+                "minutes of one worker": round(seconds / 60, 1),
+                "share": f"{seconds / total:.0%}",
+            }
+            for one, seconds in sorted(found, key=lambda pair: -pair[1])
+            if one.own
+        ]
+        cases = sum(len(one.own) for one, _ in found)
+        whole = {"page": "all of it", "cases": cases, "minutes of one worker": round(total / 60, 1)}
+        return markdown_table([*rows, whole])
 
     def elsewhere(self) -> str:
         """What replicates: a row a claim, a verdict for each machine, profile and workload."""

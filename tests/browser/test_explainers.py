@@ -197,15 +197,18 @@ def test_what_a_format_loses_is_what_python_computes(opened):
 
     page, _ = opened("width")
     grid = [(width, frac) for width in (2, 4, 8, 16, 32) for frac in (0, 4, 5, 8, 16)]
-    rows, found = page.evaluate(
+    written, found = page.evaluate(
         f"""(grid) => {{
         const columns = JSON.parse(document.querySelector("[data-explain] script").textContent);
         return [columns, grid.map(([width, frac]) => {EXPLAINED}.lost(width, frac))];
         }}""",
         grid,
     )
-    names = list(rows)
-    every = [dict(zip(names, cells)) for cells in zip(*rows.values())]
+    spread = [
+        [value for value, count in zip(runs[::2], runs[1::2]) for _ in range(count)]
+        for runs in written.values()
+    ]
+    every = [dict(zip(written, cells)) for cells in zip(*spread)]
     bars = [row for row in every if row["what"] == "bar"]
     assert bars
     for (width, frac), live in zip(grid, found):
