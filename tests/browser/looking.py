@@ -10,7 +10,7 @@ SEEN = """() => {
   const within = (e, what) => [...e.querySelectorAll(what)].filter(seen);
   const charts = all("figure.chart").filter(seen).map((figure) =>
     within(figure, ".view > svg").map((svg) => svg.getAttribute("class")).join());
-  const unnamed = "img:not([alt]), .view:not([aria-label]), .graph:not([aria-label])";
+  const unnamed = "img:not([alt]), :is(.view, .graph):not([aria-label], [aria-hidden])";
   return {
     "picture without a name": all(unnamed).length,
     "wider than the window": Math.max(0, document.documentElement.scrollWidth - innerWidth),
