@@ -24,9 +24,10 @@ def section(here: View, others: Sequence[View]) -> str:
         + "</tr>"
         for name, claim in claims.items()
     )
-    said = "".join(f"- {inline(_compared(here, other))}\n" for other in others)
+    said = "".join(f"<li>{inline(_compared(here, other))}</li>" for other in others)
     return (
-        f'## Elsewhere\n\n{said}\n<div class="register"><table><thead><tr><th>Hypothesis</th>'
+        "## Elsewhere\n\n"
+        f'<div class="register"><ul>{said}</ul><table><thead><tr><th>Hypothesis</th>'
         f"{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
     )
 
