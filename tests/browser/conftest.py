@@ -14,9 +14,9 @@ ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8
 STEMS = sorted(p.stem for p in (ROOT / "experiments").glob("[!_]*.py"))
 PAGES = sorted(
     [
-        *("index.html", "ledger.html", "usage.html", "architecture.html", "log.html"),
+        *(f"{name}.html" for name in ("index", "ledger", "usage", "own", "architecture", "log")),
         *(f"labs/{s}.html" if s in {q["stem"] for q in ASKED} else f"{s}.html" for s in STEMS),
-        *(f"notebooks/{p.stem}.html" for p in (ROOT / "docs" / "notebooks").glob("*.ipynb")),
+        *(f"notebooks/{p.stem}.html" for p in (ROOT / "templates" / "notebooks").glob("*.py")),
     ]
 )
 

@@ -4,11 +4,8 @@ Needs what `test_site` needs.
 """
 
 import gzip
-from pathlib import Path
 
 import pytest
-
-from tests.browser.test_site import SITE
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +20,7 @@ EXPLAINED = "document.querySelector('figure[data-explain]').explained"
 
 
 @pytest.fixture
-def opened(browser):
+def opened(browser, site):
     """Opens the page of an explainer: the page, and its figure; closes all at the end."""
     contexts = []
 
@@ -34,7 +31,7 @@ def opened(browser):
         told = [] if failures is None else failures
         page.on("pageerror", lambda error: told.append(str(error)))
         page.on("console", lambda said: told.append(said.text) if said.type == "error" else None)
-        page.goto((SITE / f"labs/{PAGES[name]}.html").as_uri())
+        page.goto((site / f"labs/{PAGES[name]}.html").as_uri())
         return page, page.locator(f"figure[data-explain={name}]")
 
     yield open_
@@ -82,18 +79,18 @@ def test_on_paper_there_are_no_controls(opened, name):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_scripts_and_data_are_small(opened, name):
-    assert (SITE / f"assets/explain_{name}.js").stat().st_size < 10_000
-    assert (SITE / "assets/explain.js").stat().st_size < 10_000
+def test_scripts_and_data_are_small(opened, site, name):
+    assert (site / f"assets/explain_{name}.js").stat().st_size < 10_000
+    assert (site / "assets/explain.js").stat().st_size < 10_000
     _, figure = opened(name)
     data = figure.locator("script[type='application/json']").text_content()
     assert len(gzip.compress(data.encode())) < 30_000
 
 
-def test_each_page_loads_its_own_script_only():
+def test_each_page_loads_its_own_script_only(site):
     loaded = {
         path.name: [name for name in PAGES if f"explain_{name}.js" in path.read_text()]
-        for path in Path(SITE / "labs").glob("*.html")
+        for path in (site / "labs").glob("*.html")
     }
     assert {name: found for name, found in loaded.items() if found} == {
         f"{page}.html": [name] for name, page in PAGES.items()

@@ -7,12 +7,10 @@ import re
 
 import pytest
 
-from tests.browser.conftest import PAGES, ROOT
+from tests.browser.conftest import PAGES
 from tests.browser.looking import WIDTHS, complaints, opened
 
 pytestmark = pytest.mark.browser
-
-SITE = ROOT / "site"  # of `make logbook`, for tests of what only a run makes
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
