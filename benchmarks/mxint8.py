@@ -14,6 +14,9 @@ once, 1.03 bytes a value instead of 4: 3.9 times at the same bandwidth, more whe
 fits a cache. Dequantizing reads 1.03 and writes 2 bytes a value; a copy of as many bytes is the
 floor.
 
+Where AMX multiplies, the limit is twice VNNI's rate (`kernels/linear_mxint8_amx.h`); a product in
+BF16 has no scales beside it and reaches more with many rows.
+
 Targets: over FP32 at 1, 4, 16, 64, 256 rows 7, 9, 4.5, 3.6, 3.2; over BF16 6, 4, 2.2, 1.6, 1.4;
 dequantize at most 1.15 copies of the same bytes.
 

@@ -4,7 +4,8 @@
 // (kernels/mxint8.py). The dot product of two groups is an exact integer, at most 2^24 in
 // magnitude, so its float32 is exact, and so is its product with the two scales, powers of two. The
 // groups are then added in their order, whatever the tile, the thread or the instruction set:
-// every path here gives the same bits.
+// every path here gives the same bits. Where the CPU has AMX, it multiplies sixteen rows at a time
+// (linear_mxint8_amx.h); rows that are left, and scales far from 1, take AVX-512.
 //
 // AVX-512 adds the exponents of the scales and shifts each sum by them (vscalefps): only that one
 // instruction a group shares the ports of the products, where two multiplications would.
@@ -35,6 +36,12 @@
 
 #include "mxint8_quantize.h"
 
+#ifdef __AMX_INT8__
+#include <optional>
+
+#include "linear_mxint8_amx.h"
+#endif
+
 namespace {
 
 constexpr int kPanel = 32;
@@ -61,6 +68,10 @@ inline float exponent_of(uint8_t scale) {
   return scale == madl::kNanScale ? madl::bits_to_float(0x7fc00000u) : float(scale) - kBiases;
 }
 
+inline uint8_t scale_of(float exponent) {
+  return exponent != exponent ? madl::kNanScale : uint8_t(exponent + kBiases);
+}
+
 template <int kSize>
 void quantize_groups(const float* x, int8_t* codes, Group* groups, int64_t K, int64_t group) {
   const int64_t whole = kSize ? K / kSize : 0;
@@ -82,7 +93,7 @@ void quantize_row(const float* x, int8_t* codes, Group* groups, int64_t K, int64
     quantize_groups<32>(x, codes, groups, K, group);
   else
     quantize_groups<0>(x, codes, groups, K, group);
-  for (int64_t k = K; k % 4; ++k) codes[k] = 0;
+  for (int64_t k = K; k % 32; ++k) codes[k] = 0;  // a quad, or the depth of a tile
 }
 
 inline int32_t quad_at(const int8_t* codes) {
@@ -256,6 +267,18 @@ Tile tile_of(int64_t rows) {
   return kTiles[rows - 1];
 }
 
+// Memory that a thread keeps from call to call: fresh pages would cost as much as a small product.
+template <class T, int kUse>
+T* scratch(int64_t size) {
+  static thread_local std::unique_ptr<T[]> kept;
+  static thread_local int64_t capacity = 0;
+  if (size > capacity) {
+    kept.reset(new T[size]);
+    capacity = size;
+  }
+  return kept.get();
+}
+
 // Everything that the threads of one product share. They take work from two counters: waking a
 // thread that sleeps takes tens of microseconds, and whoever is awake goes on alone.
 struct Product {
@@ -267,9 +290,49 @@ struct Product {
   float* y;
   int64_t columns;
   std::atomic<int64_t> next_rows{0}, rows_done{0}, next_panel{0}, left{0};
+  int64_t in_tiles = 0;  // the first rows, which AMX multiplies
+#ifdef __AMX_INT8__
+  madl::amx::Inputs* tiles = nullptr;
+  std::atomic<bool> fits_tiles{true};
+#endif
 };
 
 constexpr int64_t kRowsAtATime = 8;
+
+#ifdef __AMX_INT8__
+
+void take_tiles(Product& p) {
+  constexpr int64_t kRows = madl::amx::kRows;
+  p.in_tiles = madl::amx::rows_in_tiles(p.rows);
+  const int64_t num_tiles = (p.in_tiles + kRows - 1) / kRows;
+  p.tiles = scratch<madl::amx::Inputs, 2>(num_tiles * p.x.num_groups);
+  if (p.in_tiles % kRows)  // to be filled up
+    std::fill_n(p.tiles + (num_tiles - 1) * p.x.num_groups, p.x.num_groups, madl::amx::Inputs{});
+}
+
+void fill_tiles(Product& p, int64_t row) {
+  const Input& x = p.x;
+  madl::amx::Inputs* tile = p.tiles + row / madl::amx::kRows * x.num_groups;
+  for (int64_t g = 0; g < x.num_groups; ++g) {
+    const Group& group = x.groups[row * x.num_groups + g];
+    if (!madl::amx::take(x.codes + row * x.stride + g * p.group, scale_of(group.exponent),
+                         group.start, row % madl::amx::kRows, tile[g]))
+      p.fits_tiles = false;
+  }
+}
+
+// The first rows by 32 outputs; returns how many rows that were.
+int64_t multiply_in_tiles(const Product& p, const uint8_t* w, const uint8_t* scales, int64_t first,
+                          int64_t width) {
+  const Input& x = p.x;
+  const float* bias = p.bias ? p.bias + first : nullptr;
+  const madl::amx::Panel panel{w, scales, x.quads, x.num_groups, width, bias};
+  if (!p.in_tiles || !p.fits_tiles || !panel.fits()) return 0;
+  madl::amx::multiply_panel(p.tiles, panel, p.y + first, p.columns, p.in_tiles);
+  return p.in_tiles;
+}
+
+#endif
 
 void quantize_rows(Product& p) {
   const Input& x = p.x;
@@ -278,6 +341,9 @@ void quantize_rows(Product& p) {
     for (int64_t r = m; r < last; ++r)
       quantize_row(p.source + r * p.size, const_cast<int8_t*>(x.codes) + r * x.stride,
                    const_cast<Group*>(x.groups) + r * x.num_groups, p.size, p.group);
+#ifdef __AMX_INT8__
+    for (int64_t r = m; r < std::min(last, p.in_tiles); ++r) fill_tiles(p, r);
+#endif
     p.rows_done.fetch_add(last - m);
   }
 }
@@ -295,11 +361,19 @@ void spread_nan(const Product& p, const uint8_t* scales, int64_t first, int64_t 
 void multiply_panels(Product& p) {
   const Input& x = p.x;
   const int64_t panels = (p.columns + kPanel - 1) / kPanel;
+#ifdef __AMX_INT8__
+  std::optional<madl::amx::Registers> registers;
+  if (p.in_tiles) registers.emplace();
+#endif
   for (int64_t n; (n = p.next_panel.fetch_add(1)) < panels;) {
     const uint8_t* w = p.w + n * x.quads * kQuadBytes;
     const uint8_t* scales = p.scales + n * x.num_groups * kPanel;
     const int64_t first = n * kPanel, width = std::min<int64_t>(kPanel, p.columns - first);
-    for (int64_t m = 0; m < p.rows; m += kRows) {
+    int64_t m = 0;
+#ifdef __AMX_INT8__
+    m = multiply_in_tiles(p, w, scales, first, width);
+#endif
+    for (; m < p.rows; m += kRows) {
       const int64_t left = std::min<int64_t>(kRows, p.rows - m);
       const Tile work = x.quads_per_group == 8 ? tile_of<8>(left) : tile_of<0>(left);
       work(x, m, w, scales, p.bias ? p.bias + first : nullptr, p.y + first, p.columns, width);
@@ -337,22 +411,10 @@ void run(Product& p, int threads) {
 }
 
 // Whether one thread would take longer than some 50 microseconds, at a pace it reaches.
-bool is_worth_a_thread(int64_t rows, int64_t columns, int64_t size) {
-  constexpr double kMultiplicationsPerS = 150e9, kBytesPerS = 40e9, kWakingS = 50e-6;
-  const double work = double(columns) * double(size);
-  return work * (double(rows) / kMultiplicationsPerS + 1 / kBytesPerS) > kWakingS;
-}
-
-// Memory that a thread keeps from call to call: fresh pages would cost as much as a small product.
-template <class T, int kUse>
-T* scratch(int64_t size) {
-  static thread_local std::unique_ptr<T[]> kept;
-  static thread_local int64_t capacity = 0;
-  if (size > capacity) {
-    kept.reset(new T[size]);
-    capacity = size;
-  }
-  return kept.get();
+bool is_worth_a_thread(int64_t rows, int64_t in_tiles, int64_t columns, int64_t size) {
+  constexpr double kPerS = 150e9, kPerSInTiles = 200e9, kBytesPerS = 40e9, kWakingS = 50e-6;
+  const double s_each = double(rows - in_tiles) / kPerS + double(in_tiles) / kPerSInTiles;
+  return double(columns) * double(size) * (s_each + 1 / kBytesPerS) > kWakingS;
 }
 
 }  // namespace
@@ -362,7 +424,8 @@ extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8
                                    int64_t group, int32_t threads) {
   const int64_t quads = (K + 3) / 4, num_groups = (K + group - 1) / group;
   const int64_t stride = (4 * quads + 63) / 64 * 64 + 64;  // rows of 4096 bytes would share a set
-  const int64_t block = std::clamp<int64_t>(kBlockBytes / stride, 1, std::max<int64_t>(M, 1));
+  const int64_t fits = std::max<int64_t>(kBlockBytes / stride / 16, 1) * 16;  // whole tiles
+  const int64_t block = std::clamp<int64_t>(M, 1, fits);
   int8_t* codes = scratch<int8_t, 0>(block * stride);
   Group* groups = scratch<Group, 1>(block * num_groups);
   for (int64_t from = 0; from < M; from += block) {
@@ -377,6 +440,9 @@ extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8
     product.bias = bias;
     product.y = y + from * N;
     product.columns = N;
-    run(product, is_worth_a_thread(product.rows, N, K) ? threads : 1);
+#ifdef __AMX_INT8__
+    if (group == madl::amx::kGroup && K) take_tiles(product);
+#endif
+    run(product, is_worth_a_thread(product.rows, product.in_tiles, N, K) ? threads : 1);
   }
 }

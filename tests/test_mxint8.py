@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kernels import build, mxint8
 from madl.formats.blocked import MXInt
@@ -20,12 +22,15 @@ needs_compiler = pytest.mark.skipif(
 GROUPS = [4, 8, 20, 32, 64, 512]
 
 
-@pytest.fixture(params=[*usable_paths(), "torch"])
+@pytest.fixture(params=["auto", *usable_paths(), "torch"])
 def forced(request, monkeypatch):
     monkeypatch.setenv("MADL_KERNELS", request.param)
     build.load.cache_clear()
+    mxint8.linear_route()  # an operator that is registered would go on with the path it has
     yield request.param
+    monkeypatch.undo()
     build.load.cache_clear()
+    mxint8.linear_route()
 
 
 def all_codes() -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,9 +142,11 @@ def exact_linear(x, weight, bias, group):
         y += bias.numpy()
     for g in range(x_scales.shape[1]):
         part = slice(g * group, (g + 1) * group)
-        sums = x_codes[:, part] @ w_codes[:, part].T
-        exponents = x_scales[:, None, g] + w_scales[None, :, g] - 2 * 133
-        y += np.ldexp(sums.astype(np.float64), exponents).astype(np.float32)
+        sums = (x_codes[:, part] @ w_codes[:, part].T).astype(np.float64)
+        scales = x_scales[:, None, g], w_scales[None, :, g]
+        sums[(scales[0] == mxint8.NAN_SCALE) | (scales[1] == mxint8.NAN_SCALE)] = math.nan
+        with np.errstate(over="ignore", invalid="ignore"):
+            y += np.ldexp(sums, scales[0] + scales[1] - 2 * 133).astype(np.float32)
     return torch.from_numpy(y)
 
 
@@ -150,7 +157,7 @@ def packed(weight, group=32):
 @pytest.mark.parametrize(
     ("rows", "num_in", "num_out", "group"),
     [
-        *((rows, 96, 40, 32) for rows in (1, 2, 3, 4, 5, 6, 7, 13, 64)),
+        *((rows, 96, 40, 32) for rows in (1, 2, 3, 4, 5, 6, 7, 13, 16, 64)),
         (3, 100, 33, 32),
         (5, 31, 1, 32),
         (2, 1, 64, 4),
@@ -181,11 +188,12 @@ def test_linear_takes_every_mantissa(forced):
     assert torch.equal(y, (x.double() @ (mantissas.double() / 64).t()).float())
 
 
-def test_linear_at_the_ends_of_the_scales(forced):
+@pytest.mark.parametrize("rows", [3, 16])
+def test_linear_at_the_ends_of_the_scales(forced, rows):
     mantissas = torch.full((32, 32), 64, dtype=torch.int8)
     scales = torch.arange(0, 256, 8, dtype=torch.uint8)[:, None].clone()
     scales[31] = mxint8.NAN_SCALE
-    x = torch.tensor([1.0, 0.5, 0.0])[:, None].repeat(1, 32)
+    x = torch.tensor([1.0, 0.5, 0.0]).repeat(6)[:rows, None].repeat(1, 32)
     y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 32), None, 32, 32)
     expected = np.ldexp(x.double().sum(1, keepdim=True).numpy(), scales.int().T.numpy() - 127)
     expected[:, 31] = math.nan
@@ -196,12 +204,93 @@ def test_linear_at_the_ends_of_the_scales(forced):
     assert not y[0, :31].isnan().any()
 
 
+def test_the_smallest_scale_is_not_only_that_of_zeros(forced):
+    mantissas = torch.full((40, 40), 64, dtype=torch.int8)
+    scales = torch.full((40, 2), 127, dtype=torch.uint8)
+    mantissas[0], scales[0] = 0, 0
+    x = torch.ones(16, 40)
+    for smallest, expected in ((0, 0.0), (1, 2.0**-133)):
+        mantissas[0, 39], scales[0, 1] = smallest, 0
+        y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 32), None, 40, 32)
+        assert (y[:, 0] == expected).all()
+        assert (y[:, 1:] == 40).all()
+
+
 def test_linear_is_the_fake_quantized_linear_up_to_summation(forced):
     x, weight, bias = torch.randn(20, 300), torch.randn(50, 300), torch.randn(50)
     y = mxint8.linear(x, *packed(weight), bias, 50, 32)
     simulated = torch.nn.functional.linear(MXInt().quantize(x), MXInt().quantize(weight), bias)
     bound = 10 * 2**-24 * (x.abs() @ weight.abs().t() + bias.abs())
     assert ((y - simulated).abs() <= bound).all()
+
+
+def test_every_product_of_two_codes(forced):
+    """In one group beside a code that sets the input's scale and meets a weight of zero."""
+    x = torch.zeros(255, 32)
+    x[:, 3], x[:, 9] = torch.arange(-127, 128) / 64, 127 / 64
+    mantissas = torch.zeros(256, 32, dtype=torch.int8)
+    mantissas[:, 3] = torch.arange(-128, 128, dtype=torch.int8)
+    scales = torch.full((256, 1), 127, dtype=torch.uint8)
+    y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 32), None, 256, 32)
+    assert torch.equal(y, x[:, 3, None] * mantissas[:, 3].float() / 64)
+
+
+@pytest.mark.parametrize("rows", range(1, 41))
+def test_any_number_of_rows(forced, rows):
+    """Tiles take sixteen at a time, the last of them filled up."""
+    generator = torch.Generator().manual_seed(rows)
+    num_in, num_out = 32 * (rows % 5) + 1 + rows % 32, 1 + 7 * rows % 70
+    x = torch.randn(rows, num_in, generator=generator)
+    weight = torch.randn(num_out, num_in, generator=generator)
+    assert torch.equal(
+        mxint8.linear(x, *packed(weight), None, num_out, 32), exact_linear(x, weight, None, 32)
+    )
+
+
+SCALES = st.sampled_from([-140, -126, -70, -68, -60, -1, 0, 1, 58, 59, 60, 100, 127, None])
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    rows=st.integers(1, 40),
+    num_in=st.integers(1, 130),
+    num_out=st.integers(1, 70),
+    seed=st.integers(0, 2**32),
+    odd=st.lists(st.tuples(st.booleans(), st.integers(0, 2**32), SCALES), max_size=4),
+)
+def test_scales_of_any_size_have_the_bits_of_the_definition(
+    forced, rows, num_in, num_out, seed, odd
+):
+    """Groups of zeros, NaN, and powers of two from one end of float32 to the other."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, num_in, generator=generator)
+    weight = torch.randn(num_out, num_in, generator=generator)
+    bias = torch.randn(num_out, generator=generator)
+    for is_weight, place, exponent in odd:
+        part = weight if is_weight else x
+        group = part[place % len(part)][place % num_in // 32 * 32 :][:32]
+        group *= 0.0 if exponent is None else 2.0**exponent
+        if place % 7 == 0:
+            group[0] = math.nan
+    found = mxint8.linear(x, *packed(weight), bias, num_out, 32)
+    expected = exact_linear(x, weight, bias, 32)
+    assert same(found, expected)
+
+
+@needs_compiler
+def test_amx_is_taken_where_it_is(monkeypatch):
+    monkeypatch.delenv("MADL_KERNELS", raising=False)
+    build.load.cache_clear()
+    try:
+        has_amx = build.has_extension("amx_int8")
+        assert mxint8.linear_route().path == ("amx" if has_amx else build.cpu_isa())
+        monkeypatch.setenv("MADL_KERNELS", "portable")
+        build.load.cache_clear()
+        assert mxint8.linear_route().path == "portable"
+    finally:
+        build.load.cache_clear()
 
 
 def test_bfloat16_in_bfloat16_out():

@@ -85,6 +85,14 @@ def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, sit
     page.close()
 
 
+def test_numbers_stand_to_the_right_and_words_to_the_left(browser, site):
+    page = opened(browser, (site / "machine.html").as_uri())
+    sides = page.evaluate("""() => [...document.querySelector("article table tbody tr").cells]
+      .map((cell) => getComputedStyle(cell).textAlign)""")
+    page.close()
+    assert sides == [*["left"] * 4, *["right"] * 3]  # device, work, size, unit; three numbers
+
+
 def test_the_ledger_is_one_sheet_of_paper(browser, site):
     page = opened(browser, (site / "ledger.html").as_uri())
     printed = page.pdf(prefer_css_page_size=True)
