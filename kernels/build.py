@@ -49,10 +49,8 @@ _EXTENSIONS = {  # beyond "avx512", for sources that ask for it
     "avx512_bf16": ("-mavx512bf16",),
     "avx512_vnni": ("-mavx512vnni",),
     "amx_bf16": ("-mamx-tile", "-mamx-bf16"),
-    "amx_int8": ("-mamx-tile", "-mamx-int8", "-mavx512vnni"),
 }
-# extensions that are a path of their own, which nothing forces
-_PATHS = {"amx_bf16": "amx", "amx_int8": "amx"}
+_PATHS = {"amx_bf16": "amx"}  # extensions that are a path of their own, which nothing forces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +81,12 @@ def has_extension(extension: str) -> bool:
         "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
         "avx512_vnni": torch.cpu._is_vnni_supported,
         "amx_bf16": _has_amx,
-        "amx_int8": _has_amx,
     }
     return cpu_isa() == "avx512" and checks[extension]()
 
 
 def _has_amx() -> bool:
-    """Whether this CPU has AMX and the system lets this process use it, from now on.
-
-    Every CPU that has its tiles multiplies bfloat16 and bytes with them.
-    """
+    """Whether this CPU has AMX and the system lets this process use it, from now on."""
     return torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
 
 

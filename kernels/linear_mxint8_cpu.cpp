@@ -19,6 +19,11 @@
 // inputs are padded with zeros.
 // Not handled: |x| |w| beyond float32 makes infinity or NaN; results below 2^-126 may lose bits.
 
+// Every CPU with AMX's tiles multiplies bytes with them, too, and has VNNI.
+#if defined(__AMX_TILE__) && !defined(__clang__)
+#pragma GCC target("amx-int8,avx512vnni")
+#endif
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif

@@ -43,7 +43,7 @@ def route() -> build.Route:
 
 def linear_route() -> build.Route:
     """Which path multiplies on this CPU, and why; `amx` takes AVX-512 for fewer than 12 rows."""
-    amx = build.load(LINEAR_SOURCE, extension="amx_int8", operator="linear_mxint8")
+    amx = build.load(LINEAR_SOURCE, extension="amx_bf16", operator="linear_mxint8")
     if amx.library is not None:
         return amx
     return build.load(

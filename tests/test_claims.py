@@ -208,7 +208,9 @@ def test_a_p_value_that_decides_alone_may_not_decide_among_the_page_s_other_clai
     assert family(a=0.03)["a"].verdict == "supported"
     among = family(a=0.03, b=0.5, c=0.6)
     assert {made.verdict for made in among.values()} == {"undecided"}
-    assert among["a"].text == SAYS["undecided"]
+    alone = "alone it would be supported; corrected for the page's other claims it is open"
+    assert among["a"].text == f"{SAYS['undecided']} ({alone})"
+    assert among["b"].text == SAYS["undecided"]
     assert among["a"].evidence.p_adjusted == pytest.approx(0.09)
     assert family(a=0.01, b=0.5, c=0.6)["a"].verdict == "supported"
 

@@ -376,10 +376,14 @@ def _judged(
     needed = judged.evidence.needed if verdict == "undecided" else ""
     held = [registered[case.key] for case in judged.cases if case.key in registered]
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
+    text = getattr(judged, verdict)
+    if verdict == "undecided" and judged.p <= ALPHA and "corrected for" not in text:
+        alone = "supported" if judged.agrees else "refuted"
+        text += f" (alone it would be {alone}; corrected for the page's other claims it is open)"
     return replace(
         made,
         verdict=verdict,
-        text=getattr(judged, verdict),
+        text=text,
         evidence=replace(judged.evidence, p_adjusted=p, needed=needed),
         cases=judged.cases,
         worded_after=any(digests.get(made.name) != claim.digest for digests in held),
