@@ -19,9 +19,12 @@
 // inputs are padded with zeros.
 // Not handled: |x| |w| beyond float32 makes infinity or NaN; results below 2^-126 may lose bits.
 
-// Every CPU with AMX's tiles multiplies bytes with them, too, and has VNNI.
-#if defined(__AMX_TILE__) && !defined(__clang__)
+// Every CPU that has AMX's tiles multiplies bytes with them, too, and has VNNI.
+#if defined(__AMX_TILE__)
 #pragma GCC target("amx-int8,avx512vnni")
+#endif
+#if defined(__AVX512VNNI__) || defined(__AMX_TILE__)
+#define HAS_VNNI
 #endif
 
 #if defined(__AVX2__)
@@ -41,7 +44,7 @@
 
 #include "mxint8_quantize.h"
 
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
 #include <optional>
 
 #include "linear_mxint8_amx.h"
@@ -107,7 +110,7 @@ inline int32_t quad_at(const int8_t* codes) {
   return quad;
 }
 
-#if defined(__AVX512VNNI__)
+#ifdef HAS_VNNI
 
 constexpr int kRows = 6, kVectors = 2, kLanes = 16;
 
@@ -261,7 +264,7 @@ using Tile = void (*)(const Input&, int64_t, const uint8_t*, const uint8_t*, con
 
 template <int kQuads>
 Tile tile_of(int64_t rows) {
-#if defined(__AVX512VNNI__)
+#ifdef HAS_VNNI
   constexpr Tile kTiles[] = {tile<1, kQuads>, tile<2, kQuads>, tile<3, kQuads>,
                              tile<4, kQuads>, tile<5, kQuads>, tile<6, kQuads>};
 #elif defined(__AVX2__)
@@ -296,7 +299,7 @@ struct Product {
   int64_t columns;
   std::atomic<int64_t> next_rows{0}, rows_done{0}, next_panel{0}, left{0};
   int64_t in_tiles = 0;  // the first rows, which AMX multiplies
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
   madl::amx::Inputs* tiles = nullptr;
   std::atomic<bool> fits_tiles{true};
 #endif
@@ -304,7 +307,7 @@ struct Product {
 
 constexpr int64_t kRowsAtATime = 8;
 
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
 
 void take_tiles(Product& p) {
   constexpr int64_t kRows = madl::amx::kRows;
@@ -346,7 +349,7 @@ void quantize_rows(Product& p) {
     for (int64_t r = m; r < last; ++r)
       quantize_row(p.source + r * p.size, const_cast<int8_t*>(x.codes) + r * x.stride,
                    const_cast<Group*>(x.groups) + r * x.num_groups, p.size, p.group);
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
     for (int64_t r = m; r < std::min(last, p.in_tiles); ++r) fill_tiles(p, r);
 #endif
     p.rows_done.fetch_add(last - m);
@@ -366,7 +369,7 @@ void spread_nan(const Product& p, const uint8_t* scales, int64_t first, int64_t 
 void multiply_panels(Product& p) {
   const Input& x = p.x;
   const int64_t panels = (p.columns + kPanel - 1) / kPanel;
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
   std::optional<madl::amx::Registers> registers;
   if (p.in_tiles) registers.emplace();
 #endif
@@ -375,7 +378,7 @@ void multiply_panels(Product& p) {
     const uint8_t* scales = p.scales + n * x.num_groups * kPanel;
     const int64_t first = n * kPanel, width = std::min<int64_t>(kPanel, p.columns - first);
     int64_t m = 0;
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
     m = multiply_in_tiles(p, w, scales, first, width);
 #endif
     for (; m < p.rows; m += kRows) {
@@ -445,7 +448,7 @@ extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8
     product.bias = bias;
     product.y = y + from * N;
     product.columns = N;
-#ifdef __AMX_INT8__
+#ifdef __AMX_TILE__
     if (group == madl::amx::kGroup && K) take_tiles(product);
 #endif
     run(product, is_worth_a_thread(product.rows, product.in_tiles, N, K) ? threads : 1);
