@@ -48,7 +48,7 @@ def _compared(here: View, other: View) -> str:
     decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
     there = {name: other.findings[name].verdict for name in decided}
     turned = [n for n, verdict in there.items() if verdict in DECIDED and verdict != decided[n]]
-    counts = Counter(v for n, v in there.items() if v not in DECIDED)
+    counts = Counter(verdict for verdict in there.values() if verdict not in DECIDED)
     alike = len(decided) - len(turned) - counts.total()
     parts = [f"{alike} come out alike", f"{len(turned)} the other way round"]
     parts += [f"{number} {verdict}" for verdict, number in counts.items()]
