@@ -255,7 +255,10 @@ def formats(as_json: bool) -> None:
 @main.command()
 @_options("stems", *PLAN)
 @click.option(
-    "--zip", "bundle", type=click.Path(path_type=Path), help="Instead, the site in a zip."
+    "--zip",
+    "bundle",
+    type=click.Path(path_type=Path),
+    help="Instead, the pages as last rendered, as a site in a zip.",
 )
 @click.option(
     "--print",
