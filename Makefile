@@ -1,10 +1,8 @@
-# `make logbook` makes everything from nothing; `make test` runs what continuous integration runs,
-# two files of tests side by side, as many of them wait for processes.
+# `make logbook` makes everything from nothing; `make test` runs what continuous integration runs.
 PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= quick
 BIN := $(VENV)/bin
-BESIDE := --numprocesses 2 --dist loadfile
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: logbook test test-all lint clean
@@ -15,10 +13,10 @@ logbook: $(VENV)/.run
 	@echo "the logbook is in site/index.html"
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest $(BESIDE)
+	$(BIN)/python -m pytest
 
 test-all: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -m "not cuda" $(BESIDE)
+	$(BIN)/python -m pytest -m "not cuda"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

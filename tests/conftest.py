@@ -7,15 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Run, Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
-
-settings.register_profile("any machine", deadline=None)  # how long is no matter of right or wrong
-settings.load_profile("any machine")
 
 TOY = '''
 """A toy experiment: squares of numbers."""

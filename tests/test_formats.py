@@ -61,7 +61,7 @@ def test_golden_errors_name_presets_only():
 
 
 @per_preset
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(matrix=MATRICES)
 def test_any_matrix_keeps_shape_dtype_and_comes_out_finite_and_without_minus_zero(
     number_format, matrix
@@ -75,7 +75,7 @@ def test_any_matrix_keeps_shape_dtype_and_comes_out_finite_and_without_minus_zer
 
 
 @per_preset
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(matrix=MATRICES)
 def test_a_grid_is_idempotent_and_a_list_of_values_is_kept_to(number_format, matrix):
     q = number_format.quantize(torch.from_numpy(matrix))
@@ -88,7 +88,7 @@ def test_a_grid_is_idempotent_and_a_list_of_values_is_kept_to(number_format, mat
 
 
 @per_row_preset
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(matrix=MATRICES, row=st.integers(0, 39))
 def test_a_row_never_depends_on_another(number_format, matrix, row):
     x = torch.from_numpy(matrix)
@@ -101,7 +101,7 @@ def test_a_row_never_depends_on_another(number_format, matrix, row):
 
 
 @per_bounded_preset
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(matrix=MATRICES)
 def test_elements_keep_their_order(number_format, matrix):
     x = torch.from_numpy(matrix).flatten().sort().values

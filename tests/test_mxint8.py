@@ -250,7 +250,9 @@ def test_any_number_of_rows(forced, rows):
 SCALES = st.sampled_from([-140, -126, -70, -68, -60, -1, 0, 1, 58, 59, 60, 100, 127, None])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     rows=st.integers(1, 40),
     num_in=st.integers(1, 130),
