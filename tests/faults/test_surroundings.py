@@ -142,13 +142,10 @@ def test_too_little_memory_fails_its_case_in_one_line(root, call, layout):
 
 
 REACHES = """
-
-@page.unavailable
-def unavailable(params):
+def run(params, ctx):
     if params is None:
         from kernels import linear_bf16, round_to_grid
         return f"{linear_bf16} {round_to_grid}"
-    return None
 """
 
 
@@ -158,7 +155,7 @@ def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
 
     assert runner._kernels(toy.root, "toy") == ""  # which reaches none
     experiment = toy.root / "experiments" / "toy.py"
-    experiment.write_text(experiment.read_text() + REACHES)
+    experiment.write_text(experiment.read_text().replace("\ndef run(params, ctx):\n", REACHES))
     (toy.root / "kernels").mkdir()
     route = SimpleNamespace(route=lambda: SimpleNamespace(path="torch"))
     for name in ("round_to_grid", "linear_bf16"):
