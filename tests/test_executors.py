@@ -223,6 +223,7 @@ def test_a_run_waits_for_its_first_worker(plan, cluster, cli):
     assert plan.is_complete("toy")
 
 
+@pytest.mark.faults
 def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, tmp_path):
     cluster.add_worker()
     run = cli(*on(cluster))
