@@ -318,7 +318,7 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
         _repeat(stems, times, is_kept, **given)
         return
     if is_kept:
-        raise click.UsageError("--publish keeps what --repeat counts: give --repeat, too")
+        raise WrongCommand("--publish keeps what --repeat counts; give --repeat, too")
     for what, found in device.diagnose().items():
         click.echo(f"{what:<12} {found}")
 

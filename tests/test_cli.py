@@ -70,6 +70,7 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["all", "--profile", "huge"], "unknown profile 'huge'; known: smoke, quick, full"),
         (["run", "--shard", "3/2"], "--shard is i/n with 1 <= i <= n"),
         (["run", "--shard", "1/99999999999"], "1 <= i <= n <= 10,000, for example 2/3; got '1/9"),
+        (["doctor", "--publish"], "--publish keeps what --repeat counts; give --repeat, too"),
         (["gpu", "out", "--seconds", "nan"], "--seconds is above 0 and at most 86,400, a day; got"),
         (["gpu", "out", "--seconds", "inf"], "--seconds is above 0 and at most 86,400"),
         (["gpu", "out", "--seconds", "-5"], "--seconds is above 0 and at most 86,400"),

@@ -62,7 +62,7 @@ def test_again_with_nothing_changed_runs_nothing_and_changes_no_byte(logbook):
 
 def test_the_site_builds_strictly_and_asks_nothing_of_the_outside(logbook):
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        [Path(sys.executable).with_name("mkdocs"), "build", "--strict"],  # as the README says it
         cwd=logbook.root,
         capture_output=True,
         text=True,
@@ -150,8 +150,8 @@ def test_a_kill_leaves_the_same_site_as_an_undisturbed_run(logbook):
 def undated(content: bytes) -> bytes:
     """Durations and dates differ between any two runs; nothing else may."""
     content = re.sub(rb"\d+\.\d min in all cases|\d+ of them beside", b"", content)
-    if b"## Where the time goes" in content:
-        head, _, rest = content.partition(b"## Where the time goes")
-        content = head + rest.partition(b"\n\nWhat the cases")[2]
+    if b"| minutes of one worker |" in content:  # the rows stand in the order of their minutes
+        content = re.sub(rb"(?m)^(\| [^|]+ \| \d+ \|) [\d.]+ \|[^|]*\|$", rb"\1", content)
+        content = b"\n".join(sorted(content.split(b"\n")))
     content = re.sub(rb'"(seconds|contention)":[-0-9.e]+', b"", content)
     return re.sub(rb"20\d\d-\d\d-\d\d(T[0-9:+]+)?", b"", content)

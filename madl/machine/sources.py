@@ -113,8 +113,7 @@ class _Module:
 
     @staticmethod
     def of(root: Path, path: Path) -> "_Module":
-        stat = path.stat()
-        return _parsed(root, path, (stat.st_mtime_ns, stat.st_size))
+        return _parsed(root, path, path.stat().st_mtime_ns)
 
     def __init__(self, root: Path, path: Path) -> None:
         self.root, self.path = root, path
@@ -214,8 +213,8 @@ class _Module:
 
 
 @functools.lru_cache(maxsize=2000)
-def _parsed(root: Path, path: Path, written: tuple[int, int]) -> _Module:
-    """`written`: when, and how many bytes, as a clock's tick may see two writings."""
+def _parsed(root: Path, path: Path, changed: int) -> _Module:
+    """`changed`: when the file was written."""
     return _Module(root, path)
 
 

@@ -7,10 +7,13 @@ tables, which lead nowhere alone, nor the code of files, which pages only cite.
 """
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.plugins import event_priority
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
 from madl.site import squeeze
 
