@@ -324,19 +324,22 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
 
 
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
+    from madl.logbook import benchmarks
     from madl.machine import device
     from madl.site import repeats
 
     device.wait_briefly()
     plan, store = _plan(**given)
-    found: list[repeats.Verdicts] = []
-    for verdicts in repeats.repeat(plan, store, repeats.timed_stems(plan, stems), times):
-        found.append(verdicts)
+    found: list[repeats.Findings] = []
+    for findings in repeats.repeat(plan, store, repeats.timed_stems(plan, stems), times):
+        found.append(findings)
         log.info("run %d of %d done", len(found), times)
-    flips = repeats.flips(found)
-    for name, counts in flips.items():
-        click.echo(f"{name:<40} {', '.join(f'{n} × {v}' for v, n in counts.items())}")
-    click.echo(f"{len(flips)} of {len(found[0])} verdicts changed in {times} runs")
+    rows = repeats.counts(found)
+    for row in rows:
+        outcomes = ", ".join(f"{row[n]} × {n}" for n in benchmarks.OUTCOMES if n in row)
+        click.echo(f"{row['claim']:<45} {outcomes}; {', '.join(map(str, row['effects']))}")
+    flips = sum(map(repeats.changed, rows))
+    click.echo(f"{flips} of {len(rows)} verdicts on times changed in {times} runs")
     if is_kept:
         click.echo(f"kept in {repeats.publish(found, plan.project.docs / 'data' / 'benchmarks')}")
 

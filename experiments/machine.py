@@ -1,8 +1,10 @@
 """What the machine can do at most: the ceilings that every speed on the other pages is held to."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from statistics import median
 
-from madl.logbook import benchmarks
+from madl.logbook import benchmarks, stats
 from madl.logbook.arms import timed
 from madl.logbook.charts import Chart, category, intervals, log
 from madl.logbook.claims import Fact
@@ -40,15 +42,18 @@ def run(params: Params, ctx: Context) -> Values:
     device, n, small = str(params["device"]), int(params["matrix_size"]), int(params["slow_size"])
     a = torch.randn(n, n, device=device)
     half = a.to(torch.bfloat16)
-    slow = a[:small, :small].contiguous().to(torch.float16)  # few CPUs multiply these
+    part = a[:small, :small].contiguous()
+    slow = part.to(torch.float16)  # few CPUs multiply these
     codes = torch.randint(-128, 128, (n, n), device=device, dtype=torch.int8)
     source = torch.ones(int(params["copy_mb"]) * 250_000, device=device)
     near = torch.ones(int(params["cached_kb"]) * 250, device=device)
     target, near_target = torch.empty_like(source), torch.empty_like(near)
     work: dict[str, Callable[[], object]] = {
         "copy": lambda: target.copy_(source),
+        "read": lambda: source.sum(),
         "cached": lambda: [near_target.copy_(near) for _ in range(CACHED_COPIES)],
         "fp32": lambda: torch.mm(a, a),
+        "fp32 part": lambda: torch.mm(part, part),
         "fp16": lambda: torch.mm(slow, slow),
         "bf16": lambda: torch.mm(half, half),
         "int8": lambda: torch._int_mm(codes, codes),
@@ -59,7 +64,8 @@ def run(params: Params, ctx: Context) -> Values:
         "amount": {
             "copy": 8.0 * len(source),
             "cached": CACHED_COPIES * 8.0 * len(near),
-            "fp16": 2.0 * small**3,
+            "read": 4.0 * len(source),
+            **dict.fromkeys(("fp32 part", "fp16"), 2.0 * small**3),
             **dict.fromkeys(("fp32", "bf16", "int8"), 2.0 * n**3),
         },
     }
@@ -68,8 +74,10 @@ def run(params: Params, ctx: Context) -> Values:
 # Each kind of work: its title, its unit, and the parameter that says how large it is.
 WORK = {
     "copy": ("copy, read + write", "GB/s", "{copy_mb:,} MB"),
+    "read": ("sum, read", "GB/s", "{copy_mb:,} MB"),
     "cached": ("copy within the cache", "GB/s", "{cached_kb:,} kB"),
     "fp32": ("FP32 matrix product", "Gop/s", "{matrix_size:,} square"),
+    "fp32 part": ("FP32 matrix product", "Gop/s", "{slow_size:,} square"),
     "fp16": ("FP16 matrix product", "Gop/s", "{slow_size:,} square"),
     "bf16": ("BF16 matrix product", "Gop/s", "{matrix_size:,} square"),
     "int8": ("INT8 matrix product", "Gop/s", "{matrix_size:,} square"),
@@ -85,29 +93,30 @@ def ceilings(r: Records) -> Sequence[Row]:
     for record in r:
         device, is_cpu = record.case.params["device"], record.case.params["device"] == "cpu"
         for name, (title, unit, size) in WORK.items():
-            arm, amount = timed(r, name, device=device), record.values["amount"][name] / 1e9
-            fastest = min(min(samples) for samples in arm.samples_s)
+            amount = record.values["amount"][name] / 1e9
+            samples = list(chain.from_iterable(timed(r, name, device=device).samples_s))
             rows.append(
                 {
                     "device": "CPU" if is_cpu else record.run.device,
                     "work": title,
                     "size": size.format(**record.case.params),
                     "unit": unit,
-                    "reached": amount / fastest,
-                    "median": amount / arm.median_s,
-                    "samples": sum(len(samples) for samples in arm.samples_s),
+                    "reached": amount / min(samples),
+                    "median": amount / median(samples),
+                    "samples": len(samples),
                 }
             )
     return rows
 
 
 @page.chart(
-    caption="The fastest of all samples of each matrix product. The axis is logarithmic: equal "
-    "distances are equal factors. Sizes differ; they are in the table."
+    caption="The fastest of all samples of each matrix product, by number format and size. The "
+    "axis is logarithmic: equal distances are equal factors."
 )
 def products(r: Records) -> Chart:
+    rows = [row for row in ceilings(r) if row["unit"] == "Gop/s"]
     return Chart(
-        [row for row in ceilings(r) if row["unit"] == "Gop/s"],
+        [{**row, "work": f"{row['work']}, {row['size']}"} for row in rows],
         x=log("reached", "reached", "Gop/s"),
         y=category("work"),
         marks=[intervals("reached", by="device")],
@@ -119,28 +128,33 @@ def products(r: Records) -> Chart:
 
 @page.fact
 def repeated(r: Records) -> Fact:
-    changed = benchmarks.rows("repeats")
-    opposite = sum("supported" in row and "refuted" in row for row in changed)
-    runs, verdicts = (benchmarks.counted("repeats", name) for name in ("runs", "verdicts"))
+    rows = again(r)
+    runs = benchmarks.counted("repeats", "runs")
+    decided = ("supported", "refuted")
+    steady = [row for row in rows if any(row[name] == runs for name in decided)]
+    opposite = sum(all(row[name] for name in decided) for row in rows)
+    some = sum(any(row[name] for name in decided) for row in rows) - len(steady) - opposite
     return Fact(
-        text=f"All that measures time was run {runs} times: {verdicts - len(changed)} of the "
-        f"{verdicts} verdicts on those pages came out the same every time, "
-        f"{len(changed) - opposite} were decided in some runs only, and {opposite} turned into "
-        "their opposite",
+        text=f"Of {len(rows)} verdicts on times, {len(steady)} were decided alike in each of "
+        f"{runs} runs, {some} in some of them only, {len(rows) - len(steady) - some - opposite} "
+        f"in none, and {opposite} turned into their opposite",
         of=f"{runs} runs of every timed case, one after the other",
     )
 
 
 @page.table
-def turned(r: Records) -> Sequence[Row]:
-    """The verdicts that changed, with how often each came out."""
-    names = ("supported", "undecided", "refuted", "not measured")
+def again(r: Records) -> Sequence[Row]:
+    """Every claim on times: how often each outcome came out, the least and the largest effect."""
     return [
-        {"claim": row["claim"], **{name: row.get(name, 0) for name in names}}
+        {
+            "hypothesis": row["hypothesis"].rstrip("."),
+            **{name: row.get(name, 0) for name in benchmarks.OUTCOMES},
+            "effects": " to ".join(stats.number(f(row["effects"])) for f in (min, max)) + " ×",
+        }
         for row in benchmarks.rows("repeats")
-    ] or [{"claim": "none changed"}]
+    ]
 
 
 @page.table
 def repeats_run(r: Records) -> Sequence[Row]:
-    return benchmarks.run_table("repeats")
+    return benchmarks.run_table("repeats")[:-1]  # how busy each run was, its outcomes say

@@ -232,17 +232,27 @@ def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
 def test_undecided_says_what_would_decide_and_with_which_power():
     unclear = found(compare(*ahead(0.1)).judge(**SAYS))
     needed = re.fullmatch(
-        r"about ([\d,]+) test examples would decide an effect of this size, "
-        "with 80 % power at 5 %, before the page's other claims",
+        r"about ([\d,]+) test examples would decide an effect of this size "
+        "beside the page's other claims, with 80 % power",
         unclear.evidence.needed,
     )
     assert int(needed[1].replace(",", "")) > EXAMPLES
     assert found(compare(*ahead(3)).judge(**SAYS)).evidence.needed == ""
 
 
+def test_what_would_decide_counts_the_page_s_other_claims():
+    one = compare(*ahead(0.1)).judge(**SAYS)
+    claims, judged = ({str(i): make for i in range(9)} for make in (a_claim(one), one))
+    family = judge_family(claims, judged, {}, {})
+    alone, beside = (
+        int(made.evidence.needed.split()[1].replace(",", "")) for made in (found(one), family["0"])
+    )
+    assert beside > 1.5 * alone
+
+
 def test_what_would_decide_is_counted_from_the_nearest_edge_of_the_margin():
     def examples(contrast) -> float:
-        return float(contrast.judge(**SAYS).evidence.needed.split()[1].replace(",", ""))
+        return float(contrast.judge(**SAYS).needs(stats.ALPHA).split()[1].replace(",", ""))
 
     one = compare(*ahead(1))
     assert examples(one.within(0.03)) == examples(one.more_than(0.03))

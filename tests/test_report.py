@@ -287,6 +287,16 @@ def test_other_machines_stand_beside_this_one(plan):
     assert "<th>far away, quick, 2026-01-02, 4 of 4 cases</th>" in text
 
 
+def test_a_machine_that_measured_no_claim_does_not_stand_beside(plan):
+    template = plan.project.templates / "toy.md.j2"
+    template.write_text(template.read_text() + "{{ elsewhere() }}")
+    fill(plan, host="far away")
+    some = results.Records(list(plan.records("toy"))[:1])
+    results.publish(some, plan.project.docs / "data" / "toy.jsonl")
+    report.write(plan, fill(plan, host="here"))
+    assert "## Elsewhere" not in page(plan)
+
+
 def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
     """A part of what another view of that machine has is no evidence of its own."""
     toy = plan.project
@@ -312,7 +322,7 @@ def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
         "a machine",
         "theirs",
     ]
-    assert "Of 1 hypotheses decided here, 1 come out alike, 0 the other way round" in text
+    assert "Of 1 hypothesis decided here, 1 come out alike, 0 the other way round" in text
     assert "0 come out alike, 1 the other way round" in text
     assert "“Squares grow more often than not”" in text
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, norm, ttest_rel
+from scipy.stats import binom, binomtest, norm, ttest_1samp, ttest_rel
 
 from madl.errors import MadlError
 from madl.logbook import stats
@@ -116,7 +116,7 @@ def test_the_examples_said_to_be_needed_do_decide():
     a, b = right.copy(), right.copy()
     a[: round(n * (discordant + effect) / 2)] = True
     b[-round(n * (discordant - effect) / 2) :] = True
-    text = stats.compare([Outcomes(a, "x")], [Outcomes(b, "x")]).needs(effect)
+    text = stats.compare([Outcomes(a, "x")], [Outcomes(b, "x")]).needs(effect, stats.ALPHA)
     needed = int(text.split()[1].replace(",", ""))
     assert power(effect, discordant, needed) == pytest.approx(0.8, abs=0.03)
 
@@ -199,8 +199,32 @@ def test_two_sides_on_the_margin_are_called_close_in_at_most_5_percent(question)
 def test_undecided_says_what_would_decide_and_with_which_power():
     rng = np.random.default_rng(3)
     a, b = two_models(rng, 300, difference=0.01)
-    needed = stats.compare([a], [b]).needs(0.01)
-    assert "test examples would decide an effect of this size, with 80 % power" in needed
+    needed = stats.compare([a], [b]).needs(0.01, stats.ALPHA)
+    assert needed.endswith(f"test examples would decide an effect of this size{stats.WITH_POWER}")
+
+
+@pytest.mark.parametrize("n", [3, 4, 6])
+@pytest.mark.parametrize("level", [stats.ALPHA, stats.ALPHA / 8])
+def test_the_units_said_to_be_needed_for_a_t_test_decide_and_one_less_does_not(n, level):
+    """Drawn again, so many units with this effect and scatter are decided in 80 % of cases."""
+    values = np.linspace(-1.0, 1.0, n) + 0.5
+    made = stats.mean(list(values), unit=Unit.TIMES, drawn="processes")
+    needed = int(made.needs(made.effect, level).split()[1])
+    sd, rng = float(values.std(ddof=1)), np.random.default_rng(0)
+
+    def power(units: int) -> float:
+        drawn = rng.normal(made.effect, sd, (4000, units))
+        return float((ttest_1samp(drawn, 0.0, axis=1).pvalue <= level).mean())
+
+    assert needed > n
+    assert power(needed) > 0.78
+    assert needed == n + 1 or power(needed - 1) < 0.82
+
+
+def test_more_units_are_needed_beside_more_claims_and_never_as_few_as_did_not_decide():
+    made = stats.mean([0.9, 1.0, 1.1], unit=Unit.TIMES, drawn="processes")
+    few, many = (int(made.needs(1.0, stats.ALPHA / k).split()[1]) for k in (1, 1000))
+    assert 3 < few < many
 
 
 def test_outcomes_on_other_examples_cannot_be_paired():
@@ -279,7 +303,7 @@ def test_times_taken_beside_other_work_or_nobody_knows_what_decide_nothing(conte
     assert verdict(blocked) == "undecided"
     assert verdict(blocked, lambda one: one.within(0.05)) == "undecided"
     judged = contrast(blocked, []).judge(supported="s", refuted="r", undecided="u")
-    assert says in judged.evidence.needed
+    assert says in judged.needs(stats.ALPHA)
 
 
 def test_the_paired_mean_is_scipys_paired_t_test():
@@ -317,7 +341,7 @@ def test_a_group_s_models_are_averaged_within_it():
     assert made.effect == pytest.approx(0.15)  # 10 and 20 points
     assert made.drawn == "2 trained models × 100 test examples"
     assert made.test == "models × examples, both random"
-    assert "models" in made.needs(0.2)
+    assert "models" in made.needs(0.2, stats.ALPHA)
 
 
 def test_groups_of_one_are_compared_as_seeds_are_and_carry_their_own_name():
@@ -328,7 +352,7 @@ def test_groups_of_one_are_compared_as_seeds_are_and_carry_their_own_name():
     assert (made.effect, made.error) == (seeds.effect, seeds.error)
     assert made.interval == seeds.interval
     assert made.drawn == "4 shapes of 1 model × 200 test examples"
-    assert "seed" not in made.test + made.needs(0.3)
+    assert "seed" not in made.test + made.needs(0.3, stats.ALPHA)
 
 
 def test_groups_of_the_same_models_have_no_interval_of_width_zero():
@@ -349,7 +373,7 @@ def test_groups_that_do_not_fit_together_are_refused():
 def test_pairs_that_are_not_examples_are_named_in_what_would_decide():
     found = stats.paired_mean([0.1, 0.3], [0.2, 0.1], unit=Unit.POINTS, drawn="studies of 1 model")
     assert found.drawn == "2 studies of 1 model"
-    assert "studies of 1 model would decide" in found.needs(0.05)
+    assert "studies of 1 model would decide" in found.needs(0.05, stats.ALPHA)
 
 
 def test_holm_multiplies_by_what_is_left_and_never_falls():

@@ -230,7 +230,7 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
     slow, fast = (measured[name].samples_s for name in fns)
     found = {share: judged(slow, fast, share) for share in (crowded, 0.0)}
     assert found[crowded].p > stats.ALPHA
-    assert "quiet machine" in found[crowded].evidence.needed
+    assert "quiet machine" in found[crowded].needs(stats.ALPHA)
     assert found[0.0].p <= stats.ALPHA
     assert found[0.0].agrees
 

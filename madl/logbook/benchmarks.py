@@ -14,6 +14,7 @@ from typing import Any
 from madl.logbook.records import Pending, Row
 from madl.machine import device
 
+OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a claim, run again
 KEPT = 40  # samples of a variant, from all over its run
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "data" / "benchmarks"
 

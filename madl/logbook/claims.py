@@ -62,6 +62,7 @@ class Judged:
     refuted: str
     undecided: str
     evidence: Evidence
+    needs: Callable[[float], str]  # what would decide it at a level of significance, in words
     cases: tuple[Case, ...]
     contrasts: "tuple[Contrast, ...]"  # what was compared, for `nulls`
 
@@ -109,7 +110,6 @@ class Contrast:
             test=self._name(),
             drawn=made.drawn,
             p=p,
-            needed=made.blocked or made.needs(distance),
             power=self.power(),
         )
         return Judged(
@@ -119,6 +119,7 @@ class Contrast:
             refuted=refuted,
             undecided=undecided,
             evidence=evidence,
+            needs=lambda level: made.blocked or made.needs(distance, level),
             cases=self.cases,
             contrasts=(self,),
         )
@@ -239,6 +240,7 @@ def all_of(
             p=weakest.p,
             test=f"{smallest.evidence.test}; the smallest effect of {len(parts)} comparisons",
         ),
+        needs=smallest.needs,
         cases=tuple(cases.values()),
         contrasts=contrasts,
     )
@@ -347,7 +349,8 @@ def judge_family(
     `missing` says what keeps a claim from being measured. `registered` holds, by the key of a case
     of this page, the digests that its record keeps.
     """
-    adjusted = stats.holm({name: one.p for name, one in judged.items()})
+    p_values = {name: one.p for name, one in judged.items()}
+    adjusted, levels = stats.holm(p_values), stats.holm_levels(p_values)
     found: dict[str, Finding] = {}
     for name, claim in claims.items():
         made = Finding(
@@ -359,6 +362,9 @@ def judge_family(
         )
         if name in judged:
             made = _judged(made, judged[name], adjusted[name], claim, registered)
+            if made.evidence and made.verdict == "undecided":
+                needed = judged[name].needs(levels[name])
+                made = replace(made, evidence=replace(made.evidence, needed=needed))
         found[name] = made
     return found
 
@@ -373,7 +379,6 @@ def _judged(
     verdict: Verdict = "undecided"
     if p <= ALPHA:
         verdict = "supported" if judged.agrees else "refuted"
-    needed = judged.evidence.needed if verdict == "undecided" else ""
     held = [registered[case.key] for case in judged.cases if case.key in registered]
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
     text = getattr(judged, verdict)
@@ -384,7 +389,7 @@ def _judged(
         made,
         verdict=verdict,
         text=text,
-        evidence=replace(judged.evidence, p_adjusted=p, needed=needed),
+        evidence=replace(judged.evidence, p_adjusted=p),
         cases=judged.cases,
         worded_after=any(digests.get(made.name) != claim.digest for digests in held),
     )

@@ -124,8 +124,8 @@ def apart(a: Comparison, b: Comparison) -> Comparison:
         p = float(norm.sf(z))
         return Tails(1 - p, p) if boundary > effect else Tails(p, 1 - p)
 
-    def needs(distance: float) -> str:
-        times = ((stats.Z + stats.Z_POWER) * error / distance) ** 2 if distance else math.inf
+    def needs(distance: float, level: float) -> str:
+        times = (stats.errors_needed(level) * error / distance) ** 2 if distance else math.inf
         if times > MOST_TIMES:
             return "no affordable number of examples would decide so small a difference"
         said = f"about {stats.number(times)} times as many examples of both splits"
@@ -173,8 +173,8 @@ def rank_correlation(a: Sequence[float], b: Sequence[float], *, drawn: str) -> C
         half = float(norm.ppf((1 + level) / 2)) * error
         return Interval(math.tanh(_fisher_z(effect) - half), math.tanh(_fisher_z(effect) + half))
 
-    def needs(distance: float) -> str:
-        return stats.more(n, error * (1 - effect**2), distance, drawn)
+    def needs(distance: float, level: float) -> str:
+        return stats.more(n, error * (1 - effect**2), distance, level, drawn)
 
     def redraw(generator: np.random.Generator, truth: float) -> Comparison:
         """As many pairs from a normal distribution with that rank correlation."""

@@ -25,16 +25,15 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import binom, norm, t
+from scipy.stats import binom, nct, norm, t
 
 from madl.errors import MadlError
 
 ALPHA = 0.05
 POWER = 0.80
-WITH_POWER = f", with {100 * POWER:g} % power at {100 * ALPHA:g} %, before the page's other claims"
+WITH_POWER = f" beside the page's other claims, with {100 * POWER:g} % power"
 LEVEL = 1 - ALPHA
 Z = float(norm.ppf(1 - ALPHA / 2))
-Z_POWER = float(norm.ppf(POWER))
 
 
 class Unit(StrEnum):
@@ -235,7 +234,7 @@ class Comparison:
     unit: Unit
     drawn: str  # what was drawn again, with its number: "2,000 test examples of 1 model"
     test: str
-    needs: Callable[[float], str]  # to decide an effect this far from its boundary
+    needs: Callable[[float, float], str]  # to decide an effect so far from its boundary, at a level
     blocked: str = ""
     redraw: "Redraw | None" = None  # the same on data whose true effect is another; for `nulls`
 
@@ -297,7 +296,7 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
         unit=Unit.POINTS,
         drawn=f"{n:,} test examples of 1 model on each side",
         test="exact McNemar",
-        needs=lambda distance: more(n, error, distance, "test examples"),
+        needs=lambda distance, level: more(n, error, distance, level, "test examples"),
     )
 
 
@@ -412,8 +411,8 @@ def _crossed(difference: NDArray[np.float64], of: str) -> Comparison:
     example_error = max(variance_ms - seed_ms, 0.0) / (seeds * n)
     seed_variance = float(by_seed.var(ddof=1))
 
-    def needs(distance: float) -> str:
-        words = _more_seeds(seeds, seed_variance, example_error, distance)
+    def needs(distance: float, level: float) -> str:
+        words = _more_seeds(seeds, seed_variance, example_error, distance, level)
         return words.replace("seeds", _noun(of))
 
     return replace(made, needs=needs)
@@ -483,11 +482,12 @@ def _of_mean(
         unit=unit,
         drawn=f"{n:,} {of}",
         test=test,
-        needs=lambda distance: more(n, error, distance, of),
+        needs=lambda distance, level: more(n, error, distance, level, of, by_t=True),
     )
 
 
 PARTS = 5  # in a row, into which the samples of one process are taken apart
+QUIET = "a quiet machine"
 CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
 
 
@@ -533,7 +533,7 @@ def _not_quiet(contention: float | None) -> str:
     if contention is None:
         return "a machine whose load can be read: this one's is unknown"
     if contention > CONTENDED:
-        return f"a quiet machine: others used {100 * contention:.0f} % of this one meanwhile"
+        return f"{QUIET}: others used {100 * contention:.0f} % of this one meanwhile"
     return ""
 
 
@@ -592,7 +592,7 @@ def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
         unit=Unit.POINTS,
         drawn=f"{n:,} {drawn}",
         test="exact binomial",
-        needs=lambda distance: more(n, error, distance, drawn),
+        needs=lambda distance, level: more(n, error, distance, level, drawn),
         redraw=redraw,
     )
 
@@ -600,17 +600,44 @@ def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
 # ---- what would decide, and families ------------------------------------------------------------
 
 
-def more(n: int, error: float, distance: float, what: str) -> str:
-    """How many units would decide an effect this far from its boundary, in words."""
-    if abs(distance) < 1e-9 or n * ((Z + Z_POWER) * error / distance) ** 2 > 1e7:
+def more(
+    n: int, error: float, distance: float, level: float, what: str, *, by_t: bool = False
+) -> str:
+    """How many units would decide an effect this far from its boundary at a level, in words.
+
+    `n` of them gave the `error` and did not decide. `by_t`: the test knows the error from these
+    units alone, so few of them need a larger effect.
+    """
+    times = math.inf if abs(distance) < 1e-9 else (errors_needed(level) * error / distance) ** 2
+    if n * times > MOST:
         return f"no affordable number of {what} would decide so small a difference"
-    needed = n * ((Z + Z_POWER) * error / distance) ** 2
+    needed = max(math.ceil(n * times), n + 1)
+    if by_t and error:
+        while needed < FEW and _power_of_t(needed, n, error, distance, level) < POWER:
+            needed += 1
     return f"about {_round_up(needed)} {what} would decide an effect of this size{WITH_POWER}"
 
 
-def _more_seeds(seeds: int, by_seed: float, example_error: float, distance: float) -> str:
+MOST = 1e7  # units that anybody could afford
+FEW = 100  # units from which Student's t is the normal distribution, for what is asked here
+
+
+def errors_needed(level: float) -> float:
+    """Standard errors between an effect and its boundary that decide it, with `POWER`."""
+    return float(norm.ppf(1 - level / 2) + norm.ppf(POWER))
+
+
+def _power_of_t(units: int, n: int, error: float, distance: float, level: float) -> float:
+    """Of the two-sided t test of so many units, where `n` have this error of their mean."""
+    shift = abs(distance) / (error * math.sqrt(n / units))
+    return float(nct.sf(t.ppf(1 - level / 2, units - 1), units - 1, shift))
+
+
+def _more_seeds(
+    seeds: int, by_seed: float, example_error: float, distance: float, level: float
+) -> str:
     """Seeds that would decide this effect, if the examples allow it at all."""
-    room = (abs(distance) / (Z + Z_POWER)) ** 2 - example_error
+    room = (abs(distance) / errors_needed(level)) ** 2 - example_error
     if room <= 0:
         return "no number of seeds would decide on this test set; a larger one is needed"
     needed = max(by_seed / room, seeds + 1)
@@ -631,6 +658,13 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p_values) - i) * p_values[name]))
         adjusted[name] = largest
     return {name: adjusted[name] for name in p_values}
+
+
+def holm_levels(p_values: Mapping[str, float]) -> dict[str, float]:
+    """The level at which each member of a family is tested, if all smaller p values are decided."""
+    return {
+        name: ALPHA / sum(other >= p for other in p_values.values()) for name, p in p_values.items()
+    }
 
 
 def break_even(extra_s: float, gains_s: Sequence[float]) -> tuple[float, Interval] | None:

@@ -1,9 +1,12 @@
-"""What replicates: the verdicts of other machines, profiles and data beside this page's own."""
+"""What replicates: verdicts of other runs, machines, profiles and data beside a page's own."""
 
 from collections import Counter
 from collections.abc import Sequence
 
+from madl.logbook import benchmarks
 from madl.logbook.claims import Finding
+from madl.logbook.records import Pending
+from madl.logbook.stats import number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
 from madl.site.views import View
@@ -11,18 +14,39 @@ from madl.site.views import View
 DECIDED = ("supported", "refuted")
 
 
-def section(here: View, others: Sequence[View]) -> str:
-    """A line for each of the others, and a row a hypothesis; empty where there is nothing."""
-    claims = here.experiment.claims
-    if not others or not claims:
+def again(stem: str, made: Finding) -> str:
+    """What the last repeated runs of the timings found of a claim; empty without any of it."""
+    try:
+        found = benchmarks.rows("repeats", claim=f"{stem}.{made.name}")
+        runs = benchmarks.counted("repeats", "runs")
+    except Pending:
         return ""
+    if not found or found[0]["hypothesis"] != made.hypothesis or made.evidence is None:
+        return ""
+    row, unit = found[0], made.evidence.unit
+    counts = ", ".join(f"{row[name]} × {name}" for name in benchmarks.OUTCOMES if name in row)
+    effects = row["effects"]
+    shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
+    return f"{runs} runs one after the other: {counts}{shown}"
+
+
+def section(here: View, others: Sequence[View]) -> str:
+    """A line for each of the others, and a row a hypothesis that one of them has measured."""
+    measured = {
+        name: claim
+        for name, claim in here.experiment.claims.items()
+        if any(_has(other, name) for other in others)
+    }
+    if not measured:
+        return ""
+    others = [other for other in others if any(_has(other, name) for name in measured)]
     views = [here, *others]
     head = "".join(f"<th>{inline(_title(view, here))}</th>" for view in views)
     rows = "".join(
         f"<tr><td>{inline(claim.hypothesis)}</td>"
         + "".join(f"<td>{_cell(view.findings[name])}</td>" for view in views)
         + "</tr>"
-        for name, claim in claims.items()
+        for name, claim in measured.items()
     )
     said = "".join(f"<li>{inline(_compared(here, other))}</li>" for other in others)
     return (
@@ -30,6 +54,10 @@ def section(here: View, others: Sequence[View]) -> str:
         f'<div class="register"><ul>{said}</ul><table><thead><tr><th>Hypothesis</th>'
         f"{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
     )
+
+
+def _has(view: View, name: str) -> bool:
+    return view.findings[name].verdict != "not measured"
 
 
 def _title(view: View, here: View) -> str:
@@ -55,4 +83,5 @@ def _compared(here: View, other: View) -> str:
     flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in turned]
     named = f": {'; '.join(flips)}" if flips else ""
     where = _title(other, here).rpartition(", ")[0]
-    return f"Of {len(decided)} hypotheses decided here, {', '.join(parts)} ({where}){named}."
+    hypotheses = "hypothesis" if len(decided) == 1 else "hypotheses"
+    return f"Of {len(decided)} {hypotheses} decided here, {', '.join(parts)} ({where}){named}."

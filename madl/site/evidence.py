@@ -38,9 +38,13 @@ def chip(kind: str, label: str = "") -> str:
     return f'<span class="chip {kind.replace(" ", "-")}">{label or kind}</span>'
 
 
-def finding(made: Finding, *, level: str = "") -> str:
-    """The sentence and its chip; opened, what decided it, with links to the records."""
-    body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in _rows(made))
+def finding(made: Finding, *, again: str = "", level: str = "") -> str:
+    """The sentence and its chip; opened, what decided it, with links to the records.
+
+    `again` says what other runs of the same found.
+    """
+    rows = _rows(made, again)
+    body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in rows)
     bar = effect_bar(made.evidence) if made.evidence else ""
     # what the search leaves out ends at the first end of an element of its name: a section, no div
     return (
@@ -71,7 +75,7 @@ def sentence(made: Finding | Fact) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _rows(made: Finding) -> list[tuple[str, str]]:
+def _rows(made: Finding, again: str) -> list[tuple[str, str]]:
     when = "" if made.worded_after else ", registered in these records"
     rows = [(f"Hypothesis{when}", inline(made.hypothesis))]
     evidence = made.evidence
@@ -84,6 +88,8 @@ def _rows(made: Finding) -> list[tuple[str, str]]:
     ]
     if evidence.needed:
         rows.append(("What would decide", html.escape(evidence.needed)))
+    if again:
+        rows.append(("Run again", html.escape(again)))
     if made.worded_after:
         rows.append(
             (

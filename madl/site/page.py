@@ -117,7 +117,8 @@ class PageCalls:
         """What a claim's test found, with its verdict, which opens the evidence."""
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
-        return evidence.finding(made, level="headline" if made.headline else "")
+        again = elsewhere.again(self.page.view.name, made)
+        return evidence.finding(made, again=again, level="headline" if made.headline else "")
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""

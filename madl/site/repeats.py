@@ -6,19 +6,21 @@ is run anew in a store of its own, which is deleted afterwards. So nothing of th
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook import benchmarks
+from madl.logbook import benchmarks, stats
+from madl.logbook.claims import Finding
 from madl.logbook.records import Store
 from madl.machine import device
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.site.views import View
 
-Verdicts = dict[str, str]  # "lab4_compile.resnet_pays" → "supported"
+Findings = dict[str, Finding]  # of one run: "lab4_compile.resnet_faster" → what came out
 
 
 def timed_stems(plan: StoredPlan, stems: Sequence[str]) -> list[str]:
@@ -40,8 +42,8 @@ def _timed(plan: StoredPlan, name: str) -> bool:
     return any(runs_alone(case.params) for case in plan.cases(name))
 
 
-def repeat(plan: StoredPlan, store: Store, stems: Sequence[str], times: int) -> Iterator[Verdicts]:
-    """The verdict of every claim of these pages, once for each time that they were run."""
+def repeat(plan: StoredPlan, store: Store, stems: Sequence[str], times: int) -> Iterator[Findings]:
+    """What every claim on times of these pages found, once for each time that they were run."""
     for _ in range(times):
         with tempfile.TemporaryDirectory(dir=store.root, prefix=".repeat-") as folder:
             again = Store(Path(folder))
@@ -54,10 +56,16 @@ def repeat(plan: StoredPlan, store: Store, stems: Sequence[str], times: int) -> 
                     raise MadlError(f"a case of {progress.label} failed: {progress.record.error}")
             views = (View(name=name, plan=fresh, published=False) for name in stems)
             yield {
-                f"{view.name}.{finding.name}": finding.verdict
+                f"{view.name}.{made.name}": made
                 for view in views
-                for finding in view.findings.values()
+                for made in view.findings.values()
+                if _rests_on_times(view, made)
             }
+
+
+def _rests_on_times(view: View, made: Finding) -> bool:
+    runs_alone = view.experiment.runs_alone
+    return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
 
 
 def _take_over(plan: StoredPlan, again: Store, name: str, *, but_timed: bool) -> None:
@@ -68,17 +76,37 @@ def _take_over(plan: StoredPlan, again: Store, name: str, *, but_timed: bool) ->
             again.put(record)
 
 
-def flips(found: Sequence[Verdicts]) -> dict[str, Counter[str]]:
-    """The claims that did not get the same verdict every time, with how often they got which."""
-    counts = {name: Counter(one[name] for one in found) for name in found[0]}
-    return {name: count for name, count in counts.items() if len(count) > 1}
+def counts(found: Sequence[Findings]) -> list[dict[str, Any]]:
+    """A row a claim: how often each outcome came out, and the effect of each run."""
+    rows: list[dict[str, Any]] = []
+    for name in dict.fromkeys(name for one in found for name in one):
+        runs = [one[name] for one in found if name in one]
+        row: dict[str, Any] = {"claim": name, "hypothesis": runs[0].hypothesis}
+        row |= Counter(outcome(made) for made in runs)
+        shown = [f"{e.unit.shown(e.effect):.4g}" for made in runs if (e := made.evidence)]
+        rows.append({**row, "effects": list(map(float, shown))})
+    return rows
 
 
-def publish(found: Sequence[Verdicts], folder: Path) -> Path:
+def outcome(made: Finding) -> str:
+    """A verdict; apart from it, that nothing was decided because others used the machine."""
+    crowded = made.evidence and made.evidence.needed.startswith(stats.QUIET)
+    return benchmarks.OUTCOMES[-1] if crowded else made.verdict
+
+
+def changed(row: Mapping[str, Any]) -> bool:
+    """Whether a claim did not come out the same every time."""
+    return sum(name in row for name in benchmarks.OUTCOMES) > 1
+
+
+def publish(found: Sequence[Findings], folder: Path) -> Path:
     """Keep with the project what came out, for the machine's page."""
-    turned = [{"claim": name, **counts} for name, counts in flips(found).items()]
-    counted = {"runs": len(found), "verdicts": len(found[0])}
-    machine, peers = device.host_label(), ("torch",)
     return benchmarks.publish(
-        "repeats", turned, machine=machine, peers=peers, contention=None, folder=folder, **counted
+        "repeats",
+        counts(found),
+        machine=device.host_label(),
+        peers=("torch",),
+        contention=None,  # of all runs together; a row says how many ran beside other work
+        folder=folder,
+        runs=len(found),
     )
