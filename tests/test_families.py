@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -261,6 +262,14 @@ def test_a_rival_has_no_more_bits_and_is_the_best_on_validation():
     )
     found = format_arms.strongest(records, 8, lambda name: not families.is_log(name))
     assert found.label == "scaled(8,row)"
+
+
+def test_positions_that_differ_between_models_are_said_once_each():
+    made = format_arms.trained(Records([uniform("log(8)", 0.8, bits=8.0)]), "log(8)")
+    moved = replace(made, label="log(8) at 8 and 3 or 8 and 9 or 7 and 9")
+    assert format_arms.said(made) == "`log(8)` (8 bits)"
+    places = "exponent bias 8 or 7 for weights, 3 or 9 for inputs"
+    assert format_arms.said(moved) == f"`log(8)` (8 bits; {places})"
 
 
 def test_coverage_asks_for_what_the_quick_profile_plans():

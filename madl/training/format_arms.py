@@ -5,7 +5,7 @@ An experiment that has `lab3_formats` among its needs takes a format's model fro
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
 from madl.logbook import searches
@@ -88,9 +88,14 @@ def said(a: Arm) -> str:
     size = f"{number(bits)} bit{'s' if bits != 1 else ''}"
     if places:
         what = "fraction width" if name.startswith("fixed") else "exponent bias"
-        weights, _, inputs = places.partition(" and ")
-        size += f"; {what} {weights} for weights, {inputs} for inputs"
+        weights, inputs = zip(*(one.split(" and ") for one in places.split(" or ")), strict=True)
+        size += f"; {what} {_either(weights)} for weights, {_either(inputs)} for inputs"
     return f"`{name}` ({size})"
+
+
+def _either(values: Iterable[str]) -> str:
+    """What the models have, each once: "3 or 9"."""
+    return " or ".join(dict.fromkeys(values))
 
 
 def by_rate(a: Arm) -> dict[float, tuple[float, float]]:
