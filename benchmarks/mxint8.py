@@ -28,6 +28,7 @@ Not handled: GPUs.
 import argparse
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from madl.machine import device
@@ -79,6 +80,7 @@ def main() -> None:
     with torch.inference_mode():
         for part in arguments.parts or parts:
             rows += [{"part": part, **row} for row in parts[part](arguments.budget_s)]
+    rows.append({"part": "code", **timed_code()})
     conclude("mxint8", rows, PEERS, meter, is_published=arguments.publish)
 
 
@@ -87,6 +89,13 @@ def print_machine() -> None:
     print(", ".join(f"{name} {device.version(name)}" for name in PEERS))
     for route in (mxint8.linear_route(), mxint8.route()):
         print(f"path: {route.path} ({route.reason})")
+
+
+def timed_code() -> dict[str, str]:
+    """Which of our code is timed here: a kernel may have changed since."""
+    made = device.provenance(Path(__file__).resolve().parents[1], "lab4_mxint8", "cpu")
+    changed = ", with uncommitted changes" if made["dirty"] else ""
+    return {"commit": made["commit"] + changed, "kernel": mxint8.linear_route().path}
 
 
 def linear_tables(budget_s: float) -> Rows:

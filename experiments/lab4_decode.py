@@ -4,14 +4,14 @@ The loop is run beside the definition on all 65,536 pairs of mantissa and scale,
 what its variables are for is seen in what they change. The codec is the one that every kernel of
 this repository shares, and it too is held against the definition in float64.
 
-Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop is that of the
-coursework's published CUDA extension, written anew from its description.
+Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop is that of
+`dequantize1d_host` in DeepWok/mase-cuda, src/csrc/mxint/dequantize.cuh, written anew.
 """
 
 from collections.abc import Iterable, Sequence
 
 from madl.execution.decode_panel import decode_alt, decode_panels
-from madl.logbook.charts import Chart, category, line, linear, points, span
+from madl.logbook.charts import Chart, category, intervals, line, linear, points, span
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
@@ -23,7 +23,7 @@ BIAS = 127
 EXAMPLES = (64, 80, 127, 32, 1, 0, -80, -1, -127, -128)  # mantissas worked out in full
 
 
-page = Experiment(title="The implicit one in the dequantize loop")
+page = Experiment(title="The implicit one in the dequantize loop", version=2)
 
 
 @page.cases
@@ -51,8 +51,8 @@ def what_they_are_for(r: Records) -> Fact:
     return Fact(
         text="`dont_need_abs` is bit 6 of the mantissa's magnitude, the leading one that BF16 adds "
         "by itself: where it is set, the assembled bits are the value; where it is clear, `bias` "
-        "is the one too many, ±2ᴱ for the group's exponent E, and is subtracted. Still, the loop "
-        f"gives a wrong value for {values['wrong']['all']} of {values['codes']:,} codes",
+        "is the one too many, ±2ᴱ with E = scale − 127, and is subtracted. Still, the loop gives a "
+        f"wrong value for {values['wrong']['all']} of {values['codes']:,} codes",
         of="all pairs of mantissa and scale",
     )
 
@@ -83,8 +83,14 @@ def wrong_codes(r: Records) -> Fact:
 @page.fact
 def codec_is_right(r: Records) -> Fact:
     values = _counted(r)
+    beyond = [
+        f"{_typeset(one['truth'])} (mantissa {one['mantissa']}, scale {one['scale']})"
+        for one in values["beyond"]
+    ]
     return Fact(
-        text=f"The codec of this repository is wrong on {values['codec_wrong']} codes",
+        text=f"The codec of this repository is wrong on {values['codec_wrong']} codes. Of all that "
+        f"mean a number it is exact but on {len(beyond)}, {', '.join(beyond)}, which is below "
+        "BF16's lowest value and becomes −∞, counted as right".replace("-", "−"),
         of=f"{values['codes']:,} pairs of mantissa and scale",
     )
 
@@ -92,15 +98,21 @@ def codec_is_right(r: Records) -> Fact:
 # ---- charts and tables --------------------------------------------------------------------------
 
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def _typeset(value: str) -> str:
-    return value.replace("-", "−").replace("nan", "NaN")
+    base, power, exponent = value.partition("^")
+    base = base.replace("-", "−").replace("nan", "NaN")
+    return base + exponent.translate(RAISED) if power else base
 
 
+SUBNORMAL = "a subnormal BF16 has no implied one, and its fraction counts double"
 WHY = {
     (-128, 127): ("lowest", "its one is bit 7, which nothing looks at"),
-    (-128, 254): ("lowest", "the same; BF16 has no −2¹²⁸ but −∞"),
-    (100, 0): ("zero", "BF16 is subnormal there: no implicit one, and a doubled step"),
-    (1, 0): ("zero", "the fraction was moved up by one bit for a step that is not halved"),
+    (-128, 254): ("lowest", "the same; and it is below BF16's lowest value, so −∞ would be right"),
+    (100, 0): ("zero", SUBNORMAL),
+    (1, 0): ("zero", SUBNORMAL),
     (64, 255): ("nan", "an empty fraction is ∞, not NaN"),
 }
 CAUSES = {"lowest": "mantissa −128", "zero": "scale 0", "nan": "scale 255"}
@@ -135,8 +147,9 @@ def loop(r: Records) -> Sequence[Row]:
 
 
 @page.chart(
-    caption="Every mantissa under one scale. In the shaded part bit six of the magnitude is clear. "
-    "A dot off the dashed line is a value that differs from the definition.",
+    caption="Every mantissa under one scale. In the shaded part, and at the lowest mantissa, "
+    "bit six of the magnitude is clear. A dot off the dashed line is a value that differs from the "
+    "definition.",
 )
 def one(r: Records) -> Chart:
     rows = [
@@ -174,9 +187,9 @@ def map_of_wrong(r: Records) -> Chart:
     ]
     return Chart(
         rows,
-        x=linear("mantissa"),
+        x=linear(label="mantissa"),
         y=category("scale"),
-        marks=[points("scale", "wrong code")],
+        marks=[intervals("mantissa", "wrong code")],
     )
 
 

@@ -7,7 +7,6 @@ without the program leaves the cases of that kind alone. Models' accuracies are 
 3.2 measured for the units' formats.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -21,8 +20,8 @@ from madl.hardware import (
     unit_records,
     units,
 )
-from madl.hardware.accuracy_facts import against_fp32
-from madl.hardware.compared import BF16, MULTIPLIER, MXINT8, POWERS, QUANTIZING
+from madl.hardware.accuracy_facts import CONTROL, against_fp32, beside_mxint8, chosen_by
+from madl.hardware.compared import BF16, FP32, MULTIPLIER, MXINT8, POWERS, QUANTIZING
 from madl.hardware.counts import LANES, ratio, transistors
 from madl.hardware.unit_records import finely, share
 from madl.logbook import charts
@@ -30,7 +29,6 @@ from madl.logbook.charts import Chart, bars, category, doubling, level, line, li
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, per_cent
 from madl.training import baseline, format_arms
 
 page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_formats"))
@@ -45,8 +43,7 @@ AREA = linear(None, f"transistors of {LANES} lanes", "thousand", factor=1e-3)
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     drawn = [{"lanes": LANES, **unit} for unit in compared.every_unit(plan.profile.name)]
-    swept = choose(smoke=(), quick=compared.swept(), full=())  # full runs them all
-    for unit in (*drawn, *swept, MULTIPLIER):
+    for unit in (*drawn, *choose(smoke=[], quick=[{"lanes": LANES, **FP32}]), MULTIPLIER):
         yield {"kind": "gates", "gate_set": "cells", "lanes": LANES, **unit}
     for unit in choose(smoke=[], quick=[MXINT8, BF16], full=[MXINT8, BF16, QUANTIZING]):
         yield {"kind": "gates", "gate_set": "cmos2", "lanes": LANES, **unit}
@@ -91,8 +88,8 @@ for counted in (
     *(unit_facts.sign_and_magnitude, unit_facts.at_one_speed, unit_facts.area_times_delay),
     *(unit_facts.as_exact, unit_facts.powers, unit_facts.row_scales, unit_facts.exponents),
     *(unit_facts.one_side, unit_facts.small_floats, unit_facts.simpler_gates),
-    *(unit_facts.simulated, accuracy_facts.without_unit, accuracy_facts.has_what),
-    accuracy_facts.one_class,
+    *(unit_facts.simulated, accuracy_facts.every_format, accuracy_facts.has_what),
+    *(accuracy_facts.one_class, accuracy_facts.same_training, accuracy_facts.fp32_unit),
 ):
     page.fact(counted)
 
@@ -112,16 +109,16 @@ def smallest_as_accurate(r: Records) -> Judged:
     fp32 = format_arms.control(r)
     size, margin = accuracy_facts.sized(r, unit), f"{100 * CLOSE:g} point"
     said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
-    chosen = "It is the smallest whose format is no less accurate than FP32 on validation "
-    chosen += f"({per_cent(one.validation)} against {per_cent(fp32.validation)})"
+    chosen = f"It is the smallest {accuracy_facts.how_many(r)} whose model is no less accurate "
+    chosen += f"than FP32 on validation ({chosen_by(r, one)})"
     return (
         compare(one, fp32)
         .no_worse(CLOSE)
         .judge(
-            supported=f"{size}, and its format costs the model at most {margin} of accuracy "
-            f"against FP32 tuned alike ({said}). {chosen}",
-            refuted=f"{size}, and its format costs the model more than {margin} of accuracy "
-            f"against FP32 tuned alike ({said}). {chosen}",
+            supported=f"{size}, and its format costs the classifier at most {margin} of accuracy "
+            f"against {CONTROL} ({said}). {chosen}",
+            refuted=f"{size}, and its format costs the classifier more than {margin} of accuracy "
+            f"against {CONTROL} ({said}). {chosen}",
             undecided=f"{size}; its model {against_fp32(one, fp32, margin)} ({said}). {chosen}",
         )
     )
@@ -131,18 +128,18 @@ def smallest_as_accurate(r: Records) -> Judged:
 def smallest_that_keeps(r: Records) -> Judged:
     """The smallest unit that keeps accuracy on validation keeps it on test, within two points."""
     one, unit = unit_records.smallest(r, MARGIN)
-    fp32, size = format_arms.control(r), unit.values["transistors"]
+    fp32 = format_arms.control(r)
     said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
     margin = f"{100 * MARGIN:g} points"
-    chosen = f"The smallest unit whose format is within {margin} of FP32 on validation is "
-    chosen += f"{counts.side_of(unit)} ({number(size / transistors(r, **MXINT8))} × MXINT8's "
-    chosen += "transistors). On test its model"
+    chosen = f"The smallest unit whose format is within {margin} of FP32 on validation "
+    chosen += f"({chosen_by(r, one)}) is {counts.side_of(unit)}, with {beside_mxint8(r, unit)}. "
+    chosen += "On test its model"
     return (
         compare(one, fp32)
         .no_worse(MARGIN)
         .judge(
-            supported=f"{chosen} is within {margin} of FP32 tuned alike too ({said})",
-            refuted=f"{chosen} is more than {margin} below FP32 tuned alike ({said})",
+            supported=f"{chosen} is within {margin} of {CONTROL} too ({said})",
+            refuted=f"{chosen} is more than {margin} below {CONTROL} ({said})",
             undecided=f"{chosen} {against_fp32(one, fp32, margin)} ({said})",
         )
     )
@@ -150,9 +147,9 @@ def smallest_that_keeps(r: Records) -> Judged:
 
 @page.claim
 def mxint8_is_accurate(r: Records) -> Judged:
-    """MXINT8 on every Linear layer costs less than two points against FP32 tuned alike."""
+    """MXINT8 on every Linear layer costs less than two points against FP32, trained alike."""
     mx, fp32 = format_arms.trained(r, "mxint8"), format_arms.control(r)
-    said = f"{finely(mx, fp32)} ({share(mx)} against {share(fp32)} of FP32 tuned alike)"
+    said = f"{finely(mx, fp32)} ({share(mx)} against {share(fp32)} of {CONTROL})"
     margin = f"{100 * MARGIN:g} points"
     return (
         compare(mx, fp32)
@@ -169,16 +166,25 @@ def mxint8_is_accurate(r: Records) -> Judged:
 @page.claim
 def powers_cost_accuracy(r: Records) -> Judged:
     """At four bits in the same blocks powers of two are less accurate than block floating point."""
-    two, rival = (format_arms.trained(r, name) for name in compared.NARROW_POWERS)
-    wide = (format_arms.trained(r, name) for name in compared.WIDE_POWERS)
-    narrow_size, wide_size = (ratio(r, *POWERS[bits]) for bits in (4, 8))
-    begun = "Beside block floating point in the same bits and blocks, a unit for powers of two "
-    begun += f"takes {narrow_size} the transistors at four bits and {wide_size} at eight. Its model"
-    said = f"{finely(two, rival)} ({share(two)} against {share(rival)}); at eight {finely(*wide)}"
+    return _powers(r, 4, compared.NARROW_POWERS)
+
+
+@page.claim
+def wide_powers_cost_accuracy(r: Records) -> Judged:
+    """At eight bits in the same blocks powers of two are less accurate than block floats."""
+    return _powers(r, 8, compared.WIDE_POWERS)
+
+
+def _powers(r: Records, bits: int, formats: tuple[str, str]) -> Judged:
+    two, rival = (format_arms.trained(r, name) for name in formats)
+    begun = f"At {bits} bits a value, in the same blocks, a unit for powers of two takes "
+    begun += f"{ratio(r, *POWERS[bits])} the transistors of one for block floating point, and its "
+    begun += "format's model"
+    said = f"{finely(two, rival)} ({share(two)} against {share(rival)})"
     return compare(rival, two).judge(
-        supported=f"{begun} is less accurate at four, {said}",
-        refuted=f"{begun} is more accurate at four, {said}",
-        undecided=f"{begun} is not shown to be less accurate at four, {said}",
+        supported=f"{begun} is less accurate: {said}",
+        refuted=f"{begun} is more accurate: {said}",
+        undecided=f"{begun} is not shown to be less accurate: {said}",
     )
 
 
@@ -187,8 +193,9 @@ def powers_cost_accuracy(r: Records) -> Judged:
 
 @page.chart(
     caption="A point is a unit as built: across, its transistors; upward, how far its results are "
-    "above their error, on rows of the model's own weights and activations. Better is to the left "
-    "and up. Formats stand at their own positions; below the axis is more error than signal."
+    "above their error, on rows of the model's own weights and activations: the squares of the "
+    "exact dot products over those of the errors, in decibels (dB). Better is to the left and up. "
+    "Formats stand at their own positions; below the axis is more error than signal."
 )
 def errors(r: Records) -> Chart:
     return Chart(
@@ -201,29 +208,31 @@ def errors(r: Records) -> Chart:
 
 @page.chart(
     caption="A point is a number format on every Linear layer: across, its unit's transistors; "
-    "upward, the model's test accuracy with its interval. Better is to the left and up. The "
-    "line is FP32 tuned alike. Accuracies are from another run, the number formats'. A row's "
-    "scale is applied outside the unit. Block logs stand with the logarithmic formats, as there. "
-    "The table has those below the axis."
+    "upward, the model's test accuracy with its interval. Better is to the left and up. The line "
+    "is FP32, offered the same training. A log is a power of two, a denormal a float without an "
+    "implied one; by row or by tensor is what shares a scale, which is applied outside the unit. "
+    "Accuracies are those of the number formats' page. The table has those below the axis."
 )
 def front(r: Records) -> Chart:
     fp32 = format_arms.control(r)
     lowest = 5 * round(20 * (fp32.validation - DRAWN))
-    rows = unit_records.accuracies(r)
     return Chart(
-        [{**row, "unit": re.sub(r"-e\dm\d", "", row["unit"])} for row in rows],
+        unit_records.shortly(unit_records.accuracies(r)),
         x=replace(AREA, column="transistors", scale="log10"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
         marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="formats")],
     )
 
 
-@page.chart(caption="Transistors by what they are for, of MXINT8's rivals and its own.")
+@page.chart(caption="Transistors by what they are for, of MXINT8 and of the units beside it.")
 def parts(r: Records) -> Chart:
     return _parts(unit_records.parts(r))
 
 
-@page.chart(caption="Transistors by what they are for, of every format of few bits a value.")
+@page.chart(
+    caption="Transistors by what they are for, of every format of at most four bits a value, the "
+    "scale of a block apart."
+)
 def narrow(r: Records) -> Chart:
     return _parts(unit_records.narrow_parts(r))
 
@@ -257,7 +266,7 @@ def _area(r: Records, rows: Sequence[Row], by: str, label: str, unit: str) -> Ch
     return Chart(
         rows,
         x=doubling(by, unit, label=label),
-        y=AREA,
+        y=replace(AREA, limits=(0, None)),
         marks=[line("transistors", "MXINT"), level(transistors(r, **BF16), "bf16")],
     )
 
@@ -269,4 +278,4 @@ def block_sizes(r: Records) -> Sequence[Row]:
 
 page.table(unit_records.every)
 page.table(unit_records.simulation)
-page.table(unit_records.accuracies)
+page.table(unit_records.accuracy_table)

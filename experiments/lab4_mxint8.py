@@ -8,38 +8,38 @@ torch's dynamic INT8; then the whole classifier. All take turns in each of sever
 
 from collections.abc import Iterable, Sequence
 
+from madl.execution import linear_facts, linear_peers
 from madl.execution.linear_times import (
     BATCHES,
     BF16,
-    BITS,
     CONVERTED,
     DYNAMIC,
     FP32,
     MXINT8,
     VARIANTS,
-    faster,
+    beside,
+    counted,
     layer_case,
     layer_rows,
-    megabytes,
     model_rows,
     model_times,
     most,
-    num_weights,
-    peer_rows,
+    num_rows,
     rate_rows,
     said,
+    shape,
+    small_layer_rows,
     speedup_rows,
     strongest,
     times,
 )
-from madl.hardware import compared, counts
+from madl.hardware import counts
 from madl.logbook import benchmarks
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
-from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.claims import Judged, compare, faster
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number
 from madl.training import baseline
 
 page = Experiment(
@@ -51,7 +51,6 @@ page = Experiment(
 ROWS = "1 4 16 64 256"
 LAYERS = {"coursework": (1024, 4096), "default": (384, 1536)}  # the largest layer of either model
 MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
-GATES = ("MXINT8 × MXINT8", "bf16 × bf16", "MXINT8 × bf16")
 
 
 @page.cases
@@ -64,8 +63,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     }
     for layer, (num_in, num_out) in LAYERS.items():
         size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS)}
-        processes = choose(smoke=2, quick=5 if layer == "coursework" else 4, full=9)
-        yield {"what": "linear", "layer": layer, **size, **repeated, "processes": processes}
+        yield {"what": "linear", "layer": layer, **size, **repeated}
     yield {"what": "evaluation", **base, "batches": BATCHES, "length": 27, **repeated}
     for variant in choose(smoke=(MXINT8,), quick=CONVERTED):
         yield {"what": "accuracy", "variant": variant, **base}
@@ -96,21 +94,23 @@ def classifier(r: Records, variant: str) -> Arm:
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def _in_layer(r: Records, rival: str, rows: int) -> Judged:
-    t = times(layer_case(r), rows)
-    where = f"in a large Linear with {rows} row{'s' if rows > 1 else ''} of inputs"
+def _in_layer(r: Records, rival: str, rows: int, layer: str = "coursework") -> Judged:
+    record = layer_case(r, layer)
+    t = times(record, rows)
+    where = f"in {shape(record)} with {counted(rows, 'row')} on a CPU"
     return faster(t[MXINT8], strongest(t, rival), where)
 
 
 def _in_model(r: Records, rival: str, sentences: int) -> Judged:
     t = model_times(r, sentences)
-    said_of = f"{sentences} sentences" if sentences > 1 else "one sentence"
-    return faster(t[MXINT8], t[rival], f"in the whole classifier, {said_of} at a time")
+    at_a_time = f"{counted(sentences, 'sentence')} at a time"
+    where = f"in the whole default classifier with {at_a_time} on a CPU"
+    return beside(faster(t[MXINT8], strongest(t, rival), where), t, rival)
 
 
 @page.claim(headline=True)
 def bf16_is_beaten_in_the_model(r: Records) -> Judged:
-    """The whole classifier evaluates a batch faster in MXINT8 than in BF16."""
+    """The whole classifier evaluates a batch faster in MXINT8 than in BF16, prepacked or not."""
     return _in_model(r, BF16, 32)
 
 
@@ -153,10 +153,13 @@ def torch_int8_is_beaten_at_many_rows(r: Records) -> Judged:
 @page.claim
 def small_layer_is_faster(r: Records) -> Judged:
     """With one row, the default model's largest Linear is faster in MXINT8 than in FP32 too."""
-    record = layer_case(r, "default")
-    t = times(record, 1)
-    where = f"with one row, in a layer of {megabytes(record, FP32):.1f} MB in FP32"
-    return faster(t[MXINT8], strongest(t, FP32), where)
+    return _in_layer(r, FP32, 1, "default")
+
+
+@page.claim
+def bf16_is_beaten_in_the_small_layer(r: Records) -> Judged:
+    """With the most rows, the default model's largest Linear is faster in MXINT8 than in BF16."""
+    return _in_layer(r, BF16, most(r), "default")
 
 
 @page.claim(headline=True)
@@ -167,7 +170,7 @@ def torch_int8_is_beaten_in_the_model(r: Records) -> Judged:
 
 @page.claim
 def model_is_faster(r: Records) -> Judged:
-    """The whole classifier evaluates a batch faster in MXINT8 than in FP32."""
+    """The whole classifier evaluates a batch faster in MXINT8 than in FP32, prepacked or not."""
     return _in_model(r, FP32, 32)
 
 
@@ -200,42 +203,12 @@ def more_accurate_than_torch_int8(r: Records) -> Judged:
 # ---- facts --------------------------------------------------------------------------------------
 
 
-@page.fact(headline=True)
-def fewer_gates(r: Records) -> Fact:
-    mx, bf16, mixed = (counts.transistors(r, **counts.COMPARED[unit]) for unit in GATES)
-    whole = counts.transistors(r, **compared.QUANTIZING)
-    return Fact(
-        text=f"A dot product of {counts.LANES} pairs in gates takes {mx:,} transistors with MXINT8 "
-        f"on both sides and {bf16:,} in bf16, {number(bf16 / mx)} times as many, "
-        f"{number(bf16 / whole)} times where the MXINT8 unit quantizes bf16 inputs itself; with "
-        f"MXINT8 weights and bf16 inputs it takes {mixed:,}, {number(mixed / bf16)} times bf16's",
-        of="gates of four synthesized units, transistors estimated",
-    )
-
-
-@page.fact
-def fewer_bytes(r: Records) -> Fact:
-    record = layer_case(r)
-    t = times(record, 1)
-    fp32 = strongest(t, FP32)
-    return Fact(
-        text=f"The layer's weight is {megabytes(record, FP32):.1f} MB in FP32 and "
-        f"{megabytes(record, MXINT8):.1f} MB in MXINT8, {number(BITS[FP32] / BITS[MXINT8])} times "
-        f"smaller; with one row the layer is {fp32 / t[MXINT8]} as fast as {fp32.label}",
-        of=f"{num_weights(record):,} weights",
-    )
-
-
-@page.fact
-def errors_of_a_layer(r: Records) -> Fact:
-    record = layer_case(r)
-    mx, torch_s = (record.values["error_db"][f"{v} {most(r)}"] for v in (MXINT8, DYNAMIC))
-    outputs = int(record.case.params["out"] or 0) * most(r)
-    return Fact(
-        text="The layer's results in MXINT8, which has a scale for every 32 values, are "
-        f"{mx:.1f} dB above their error, and in torch's INT8 {torch_s:.1f} dB",
-        of=f"{outputs:,} outputs of one layer, normal weights and inputs",
-    )
+page.fact(headline=True)(linear_facts.fewer_gates)
+for found in (
+    *(linear_facts.weights_alone, linear_facts.fewer_bytes, linear_facts.rates_with_one_row),
+    *(linear_facts.errors_of_a_layer, linear_peers.nearest_peers, linear_peers.disagreements),
+):
+    page.fact(found)
 
 
 # ---- charts and tables --------------------------------------------------------------------------
@@ -243,7 +216,8 @@ def errors_of_a_layer(r: Records) -> Fact:
 
 @page.chart(
     caption="How many times as fast MXINT8 is as each other arithmetic, in one layer of the "
-    "coursework's model. Above the line at one it is the faster one."
+    "coursework's model. Above the line at one it is the faster one. Prepacked weights were "
+    "rearranged by the library before, as MXINT8's are."
 )
 def speedup(r: Records) -> Chart:
     return Chart(
@@ -255,31 +229,36 @@ def speedup(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="The whole classifier's speed over FP32's, in each arithmetic. Only the Linear layers "
-    "differ; attention, norms and activations stay as they were, but for BF16."
+    caption="The whole classifier's speed over FP32's as torch keeps its weights, in each "
+    "arithmetic. Only the Linear layers differ; attention, norms and activations stay as they "
+    "were, but for BF16."
 )
 def model(r: Records) -> Chart:
     return Chart(
         model_rows(r),
         x=category("batch", label="sentences at a time"),
         y=linear(label="speed over FP32's", unit="×"),
-        marks=[level(1.0, FP32), *bars(*map(said, CONVERTED))],
+        marks=[level(1.0, FP32), *bars(*map(said, VARIANTS[1:]))],
     )
 
 
-page.table(layer_rows)
-page.table(rate_rows)
+for rows in (layer_rows, small_layer_rows, rate_rows):
+    page.table(rows)
 
 
 @page.table
 def accuracy(r: Records) -> Sequence[Row]:
-    """The classifier's accuracy and the layer's error in each arithmetic."""
-    errors = layer_case(r).values["error_db"]
+    """The classifier's accuracy and the layer's error in each arithmetic, by its rows."""
+    record = layer_case(r)
+    errors, few_and_many = record.values["error_db"], (num_rows(record)[0], num_rows(record)[-1])
     return [
         {
             "arithmetic": said(v),
             "test accuracy": classifier(r, v) if v in {FP32, *r.each("variant")} else None,
-            "one layer, signal to error (dB)": errors[f"{v} {most(r)}"],
+            **{
+                f"{counted(n, 'row')}, signal to error (dB)": errors[f"{v} {n}"]
+                for n in few_and_many
+            },
         }
         for v in (FP32, *CONVERTED)
     ]
@@ -292,9 +271,14 @@ def gates(r: Records) -> Sequence[Row]:
 
 @page.table
 def peers(r: Records) -> Sequence[Row]:
-    return peer_rows()
+    return linear_peers.layer_peers()
+
+
+@page.table
+def model_peers(r: Records) -> Sequence[Row]:
+    return linear_peers.model_peers()
 
 
 @page.table
 def peers_run(r: Records) -> Sequence[Row]:
-    return benchmarks.run_table("mxint8")
+    return [*benchmarks.run_table(linear_peers.NAME), *linear_peers.code_rows()]

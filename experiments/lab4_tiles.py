@@ -13,26 +13,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from madl.errors import MadlError
-from madl.execution.accesses import SECTOR_BYTES, described, fewest_passes
+from madl.execution import places, tile_facts
+from madl.execution.accesses import SECTOR_BYTES, described
+from madl.execution.tile_facts import FLAT, LAB, LABELS, TILE, USUAL_GROUP, kernels_of, usual
 from madl.execution.tile_panels import tile_alt, tile_panels
 from madl.logbook.charts import Chart, bars, category, linear
-from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number
 
 GROUPS = (8, 16, 32, 64, 128, 256, 512)
-USUAL_GROUP = 32  # OCP's
-LAB, TRANSPOSED, FEWER, TILE, FLAT = "lab", "lab, transposed", "lab, fewer threads", "tile", "flat"
-LABELS = {
-    LAB: "coursework",
-    TRANSPOSED: "threads transposed",
-    TILE: "vector tile (CuTe)",
-    FLAT: "vectorised, no tile",
-}
 
 
-page = Experiment(title="Tiles and threads of the CUDA kernel", version=2)
+page = Experiment(title="Tiles and threads of the CUDA kernel", version=3)
 
 
 @page.cases
@@ -67,107 +59,31 @@ def run(params: Params, ctx: Context) -> Values:
     program = build.program("tile_map.cpp", include=assets.cute_include())
     group = int(params["group"] or 0)
     num_groups = int(params["elements"] or 0) // group
-    command = [str(program), *map(str, (group, num_groups, 0, 0))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {"kernels": [described(kernel) for kernel in json.loads(done.stdout)]}
+
+    def mapped(*block: int) -> dict[str, Any]:
+        command = [str(program), *map(str, (group, num_groups, *block))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return {kernel["kernel"]: kernel for kernel in json.loads(done.stdout)}
+
+    first = mapped(0, 0)
+    confirmed: list[dict[str, Any]] = []
+    for name in (LAB, TILE):
+        other = places.last_tile(group, first[name]["tile"])
+        for block, kernel in (((0, 0), first[name]), (other, mapped(*other)[name])):
+            confirmed.append(places.confirmed(kernel, group, block))
+    return {"kernels": [described(kernel) for kernel in first.values()], "confirmed": confirmed}
 
 
 # ---- facts --------------------------------------------------------------------------------------
 
-
-def _kernel(record: Any, name: str) -> dict[str, Any]:
-    return next(kernel for kernel in record.values["kernels"] if kernel["kernel"] == name)
-
-
-def _kernels(r: Records, name: str) -> dict[int, dict[str, Any]]:
-    """One mapping by group size."""
-    return {group: _kernel(r.one(group=group), name) for group in sorted(r.each("group"))}
-
-
-def _usual(r: Records, name: str) -> dict[str, Any]:
-    return _kernel(r.one(group=USUAL_GROUP), name)
-
-
-@page.fact(headline=True)
-def tiles_cover(r: Records) -> Fact:
-    found, usual = _kernels(r, LAB), _usual(r, LAB)
-    slots = sum(kernel["slots"] for kernel in found.values())
-    filled = sum(kernel["filled"] for kernel in found.values())
-    m, k = usual["tile"]
-    warp = usual["first_warp_shared"]
-    run = next((i for i, at in enumerate(warp) if at != warp[0] + i), len(warp))
-    return Fact(
-        text=f"At groups of {USUAL_GROUP} values, `cta_tiler` gives a block a tile of {m} × {k}: "
-        f"{k} whole groups. `layout_sX` gives each of its {usual['threads']:,} threads one value, "
-        f"in the order of a group (the first {run} threads hold the {run} values of the first); "
-        f"at {len(found)} group sizes it fills {filled:,} of {slots:,} slots of shared memory",
-        of=f"one block at each of {len(found)} group sizes",
-    )
-
-
-@page.fact
-def loads_are_coalesced(r: Records) -> Fact:
-    found = _kernels(r, LAB).values()
-    wasted = sum(
-        count * SECTOR_BYTES != used
-        for kernel in found
-        for count, used in zip(kernel["load_sectors"], kernel["load_bytes"])
-    )
-    return Fact(
-        text="Neighbouring threads hold neighbouring elements of a group, so loads coalesce: "
-        f"{wasted} loads of a warp touch a sector, the {SECTOR_BYTES} bytes that memory moves at "
-        "least, that they do not use whole",
-        of=f"{sum(kernel['requests'] for kernel in found):,} loads of a warp, one block at each of "
-        f"{len(found)} group sizes",
-    )
-
-
-@page.fact
-def vectors_need_fewer_loads(r: Records) -> Fact:
-    lab, flat = _usual(r, LAB), _usual(r, FLAT)
-    times = lab["requests"] / lab["elements"] * flat["elements"] / flat["requests"]
-    return Fact(
-        text=f"A thread of the coursework's kernel loads one byte, so a load of a warp moves "
-        f"{lab['load_bytes'][0]} bytes; in the vectorised mapping it moves "
-        f"{flat['load_bytes'][0]}. For the same data that is {number(times)} times the loads",
-        of=f"the {lab['elements']:,} and {flat['elements']:,} elements of a block of either",
-    )
-
-
-@page.fact
-def transposed_wastes(r: Records) -> Fact:
-    lab, other = _usual(r, LAB), _usual(r, TRANSPOSED)
-    return Fact(
-        text="With the same tile and the threads laid out the other way round, a load of a warp "
-        f"would touch {max(other['load_sectors'])} sectors instead of {max(lab['load_sectors'])}, "
-        f"and shared memory would take {max(other['passes'])} passes instead of "
-        f"{max(lab['passes'])}",
-        of=f"{other['requests']} loads of a warp in one block, groups of {USUAL_GROUP}",
-    )
-
-
-@page.fact
-def conflicts_are_none(r: Records) -> Fact:
-    found = [(k, 1) for k in _kernels(r, LAB).values()]
-    found += [(k, 8) for k in _kernels(r, TILE).values()]
-    extra = sum(p > fewest_passes(size) for kernel, size in found for p in kernel["passes"])
-    return Fact(
-        text="Neither the coursework's tile nor the vector tile has bank conflicts: "
-        f"{extra} accesses of a warp to shared memory take more passes than their bytes need",
-        of=f"{sum(len(kernel['passes']) for kernel, _ in found):,} accesses of a warp, one block "
-        f"of both at each of {len(found) // 2} group sizes",
-    )
-
-
-@page.fact
-def layout_is_of_threads(r: Records) -> Fact:
-    lab, fewer = _usual(r, LAB), _usual(r, FEWER)
-    return Fact(
-        text="`layout_sX` is a layout of threads, not of shared memory: with "
-        f"{fewer['threads']} threads instead of {lab['threads']:,} and `layout_sX` left as it was, "
-        f"{fewer['filled']:,} slots would be filled",
-        of=f"{fewer['slots']:,} slots of one block, groups of {USUAL_GROUP}",
-    )
+for counted in (tile_facts.tiles_cover, tile_facts.threads_cover, tile_facts.loads_are_coalesced):
+    page.fact(headline=True)(counted)
+for counted in (
+    *(tile_facts.vectors_need_fewer_loads, tile_facts.others_follow, tile_facts.grid_ends),
+    *(tile_facts.transposed_wastes, tile_facts.conflicts_are_none),
+    tile_facts.layout_is_of_threads,
+):
+    page.fact(counted)
 
 
 # ---- charts, drawing, tables --------------------------------------------------------------------
@@ -180,7 +96,7 @@ def layout_is_of_threads(r: Records) -> Fact:
 def moved(r: Records) -> Chart:
     rows: list[Row] = []
     for name, label in LABELS.items():
-        kernel = _usual(r, name)
+        kernel = usual(r, name)
         sectors_touched = kernel["load_sectors"][0]
         rows.append(
             {
@@ -199,9 +115,10 @@ def moved(r: Records) -> Chart:
 
 @page.drawing(
     caption="Above, the mantissas as a matrix that cta_tiler cuts into a tile for each block. "
-    "Below, one tile, and the warps that hold it, as CuTe maps them; then the first warp, thread "
-    "by thread, a shade a sector. A column is one group. Point at a block or a thread for its own "
-    "part: elements, bytes, banks.",
+    "Below, one tile, and the warps (threads that run together) that hold it; then the first warp, "
+    "thread by thread, a shade a sector. A column is one group. The first block is as CuTe maps "
+    "it; what is said of other blocks is derived. Point at a block or a thread for its elements, "
+    "bytes, banks.",
     panels=functools.partial(tile_panels, group_shown=USUAL_GROUP),
     alt=tile_alt,
     script="tiles",
@@ -221,18 +138,27 @@ def tile(r: Records) -> Sequence[Row]:
             "groups": int(r.one(group=group).case.params["elements"] or 0) // group,
             "global bytes": " ".join(map(str, kernel["first_warp"])) if not warp else "",
             "shared bytes": " ".join(map(str, kernel["first_warp_shared"])) if not warp else "",
+            **_other_block(r.one(group=group), name, warp),
         }
         for name in (LAB, TILE)
-        for group, kernel in _kernels(r, name).items()
+        for group, kernel in kernels_of(r, name).items()
         for warp, box in enumerate(kernel["warps"])
     ]
+
+
+def _other_block(record: Any, name: str, warp: int) -> Row:
+    """The block beside the first that CuTe was asked for, on the row of a mapping's first warp."""
+    *_, one = (one for one in record.values["confirmed"] if one["kernel"] == name)
+    cells = {"block": one["block"], "warp": [one["warp"]]}
+    cells |= {"global bytes": one["warp_bytes"], "shared bytes": one["warp_slots"]}
+    return {f"other {k}": "" if warp else " ".join(map(str, of)) for k, of in cells.items()}
 
 
 @page.table
 def kernels(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for name, label in LABELS.items():
-        kernel = _usual(r, name)
+        kernel = usual(r, name)
         m, k = kernel["tile"]
         rows.append(
             {
@@ -252,7 +178,7 @@ def kernels(r: Records) -> Sequence[Row]:
 @page.table
 def groups(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
-    for group, kernel in _kernels(r, LAB).items():
+    for group, kernel in kernels_of(r, LAB).items():
         (m, k), warp = kernel["tile"], kernel["warps"][0]
         rows.append(
             {

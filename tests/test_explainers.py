@@ -13,7 +13,7 @@ from madl.execution import decode_loop
 from madl.execution.accesses import WARP
 from madl.execution.decode_panel import definition, is_right, steps, value
 from madl.execution.memory_panel import memory_rows
-from madl.execution.tile_panels import place
+from madl.execution.places import place
 from madl.logbook.drawing import field
 from madl.logbook.records import Record, Records, read_published
 from madl.running.project import Project

@@ -23,6 +23,7 @@ from madl.hardware import (
     simulation,
     synthesis,
     tools,
+    unit_facts,
     unit_records,
     units,
     verification,
@@ -54,9 +55,12 @@ UNITS = [
     units.floating(lanes=8, exponent=8, mantissa=7),
     units.floating(lanes=8, exponent=4, mantissa=3, specials="nan"),
     units.floating(lanes=3, exponent=2, mantissa=1, specials="none"),
+    units.floating(lanes=8, exponent=3, mantissa=2, specials="none"),
+    units.floating(lanes=8, exponent=5, mantissa=2),
     units.mxfloat(lanes=8, exponent=4, mantissa=3),
     units.mxfloat(lanes=8, exponent=2, mantissa=1, block=4),
     units.mxfloat(lanes=8, exponent=2, mantissa=3, block=2),
+    units.mxfloat(lanes=8, exponent=5, mantissa=2),
     units.denormal(lanes=8, exponent=2, mantissa=1),
     units.denormal(lanes=5, exponent=4, mantissa=3),
     units.block_minifloat(lanes=8, exponent=2, mantissa=1, block=4),
@@ -659,7 +663,10 @@ def test_formats_that_share_a_unit_have_names_of_their_own(name, label):
 
 @pytest.mark.parametrize(
     ("mean", "said"),
-    [(-0.2, "is less accurate than FP32 tuned alike, and whether"), (0.0, "is shown neither to")],
+    [
+        (-0.2, "is less accurate than FP32 offered the same training, and whether"),
+        (0.0, "is shown neither to"),
+    ],
 )
 def test_a_shown_loss_is_said_where_a_margin_is_open(monkeypatch, mean, said):
     found = SimpleNamespace(interval=(mean - 0.1, mean + 0.1))
@@ -716,11 +723,64 @@ def test_every_format_of_question_32_that_is_compared_has_the_unit_of_its_values
             assert codes.number_format(side, described.block) == presets()[name]
 
 
-def test_every_family_of_question_32_has_a_unit():
-    from madl.training.families import FAMILIES, family_of
+def test_every_format_of_question_32_has_a_unit_and_so_has_every_moved_one():
+    from madl.training import families
 
-    assert {family_of(name) for name in compared.JUDGED} == set(FAMILIES)
+    assert {*compared.JUDGED, *compared.RESCALED} == set(families.NAMES)
+    assert set(compared.MOVED) == set(families.MOVED)
+    assert compared.MOVED["fixed(8) moved"] == compared.JUDGED["fixed(8,4)"]
     assert {unit["unit"] for unit in compared.JUDGED.values()} <= set(compared.GROUP)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("minifloat(8,4)", "FP8-e4m3 × FP8-e4m3, no NaN"),
+        ("minifloat(8,4,nan)", "FP8-e4m3 × FP8-e4m3"),
+        ("minifloat(6,3)", "FP6-e3m2 × FP6-e3m2"),
+    ],
+)
+def test_two_units_have_two_labels(name, label):
+    assert counts.label_of(gates_record(dict(compared.JUDGED[name]), 9)) == label
+    every = [counts.label_of(gates_record(dict(u), 9)) for u in compared.JUDGED.values()]
+    assert len(set(every)) == len(every)
+
+
+def test_a_multiplier_of_one_lane_says_so():
+    assert counts.label_of(gates_record(dict(compared.MULTIPLIER), 9)).endswith(", 1 lane")
+
+
+def test_an_encoding_is_that_of_the_signs():
+    of = {name: counts.encoding_of(gates_record(dict(u), 9)) for name, u in compared.JUDGED.items()}
+    assert of["mxint8"] == of["fixed(8,4)"] == "two's complement"
+    assert of["mxfp6-e2m3"] == of["block-float(7,8,block=16)"] == "a sign kept apart"
+    assert of["binary"] == "signs alone"
+
+
+def test_units_that_differ_by_less_than_rows_tell_apart_are_as_exact():
+    mxint8, bf16 = compared.MXINT8, compared.BF16
+    made = [(mxint8, 41.0), (bf16, 41.9)]
+    every = Records(
+        [simulation_record(dict(unit), error) for unit, error in made]
+        + [gates_record(dict(unit), 100) for unit, _ in made]
+    )
+    said = unit_facts._among(every, mxint8, [bf16])
+    assert said == (
+        "in blocks of 32 (41.0 dB) MXINT8 is as exact as bf16 (41.9 dB, a unit of 1 × the "
+        "transistors)"
+    )
+
+
+def test_names_are_short_where_that_tells_them_apart():
+    names = ["MXFP4-e2m1", "FP8-e4m3", "FP8-e5m2", "MXINT8"]
+    short = unit_records.shortly([{"unit": name} for name in names])
+    assert [row["unit"] for row in short] == ["MXFP4", "FP8-e4m3", "FP8-e5m2", "MXINT8"]
+
+
+def test_a_unit_without_an_error_says_that_it_was_not_simulated():
+    record = gates_record(dict(compared.MXINT8), 9)
+    assert unit_records.error_cell(Records([record]), record) == unit_records.NOT_SIMULATED
+    assert not unit_records.is_simulated({unit_records.ERROR: unit_records.NOT_SIMULATED})
 
 
 def test_parts_that_no_unit_has_are_left_out():

@@ -1,17 +1,22 @@
 """What the page of 4.3a counts and compares: on small real runs, and on times that are planted."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from experiments import lab4_mxint8
-from madl.execution import arithmetic
+from madl.execution import arithmetic, linear_peers
+from madl.logbook import benchmarks
 from madl.logbook.charts import plain
 from madl.logbook.claims import judge_family
-from madl.logbook.records import Case, Record, Records
+from madl.logbook.records import Case, Record, Records, read_published
 from tests.conftest import a_record
 from tests.synthetic import a_measurement
 
+DATA = Path(__file__).parents[1] / "docs" / "data"
 LAYER = {"what": "linear", "layer": "coursework", "in": 64, "out": 96, "rows": "1 8"}
 
 
@@ -21,7 +26,7 @@ def record(params: dict, values) -> Record:
     )
 
 
-def planted(times_as_fast: float, *, contention: float = 0.0) -> Records:
+def measured(times_as_fast: float, numbers: tuple[int, ...], *, contention: float = 0.0) -> dict:
     """MXINT8 is as much faster than every other in three processes, give or take a little."""
 
     def runs(median_s: float, sign: int) -> list[dict]:
@@ -30,12 +35,19 @@ def planted(times_as_fast: float, *, contention: float = 0.0) -> Records:
             for i in range(3)
         ]
 
-    measured = {
-        f"{v} {rows}": runs(1e-3 / times_as_fast, -1) if v == "MXINT8" else runs(1e-3, 1)
+    found = {
+        f"{v} {n}": runs(1e-3 / times_as_fast, -1) if v == "MXINT8" else runs(1e-3, 1)
         for v in lab4_mxint8.VARIANTS
-        for rows in (1, 8)
+        for n in numbers
     }
-    return Records([record(LAYER, {"measurements": measured})])
+    return {"measurements": found}
+
+
+def planted(times_as_fast: float, *, contention: float = 0.0) -> Records:
+    """One layer, and the whole classifier."""
+    layer = measured(times_as_fast, (1, 8), contention=contention)
+    model = measured(times_as_fast, (1, 32), contention=contention)
+    return Records([record(LAYER, layer), record({"what": "evaluation"}, model)])
 
 
 def verdict(name: str, records: Records) -> str:
@@ -78,7 +90,75 @@ def test_the_rival_is_the_faster_of_two():
     records = planted(2.0)
     runs = records[0].values["measurements"]
     runs["FP32, prepacked 1"] = runs["MXINT8 1"][::-1]
-    assert lab4_mxint8.one_row_is_faster(records).supported.count("FP32, prepacked") == 1
+    assert lab4_mxint8.one_row_is_faster(records).supported.count("prepacked FP32") == 1
+
+
+def test_the_rival_in_the_whole_classifier_is_the_faster_of_two_as_well():
+    records = planted(2.0)
+    assert verdict("bf16_is_beaten_in_the_model", records) == "supported"
+    runs = records[1].values["measurements"]
+    runs["BF16, prepacked 32"] = [a_measurement([1e-4 * (1 + 0.001 * i)] * 3) for i in range(3)]
+    judged = lab4_mxint8.bf16_is_beaten_in_the_model(records)
+    assert verdict("bf16_is_beaten_in_the_model", records) == "refuted"
+    assert "the time of prepacked BF16 in the whole default classifier" in judged.refuted
+
+
+@pytest.mark.parametrize("kind", ["FP32", "BF16"])
+def test_every_linear_inside_a_model_is_prepacked_and_gives_the_same(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.Sequential(nn.Tanh(), nn.Linear(64, 16)))
+    x = torch.randn(2, 5, 32).to(torch.bfloat16 if kind == "BF16" else torch.float32)
+    with torch.inference_mode():
+        packed = arithmetic.prepared(model, f"{kind}, prepacked")
+        as_it_comes = arithmetic.prepared(model, kind)(x)
+        for _ in range(2):
+            assert arithmetic.error_db(packed(x), as_it_comes.double()) > 40
+    assert not [m for m in packed.modules() if isinstance(m, nn.Linear)]
+    inside = [m for m in packed.modules() if isinstance(m, arithmetic.Prepacked)]
+    assert len(inside) == 2
+    assert all(m.packed is not None and m.packed.is_mkldnn for m in inside)
+
+
+def test_a_benchmark_that_came_out_the_other_way_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
+    names = ("MXINT8", "torch FP32", "torch BF16", "torch dynamic INT8")
+
+    def timed(work: str, part: str, rows: int, *us: float) -> list[dict]:
+        samples = {name: [1e-6 * one] for name, one in zip(names, us)}
+        return [{"part": part, **row} for row in benchmarks.timed(work, samples, rows=rows)]
+
+    rows = timed("64 → 96", "linear", 1, 10.0, 20.0, 20.0, 9.0)
+    rows += timed("64 → 96", "linear", 8, 10.0, 20.0, 20.0, 20.0)
+    rows += timed("evaluation", "model", 32, 10.0, 20.0, 9.5, 20.0)
+    code = {"part": "code", "commit": "abc123", "kernel": "amx"}
+    run = {"machine": "one", "peers": (), "contention": 0.0}
+    benchmarks.publish("mxint8", [*rows, code], **run)
+
+    (layer, model) = planted(2.0)
+    small = record({**LAYER, "layer": "default", "in": 8}, layer.values)
+    said = linear_peers.disagreements(Records([layer, small, model])).text
+    assert "Of the 9 comparisons" in said
+    assert "in the benchmark in 2: torch's INT8, 64 → 96 with 1 row (2 × here, 0.9 ×" in said
+    assert "BF16, whole classifier, batch of 32 (2 × here, 0.95 × there)" in said
+    assert "with 1 row torch dynamic INT8 (MXINT8 is 0.9 × as fast as it)" in (
+        linear_peers.nearest_peers(Records([layer])).text
+    )
+    assert [row[" "] for row in linear_peers.code_rows()] == ["abc123", "amx"]
+
+    benchmarks.publish(
+        "mxint8",
+        [*rows[4:8], *timed("evaluation", "model", 32, 10.0, 20.0, 20.0, 20.0)],
+        **run,
+    )
+    assert linear_peers.disagreements(Records([layer, small, model])).text.endswith("in none")
+    assert [row[" "] for row in linear_peers.code_rows()] == ["not kept", "not kept"]
+
+
+def test_the_gates_are_given_as_a_range_over_pipelines():
+    kept = read_published(DATA / "lab4_hardware.jsonl")
+    fact = lab4_mxint8.page.facts["fewer_gates"](Records(kept))
+    assert "1.11 to 1.22 times" in fact.text
+    assert "0 unlike those computed in Python" in fact.of
 
 
 def test_a_contended_speedup_decides_nothing():

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from experiments import lab4_decode, lab4_tiles
-from madl.execution import accesses, decode_loop
+from madl.errors import MadlError
+from madl.execution import accesses, decode_loop, places, tile_facts
+from madl.execution.tile_panels import tile_alt
+from madl.logbook.charts import alt_text
 from madl.logbook.records import Case, Records
 from tests.conftest import a_record
 
@@ -41,6 +44,23 @@ def test_the_page_of_the_loop_says_what_was_counted(decoded):
     worked = {row["mantissa"]: row for row in lab4_decode.examples(records)}
     assert (worked[64]["`bias`"], worked[32]["`bias`"]) == ("not needed", "1")
     assert {row["wrong codes"] for row in lab4_decode.wrong(records)} == {255, 254, 2}
+
+
+def test_the_one_code_beyond_bf16_is_named(decoded):
+    (beyond,) = decoded["beyond"]
+    assert (beyond["mantissa"], beyond["scale"], beyond["truth"]) == (-128, 254, "-2^128")
+    case = Case(experiment="lab4_decode", params={"codes": 65536})
+    records = Records([a_record(case=case, values=decoded)])
+    said = lab4_decode.codec_is_right(records).text
+    assert "exact but on 1, −2¹²⁸ (mantissa −128, scale 254), which" in said
+    meant = {row["scale"]: row["definition"] for row in lab4_decode.wrong(records)}
+    assert (meant[127], meant[254], meant[0], meant[255]) == ("−2", "−2¹²⁸", "2⁻¹³³", "NaN")
+
+
+def test_the_map_of_wrong_codes_says_mantissas_of_scales(decoded):
+    case = Case(experiment="lab4_decode", params={"codes": 65536})
+    said = alt_text(lab4_decode.map_of_wrong(Records([a_record(case=case, values=decoded)])))
+    assert said.endswith("−128 at 0, 127 at 0, 64 at 255.")
 
 
 def test_a_difference_is_seen():
@@ -80,7 +100,12 @@ def test_requests_are_one_vector_of_each_thread_of_a_warp():
 def test_cute_maps_as_the_layouts_read():
     if why := lab4_tiles.unavailable({}):
         pytest.skip(why)
-    kernels = lab4_tiles.run({"group": 32, "elements": 65536}, None)["kernels"]  # type: ignore[arg-type]
+    made = lab4_tiles.run({"group": 32, "elements": 65536}, None)  # type: ignore[arg-type]
+    kernels = made["kernels"]
+    other = next(one for one in made["confirmed"] if one["block"] == [0, 1])
+    assert (other["warp"], other["threads"]) == (31, 1024)
+    assert other["warp_bytes"] == list(range(32 * 63, 32 * 64))  # the last group of that block
+    assert other["warp_slots"] == list(range(32 * 31, 32 * 32))
     found = {kernel["kernel"]: kernel for kernel in kernels}
     lab, other, fewer = (found[name] for name in ("lab", "lab, transposed", "lab, fewer threads"))
     assert lab["layout"] == "(32,32):(1,32)"
@@ -89,3 +114,59 @@ def test_cute_maps_as_the_layouts_read():
     assert other["first_warp"] == list(range(0, 1024, 32))
     assert (lab["filled"], fewer["filled"]) == (1024, 256)
     assert found["tile"]["first_warp"] == found["flat"]["first_warp"] == list(range(0, 256, 8))
+
+
+def a_mapping(**changes):
+    """Four threads down a group of eight that is cut in two, two groups a block, CuTe's values."""
+    values = [(t, 0, t % 4, t // 4, 1, 4 + t % 4 + 8 * (2 + t // 4), t) for t in range(8)]
+    return {
+        **{"kernel": "lab", "layout": "(4,2):(1,4)", "tile": [4, 2], "bytes": 1, "threads": 8},
+        **{"values": values, **changes},
+    }
+
+
+def test_a_place_in_another_block_is_confirmed_or_refused():
+    assert places.last_tile(8, (4, 2)) == (1, 1)
+    made = places.confirmed(a_mapping(), 8, (1, 1))
+    assert (made["threads"], made["warp"], made["warp_bytes"][0]) == (8, 0, 4 + 16)
+    with pytest.raises(MadlError, match=r"thread 1 of block \(1, 1\) of 'lab' is at byte 21"):
+        places.confirmed(a_mapping(layout="(4,2):(2,1)"), 8, (1, 1))
+
+
+def tiles(groups=(32, 256)):
+    """Records of these group sizes as the page reads them, with tiles by the rule."""
+    made = []
+    for group in groups:
+        m, k = tile_facts.tile_of(group)
+        kernel = {"kernel": tile_facts.LAB, "tile": [m, k]}
+        case = Case(experiment="lab4_tiles", params={"group": group, "elements": 65536}, version=3)
+        made.append(a_record(case=case, values={"kernels": [kernel], "confirmed": []}))
+    return Records(made)
+
+
+def test_the_rule_of_tiles_is_held_against_every_group_size():
+    assert [tile_facts.tile_of(group) for group in (8, 128, 512)] == [[8, 128], [128, 8], [128, 8]]
+    said = tile_facts.tiles_cover(tiles()).text
+    assert "(at 2 of 2 group sizes)" in said
+    assert said.endswith("so 32 whole groups; groups of 256 are cut into several blocks")
+    records = tiles()
+    records[1].values["kernels"][0]["tile"] = [256, 4]
+    assert "(at 1 of 2 group sizes)" in tile_facts.tiles_cover(records).text
+
+
+def test_a_grid_ends_below_the_next_square():
+    said = tile_facts.grid_ends(tiles()).text
+    assert said.endswith(
+        "ends at 67,107,840 mantissas, and a weight of 8,192 × 8,192 has 67,108,864"
+    )
+
+
+def test_an_alt_text_says_a_box_once():
+    rows = [
+        {"kernel": "a", "group": group, "warp": 0, "m from": 0, "m to": 7, "k from": 0, "k to": k}
+        for group, k in ((8, 3), (16, 0), (32, 0))
+    ]
+    assert tile_alt(rows) == (
+        "The first warp of a holds, at groups of 8: elements 0 to 7 of groups 0 to 3; at groups of "
+        "16, 32: elements 0 to 7 of group 0"
+    )

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Records
+from madl.logbook.records import Case, Records, read_published
 from madl.machine.memory import Ledger, ledger, live_bytes, peak_resident_bytes, resident_bytes
 from madl.running.project import Project
 from tests.conftest import a_record
@@ -75,6 +76,13 @@ def test_a_large_tensor_shows_in_resident_memory():
 
 PAGE = Project().load("lab4_memory")
 MODULE = sys.modules["experiments.lab4_memory"]
+DATA = Path(__file__).parents[1] / "docs" / "data"
+
+
+@pytest.fixture(scope="module")
+def published() -> Records:
+    kept = read_published(DATA / "lab4_memory.jsonl")
+    return Records(record for record in kept if record.status == "ok")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +103,7 @@ def test_the_xlarge_model_is_counted_from_its_configuration(xlarge):
     assert values["ledger"]["num_packed"] == 48 * 14 * 2**20 + 2**20 + 6 * 1024
     assert values["ledger"]["num_parameters"] == 758_859_782
     assert values["largest_weight"] == 4 * 2**20
-    assert "2,895 MB" in PAGE.facts["fp32_is_the_parameters"](xlarge).text
+    assert "2,895 MiB" in PAGE.facts["fp32_is_the_parameters"](xlarge).text
 
 
 def test_the_replay_gives_what_is_published(xlarge):
@@ -113,10 +121,34 @@ def test_each_reason_explains_a_part_of_what_the_formula_promises(xlarge):
     assert explained[-1] == pytest.approx(reported, abs=0.005)
 
 
-def test_both_reported_peaks_are_predicted_to_a_hundredth(xlarge):
+def test_both_reported_peaks_are_explained_to_a_hundredth(xlarge):
     for kind, reported in MODULE.REPORTED.items():
         held = xlarge[1].values[kind]["allocated_bytes"]
         assert held / 2**20 == pytest.approx(reported, rel=0.005)
+
+
+def test_how_far_the_simulated_peak_is_from_the_reported_one_is_said(xlarge):
+    text = PAGE.facts["mxint8_is_accounted_for"](xlarge).text
+    assert "a simulated peak of 980.1 MiB" in text
+    assert "976.2 MiB, 3.9 less" in text
+    assert "does not predict" in text
+
+
+def test_only_the_simulated_model_writes_a_weight_out(published):
+    parts = MODULE.parts_of(published)
+    written = {key: sizes["written-out weight"] for key, sizes in parts.items()}
+    assert written["DeBERTa-xlarge", "MXINT8"] == 6 * 4 * 2**20
+    assert written["default", "MXINT8"] == 0
+    assert sum(parts["DeBERTa-xlarge", "MXINT8"].values()) == 1027684864
+    by_variant = {row["MiB"]: row for row in MODULE.resident_rows(published)}
+    row = by_variant["MXINT8, written out"]
+    assert row["tensors in an evaluation"] <= row["tensors, counted apart"]
+    assert by_variant["MXINT8"]["tensors, counted apart"] < row["tensors, counted apart"]
+
+
+def test_changes_have_one_decimal(published):
+    rows = MODULE.savings_rows(published)
+    assert {len(row["change (points)"].partition(".")[2]) for row in rows[1:]} == {1}
 
 
 def test_the_reported_peaks_are_those_shown_with_their_source():

@@ -4,7 +4,7 @@ explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousand
   const PARTS = ["Linear weights", "other parameters", "activations", "written-out weight"];
   const WIDTH = 420;
   const sum = (row) => PARTS.reduce((all, part) => all + row[part], 0);
-  const mb = (bytes) => {
+  const mib = (bytes) => {
     const size = bytes / 2 ** 20;
     return size >= 100 ? thousands(Math.round(size)) : number(size);
   };
@@ -24,7 +24,7 @@ explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousand
         bar.setAttribute("x", left);
         bar.setAttribute("width", width);
         left += width;
-        set({ [`${j ? "chosen" : "dense"}${i}`]: mb(row[PARTS[i]]) });
+        set({ [`${j ? "chosen" : "dense"}${i}`]: mib(row[PARTS[i]]) });
       });
     });
     const name = `Linear weights packed in ${held.format} at ${held.bits} bits each`;
@@ -32,9 +32,9 @@ explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousand
     const weights = isPacked ? ` The packed weights shrink by ${shrink}, the sum by ${perCent(1 - sum(chosen) / whole)}.` : "";
     const what = isPacked ? name : held === dense ? "all in FP32" : `values of ${held.format}, stored in FP32`;
     set({
-      dense: mb(whole),
-      chosen: mb(sum(chosen)),
-      says: `${model.value}, ${what}: ${mb(sum(chosen))} MB instead of ${mb(whole)} MB.${weights || " Nothing is saved."}`,
+      dense: mib(whole),
+      chosen: mib(sum(chosen)),
+      says: `${model.value}, ${what}: ${mib(sum(chosen))} MiB instead of ${mib(whole)} MiB.${weights || " Nothing is saved."}`,
     });
   };
 

@@ -1,7 +1,8 @@
 """A Linear layer and a whole classifier in several arithmetics, checked and then timed in turn.
 
 FP32, BF16 and MXINT8 hold their weights as they multiply them; FP32 and BF16 once more with weights
-that oneDNN has rearranged beforehand, which MXINT8's are too; torch's dynamic INT8 as it comes.
+that oneDNN has rearranged beforehand, which MXINT8's are too; torch's dynamic INT8 as it comes. A
+classifier has every Linear converted, and for BF16 all the rest as well.
 
 Shapes: a layer of `in` inputs and `out` outputs is given `rows` rows; a classifier gets `batch`
 sentences of `length` tokens. Units: errors in decibel, signal over error.
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from madl.compression import pack
-from madl.execution.linear_times import BF16, DYNAMIC, IN_MODEL, MXINT8, PREPACKED, VARIANTS
+from madl.execution.linear_times import BF16, DYNAMIC, MXINT8, PREPACKED, VARIANTS
 from madl.machine import timing
 from madl.machine.memory import keep_freed_pages
 
@@ -29,29 +30,40 @@ Json = Mapping[str, Any]
 
 
 class Prepacked(nn.Module):
-    """A Linear whose weight oneDNN has rearranged for this many rows; for inference on a CPU."""
+    """A Linear whose weight oneDNN rearranges for as many rows as its first call has.
 
-    def __init__(self, linear: nn.Linear, rows: int) -> None:
+    For inference on a CPU. Later calls with other numbers of rows are right, but may be slow.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        weight = linear.weight.detach()
-        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)  # pyright: ignore
-        self.bias = linear.bias
+        self.weight, self.bias = linear.weight.detach(), linear.bias
+        self.packed: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:
+        if self.packed is None:
+            rows = input.numel() // input.shape[-1]
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, rows)  # pyright: ignore
         return torch.ops.mkldnn._linear_pointwise(  # pyright: ignore
             input, self.packed, self.bias, "none", [], ""
         )
 
 
-def prepared(model: nn.Module, variant: str, *, rows: int = 1) -> nn.Module:
-    """A copy of the model in that arithmetic; `rows` is what prepacked weights are made for."""
+def prepack_(model: nn.Module) -> None:
+    """Every Linear inside the model, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, Prepacked(child))
+
+
+def prepared(model: nn.Module, variant: str) -> nn.Module:
+    """A copy of the model in that arithmetic; prepacked weights are arranged in its first call."""
     model = copy.deepcopy(model).eval()
     if variant.startswith(BF16):
         model = model.bfloat16()
     if variant.endswith(PREPACKED):
-        for name, child in list(model.named_children()):
-            if isinstance(child, nn.Linear):
-                setattr(model, name, Prepacked(child, rows))
+        prepack_(model)
     if variant == MXINT8:
         pack.pack_(model, [pack.MXINT8])
     if variant == DYNAMIC:
@@ -92,7 +104,7 @@ def time_layer(argument: Json) -> dict[str, Any]:
             x = torch.randn(rows, num_in, generator=generator)
             exact = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
             given = {v: x.bfloat16() if v.startswith(BF16) else x for v in VARIANTS}
-            layers = {v: prepared(nn.Sequential(layer), v, rows=rows) for v in VARIANTS}
+            layers = {v: prepared(nn.Sequential(layer), v) for v in VARIANTS}
             errors = {v: error_db(layers[v](given[v]), exact) for v in VARIANTS}
             assert min(errors.values()) > LEAST_DB, errors
             work = {v: functools.partial(layers[v], given[v]) for v in VARIANTS}
@@ -103,12 +115,14 @@ def time_layer(argument: Json) -> dict[str, Any]:
 
 
 def time_model(argument: Json) -> dict[str, Any]:
-    """The whole classifier of a checkpoint on random tokens, at each number of sentences."""
+    """The whole classifier of a checkpoint on random tokens, at each number of sentences.
+
+    Whatever is only arranged otherwise has to give the same logits first.
+    """
     from madl.training import models
 
     keep_freed_pages()
     model: Any = models.load_checkpoint(Path(argument["checkpoint"]))
-    converted = {v: prepared(model, v) for v in IN_MODEL}
     generator = torch.Generator().manual_seed(0)
     found: dict[str, Any] = {}
     for num_sentences in argument["batches"]:
@@ -116,6 +130,11 @@ def time_model(argument: Json) -> dict[str, Any]:
         ids = torch.randint(1, model.config.vocab_size, size, generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         with torch.inference_mode():
+            converted = {v: prepared(model, v) for v in VARIANTS}
+            logits = {v: one(**batch).logits for v, one in converted.items()}
+            for variant in (v for v in VARIANTS if v.endswith(PREPACKED)):
+                as_it_comes = logits[variant.removesuffix(PREPACKED)].double()
+                assert error_db(logits[variant], as_it_comes) > LEAST_DB, variant
             work = {v: functools.partial(one, **batch) for v, one in converted.items()}
             for variant, run in _timed(work, ids, argument).items():
                 found[f"{variant} {num_sentences}"] = run

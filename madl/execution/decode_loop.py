@@ -1,8 +1,8 @@
 """The coursework's dequantize loop, step by step on every code, beside what it should be.
 
 Shapes: tensors of all codes are (scale, mantissa + 128), 256 × 256.
-Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop is that of the
-coursework's published CUDA extension, written anew from its description.
+Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop is that of
+`dequantize1d_host` in DeepWok/mase-cuda, src/csrc/mxint/dequantize.cuh, written anew.
 """
 
 import math
@@ -17,6 +17,7 @@ CODES = 256
 BIT_SIX, BELOW_BIT_SIX = 0x40, 0x3F
 BIAS, NAN_SCALE = 127, 255
 SCALES = (0, 1, 2, 6, 7, 64, 126, 127, 128, 192, 253, 254, 255)  # whose wrong codes are listed
+FAR = 20  # of an exponent: a reader sees smaller powers as numbers
 WRONG = ((-128, 127), (-128, 254), (100, 0), (1, 0), (64, 255))  # mantissas and scales shown
 
 
@@ -34,6 +35,10 @@ def study() -> dict[str, Any]:
     return {
         "codes": truth.numel(),
         "codec_wrong": int(differs(codec, truth.bfloat16().double()).sum()),
+        "beyond": [
+            example(loop, truth, m - 128, s)
+            for s, m in (truth.isfinite() & codec.isinf()).nonzero().tolist()
+        ],
         "with_one": int((normal & has_one).sum()),
         "with_one_off": int((normal & has_one & differs(loop["out"], truth)).sum()),
         "without_one": int((normal & ~has_one).sum()),
@@ -45,16 +50,14 @@ def study() -> dict[str, Any]:
             str(scale): (wrong[scale].nonzero().flatten() - 128).tolist() for scale in SCALES
         },
         "steps": [worked(loop, truth, mantissa) for mantissa in range(-128, 128)],
-        "examples_of_wrong": [
-            {
-                "mantissa": m,
-                "scale": s,
-                "loop": shown(loop["result"], m, s),
-                "truth": shown(truth, m, s),
-            }
-            for m, s in WRONG
-        ],
+        "examples_of_wrong": [example(loop, truth, m, s) for m, s in WRONG],
     }
+
+
+def example(loop: dict[str, Tensor], truth: Tensor, mantissa: int, scale: int) -> dict[str, Any]:
+    """One code, and its value by the loop and by the definition."""
+    made, meant = shown(loop["result"], mantissa, scale), shown(truth, mantissa, scale)
+    return {"mantissa": mantissa, "scale": scale, "loop": made, "truth": meant}
 
 
 def power(scales: Tensor) -> Tensor:
@@ -105,7 +108,11 @@ def by_cause(wrong: Tensor, mantissas: Tensor, scales: Tensor) -> dict[str, int]
 
 
 def shown(values: Tensor, mantissa: int, scale: int) -> str:
+    """A value in words; a power of two that is far from one as such: "-2^128"."""
     value = float(values[scale, mantissa + 128])
+    fraction, exponent = math.frexp(abs(value))
+    if fraction == 0.5 and abs(exponent) > FAR:
+        return f"{'-' if value < 0 else ''}2^{exponent - 1}"
     return f"{value:.6g}".replace("inf", "∞")
 
 

@@ -6,27 +6,43 @@ without it.
 
 from dataclasses import replace
 
-from madl.logbook import benchmarks, claims
 from madl.logbook.arms import TimedArm, timed
-from madl.logbook.records import Pending, Record, Records, Row
-from madl.logbook.stats import number, per_cent
+from madl.logbook.claims import Judged
+from madl.logbook.records import Record, Records, Row
+from madl.logbook.stats import per_cent
 
 FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
 PREPACKED = ", prepacked"
 VARIANTS = (FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED, DYNAMIC, MXINT8)
-SAID = {DYNAMIC: "torch's INT8"}  # what a sentence, a column or a series calls it
+SAID = {  # what a sentence, a column or a series calls it
+    FP32 + PREPACKED: f"prepacked {FP32}",
+    BF16 + PREPACKED: f"prepacked {BF16}",
+    DYNAMIC: "torch's INT8",
+}
 BITS = {FP32: 32, BF16: 16, DYNAMIC: 8, MXINT8: 8.25}  # of a weight and its share of the scale
-CONVERTED = (BF16, DYNAMIC, MXINT8)  # of a whole classifier, beside FP32
-IN_MODEL = (FP32, *CONVERTED)
+RIVALS = (FP32, BF16, DYNAMIC)  # of MXINT8, whichever way their weights are arranged
+CONVERTED = (BF16, DYNAMIC, MXINT8)  # of a whole classifier that is judged, beside FP32
 BATCHES = "1 32"  # sentences at a time
+MIB = 2**20
 
 
 def said(variant: str) -> str:
     return SAID.get(variant, variant)
 
 
+def counted(number: int, one: str) -> str:
+    """A number of things: "1 row", "16 rows"."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
 def layer_case(r: Records, layer: str = "coursework") -> Record:
     return r.one(what="linear", layer=layer)
+
+
+def shape(record: Record) -> str:
+    """A layer as a sentence names it."""
+    params = record.case.params
+    return f"a Linear of {params['in']} inputs and {params['out']} outputs"
 
 
 def num_rows(record: Record) -> list[int]:
@@ -44,34 +60,30 @@ def times(record: Record, rows: int) -> dict[str, TimedArm]:
 
 def model_times(r: Records, batch: int) -> dict[str, TimedArm]:
     """The whole classifier in every arithmetic, so many sentences at a time."""
-    return {v: timed(r, f"{v} {batch}", said(v), what="evaluation") for v in IN_MODEL}
-
-
-def faster(a: TimedArm, b: TimedArm, where: str) -> claims.Judged:
-    """`claims.faster`; in the whole classifier, also what the other arithmetics take."""
-    made = claims.faster(a, b, where)
-    if a.records[0].case.params["what"] != "evaluation":
-        return made
-    every = model_times(Records(a.records), int(a.within[-1].rpartition(" ")[2])).values()
-    others = [one for one in every if one.label not in (a.label, b.label)]
-    more = "; beside them, " + " and ".join(f"{one.label} takes {one}" for one in others)
-    texts = {v: getattr(made, v) + more for v in ("supported", "refuted", "undecided")}
-    return replace(made, **texts)
+    return {v: timed(r, f"{v} {batch}", said(v), what="evaluation") for v in VARIANTS}
 
 
 def strongest(t: dict[str, TimedArm], variant: str) -> TimedArm:
-    """The faster where there are two: weights as they come, or prepacked."""
+    """The faster where there are two: weights as torch keeps them, or prepacked."""
     found = [t[name] for name in (variant, variant + PREPACKED) if name in t]
     return min(found, key=lambda one: one.median_s)
+
+
+def beside(made: Judged, t: dict[str, TimedArm], rival: str) -> Judged:
+    """The findings, with what the other rivals take."""
+    others = [strongest(t, one) for one in RIVALS if one != rival]
+    more = "; beside them, " + " and ".join(f"{one.label} takes {one}" for one in others)
+    texts = {v: getattr(made, v) + more for v in ("supported", "refuted", "undecided")}
+    return replace(made, **texts)
 
 
 def num_weights(record: Record) -> int:
     return int(record.case.params["in"] or 0) * int(record.case.params["out"] or 0)
 
 
-def megabytes(record: Record, variant: str) -> float:
-    """Of the layer's weight."""
-    return num_weights(record) * BITS[variant.removesuffix(PREPACKED)] / 8 / 1e6
+def weight_bytes(record: Record, variant: str) -> float:
+    """Of the layer's weight, with its scales."""
+    return num_weights(record) * BITS[variant.removesuffix(PREPACKED)] / 8
 
 
 def speedup_rows(r: Records) -> list[Row]:
@@ -84,8 +96,16 @@ def speedup_rows(r: Records) -> list[Row]:
 
 
 def layer_rows(r: Records) -> list[Row]:
-    """The time of every arithmetic, by the number of rows."""
-    record = layer_case(r)
+    """The time of every arithmetic in the larger layer, by the number of rows."""
+    return _time_rows(layer_case(r))
+
+
+def small_layer_rows(r: Records) -> list[Row]:
+    """The same of the smaller layer."""
+    return _time_rows(layer_case(r, "default"))
+
+
+def _time_rows(record: Record) -> list[Row]:
     every = {n: times(record, n) for n in num_rows(record)}
     return [{"rows": n, **{said(v): t[v] for v in VARIANTS}} for n, t in every.items()]
 
@@ -94,43 +114,36 @@ def model_rows(r: Records) -> list[Row]:
     """The whole classifier's speed over FP32's, by the number of sentences at a time."""
     every = {n: model_times(r, int(n)) for n in BATCHES.split()}
     return [
-        {"batch": f"batch of {n}", **{said(v): t[FP32] / t[v] for v in CONVERTED}}
+        {"batch": f"batch of {n}", **{said(v): t[FP32] / t[v] for v in VARIANTS[1:]}}
         for n, t in every.items()
     ]
 
 
+def read_rate(record: Record, one_row: TimedArm, variant: str) -> float:
+    """Bytes of weights a second, where each is used once."""
+    return weight_bytes(record, variant) / one_row.median_s
+
+
+def reached(r: Records, work: str) -> float:
+    """What this machine does a second, of operations or bytes: the median of its own page."""
+    machine = r.of("machine").one(device="cpu")
+    return machine.values["amount"][work] / timed(Records([machine]), work).median_s
+
+
 def rate_rows(r: Records) -> list[Row]:
     """How fast each reads its weights with one row, and how much it computes with the most."""
-    record, machine = layer_case(r), r.of("machine").one(device="cpu")
+    record = layer_case(r)
     one, many = times(record, 1), times(record, most(r))
-    int8 = timed(Records([machine]), "int8")
-    top = machine.values["amount"]["int8"] / min(map(min, int8.samples_s))
     rows: list[Row] = []
     for v in VARIANTS:
         speed = 2.0 * most(r) * num_weights(record) / many[v].median_s
         rows.append(
             {
                 "arithmetic": said(v),
-                "weight (MB)": megabytes(record, v),
-                "1 row, GB/s of weights": megabytes(record, v) / 1e3 / one[v].median_s,
+                "weight (MiB)": weight_bytes(record, v) / MIB,
+                "1 row, GB/s of weights": read_rate(record, one[v], v) / 1e9,
                 f"{most(r)} rows, Gop/s": speed / 1e9,
-                "of the INT8 ceiling": per_cent(speed / top),
+                "of the large INT8 product": per_cent(speed / reached(r, "int8")),
             }
         )
     return rows
-
-
-def peer_rows() -> list[Row]:
-    """MXINT8's time, and how many times as fast it is as each peer, in a run of the benchmark.
-
-    Raises:
-        Pending: it was never published.
-    """
-    made: list[Row] = []
-    for (layer, rows), medians in benchmarks.medians_us("mxint8", part="linear").items():
-        ours = medians[MXINT8]
-        over = {name: f"{number(us / ours)} ×" for name, us in medians.items() if name != MXINT8}
-        made.append({"layer": layer, "rows": rows, f"{MXINT8}, µs": number(ours), **over})
-    if not made:
-        raise Pending("a published run of the benchmark mxint8 with its samples")
-    return made

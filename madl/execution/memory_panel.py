@@ -1,7 +1,8 @@
 """The memory of a stored model under any number format: a calculator over the ledger, as a picture.
 
 A row is a model whose Linear weights are packed in one format. What is not packed, and what an
-evaluation holds beside the weights, is the model's own, as the ledger and the replay counted it.
+evaluation holds beside the weights, is the model's own, as ledger and simulation counted it; a
+weight that is written out is its largest one, whoever multiplies.
 
 Units: bytes in rows, 2^20 bytes where shown. Not handled: what an allocator adds, and scales that a
 format has for a whole row or tensor, which are a few bytes.
@@ -14,9 +15,10 @@ from madl.execution.packed_memory import (
     LARGE,
     PARTS,
     SCALE_BITS,
-    in_mb,
+    in_mib,
     ledger_of,
     parts_of,
+    written_out,
 )
 from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.records import Records, Row
@@ -24,6 +26,7 @@ from madl.logbook.stats import number, per_cent
 from madl.machine.replay import BLOCK
 
 HELD = PARTS[:4]  # what is there without an allocator
+PACKED, WRITTEN = HELD[0], HELD[3]
 FP32, START = "FP32", "mxint8"
 WIDTH, BAR, TOP, STEP = 420.0, 26.0, 18.0, 48.0
 
@@ -38,10 +41,10 @@ def memory_rows(r: Records) -> list[Row]:
     for model in dict.fromkeys(model for model, _ in parts):
         packed = ledger_of(r, model).num_packed
         dense, held = ({p: parts[model, kind][p] for p in HELD} for kind in ("FP32", "MXINT8"))
+        held[WRITTEN] = written_out(r, model)
         rows.append({"model": model, "format": FP32, "bits": 32.0, **dense})
         rows += [
-            {"model": model, "format": name, "bits": of}
-            | {**held, "Linear weights": round(packed * of / 8)}
+            {"model": model, "format": name, "bits": of} | {**held, PACKED: round(packed * of / 8)}
             for name, of in sorted(bits.items(), key=lambda item: (item[1], item[0]))
         ]
     return rows
@@ -56,17 +59,17 @@ def memory_panels(rows: Sequence[Row]) -> list[Panel]:
     """The coursework's model in its format; the script shows any other."""
     dense, packed = _start(rows)
     table = field_table(
-        ("in MB", "in FP32", "as chosen"),
+        ("in MiB", "in FP32", "as chosen"),
         (
             *(
                 (
                     f'<i class="key part{i}"></i>{part}',
-                    field(f"dense{i}", _mb(dense[part])),
-                    field(f"chosen{i}", _mb(packed[part])),
+                    field(f"dense{i}", _mib(dense[part])),
+                    field(f"chosen{i}", _mib(packed[part])),
                 )
                 for i, part in enumerate(HELD)
             ),
-            ("sum", field("dense", _mb(_sum(dense))), field("chosen", _mb(_sum(packed)))),
+            ("sum", field("dense", _mib(_sum(dense))), field("chosen", _mib(_sum(packed)))),
         ),
     )
     svg = _bars({"in FP32": dense, "as chosen": packed})
@@ -88,17 +91,17 @@ def _sum(row: Row) -> int:
     return sum(row[part] for part in HELD)
 
 
-def _mb(num_bytes: float) -> str:
-    return number(in_mb(num_bytes))
+def _mib(num_bytes: float) -> str:
+    return number(in_mib(num_bytes))
 
 
 def _said(dense: Row, packed: Row) -> str:
     """The script has the same words."""
     of, whole = _sum(packed), _sum(dense)
-    saved = 1 - packed["Linear weights"] / dense["Linear weights"]
+    saved = 1 - packed[PACKED] / dense[PACKED]
     return (
         f"{packed['model']}, Linear weights packed in {packed['format']} at {packed['bits']:g} "
-        f"bits each: {_mb(of)} MB instead of {_mb(whole)} MB. The packed weights shrink by "
+        f"bits each: {_mib(of)} MiB instead of {_mib(whole)} MiB. The packed weights shrink by "
         f"{per_cent(saved)}, the sum by {per_cent(1 - of / whole)}."
     )
 

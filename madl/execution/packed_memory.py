@@ -9,18 +9,18 @@ from statistics import median_high
 from typing import Any
 
 from madl.logbook.records import Pending, Record, Records, Row
-from madl.logbook.stats import number
+from madl.logbook.stats import number, numbers, per_cent
 from madl.machine import memory
 from madl.machine.replay import BLOCK, PACKED_FIRST, WRITTEN_BYTES
 
-MB = 2**20
+MIB = 2**20
 LARGE, DEFAULT = "DeBERTa-xlarge", "default"
 WRITTEN_OUT = "MXINT8, written out"
 BITS, SCALE_BITS = 8, 8
 FORMULA = 1 - (4 + 8 / 32) / 32  # as the coursework writes it
 MXINT8 = 1 - (BITS + SCALE_BITS / BLOCK) / 32
 
-# One public report on the coursework's model: peak of the GPU's allocator in evaluation, in MB.
+# One public report on the coursework's model: peak of the GPU's allocator in evaluation, in MiB.
 REPORTED = {"FP32": 2906.2, "MXINT8": 976.2}
 
 
@@ -33,6 +33,15 @@ def ledger_of(r: Records, model: str) -> memory.Ledger:
 def written_out(r: Records, model: str) -> int:
     """The largest weight, as an implementation that dequantizes holds it for a moment; bytes."""
     return WRITTEN_BYTES * r.one(what="ledger", of=model).values["largest_weight"]
+
+
+def apart(r: Records, *, is_written: bool) -> int:
+    """The default model's activations, and its largest weight if one is written out; bytes.
+
+    A sum of two peaks, which need not be at the same moment.
+    """
+    held = r.one(what="ledger", of=DEFAULT).values["activation_bytes"]
+    return held + (written_out(r, DEFAULT) if is_written else 0)
 
 
 def peaks(r: Records, kind: str) -> Mapping[str, int]:
@@ -68,13 +77,13 @@ def resident_bytes(r: Records, variant: str, field: str, *, kept: bool = True) -
     return median_high(values)
 
 
-def in_mb(num_bytes: float) -> float:
-    """For a table: whole megabytes where there are many."""
-    return round(num_bytes / MB) if num_bytes >= 100 * MB else num_bytes / MB
+def in_mib(num_bytes: float) -> float:
+    """For a table: whole mebibytes where there are many."""
+    return round(num_bytes / MIB) if num_bytes >= 100 * MIB else num_bytes / MIB
 
 
-def mb(num_bytes: float) -> str:
-    return f"{number(in_mb(num_bytes))} MB"
+def mib(num_bytes: float) -> str:
+    return f"{number(in_mib(num_bytes))} MiB"
 
 
 def parameters(found: memory.Ledger) -> str:
@@ -97,6 +106,25 @@ def steps(r: Records) -> dict[str, float]:
     }
 
 
+def savings_rows(r: Records) -> Sequence[Row]:
+    """The share saved, and by how much each reason changes it."""
+    found = steps(r)
+    previous = [None, *found.values()]
+    return [
+        {
+            "counted": what,
+            "saved": per_cent(share),
+            "change (points)": "–" if last is None else _points(share - last),
+            "left over (MiB)": in_mib((1 - share) * REPORTED["FP32"] * MIB),
+        }
+        for (what, share), last in zip(found.items(), previous)
+    ]
+
+
+def _points(change: float) -> str:
+    return numbers([100 * change], sign=True, places=1)[0]
+
+
 PARTS = (
     *("Linear weights", "other parameters", "activations"),
     *("written-out weight", "larger blocks"),
@@ -104,34 +132,49 @@ PARTS = (
 
 
 def parts_of(r: Records) -> dict[tuple[str, str], dict[str, int]]:
-    """By model and kind of weights, the bytes of each part."""
+    """By model and kind of weights, the bytes of each part.
+
+    The coursework's layer writes a weight out, DeBERTa-xlarge's; this project's product does not.
+    """
     made: dict[tuple[str, str], dict[str, int]] = {}
     for model in (LARGE, DEFAULT):
-        found, is_replayed = ledger_of(r, model), model == LARGE
+        found, is_simulated = ledger_of(r, model), model == LARGE
         held = r.one(what="ledger", of=model).values["activation_bytes"]
         for kind, weights in (("FP32", found.dense_bytes), ("MXINT8", found.packed_bytes)):
-            written = written_out(r, model) if kind == "MXINT8" else 0
-            live = activations(r, kind) if is_replayed else held
-            more = larger_blocks(r, kind) if is_replayed else 0
+            written = written_out(r, model) if is_simulated and kind == "MXINT8" else 0
+            live = activations(r, kind) if is_simulated else held
+            more = larger_blocks(r, kind) if is_simulated else 0
             sizes = (weights, found.kept_bytes, live, written, more)
             made[model, kind] = dict(zip(PARTS, sizes))
     return made
 
 
+def part_rows(r: Records) -> Sequence[Row]:
+    """Each model's memory by part."""
+    return [
+        {
+            "MiB": f"{model}, {kind}",
+            **{part: in_mib(size) for part, size in sizes.items()},
+            "sum": in_mib(sum(sizes.values())),
+        }
+        for (model, kind), sizes in parts_of(r).items()
+    ]
+
+
 def peak_rows(r: Records) -> Sequence[Row]:
-    """DeBERTa-xlarge's peaks: replayed, on a GPU where one has run it, and reported."""
+    """DeBERTa-xlarge's peaks: simulated, on a GPU where one has run it, and reported."""
     on_gpu = next(iter(r.where(what="cuda")), None)
     rows: list[Row] = []
     for kind in (*REPORTED, PACKED_FIRST):
         row: dict[str, Any] = {
             "weights": kind,
-            "asked for, replayed (MB)": in_mb(peaks(r, kind)["requested_bytes"]),
-            "held, replayed (MB)": in_mb(peaks(r, kind)["allocated_bytes"]),
+            "asked for, simulated (MiB)": in_mib(peaks(r, kind)["requested_bytes"]),
+            "held, simulated (MiB)": in_mib(peaks(r, kind)["allocated_bytes"]),
         }
         if on_gpu:
-            row["held, on a GPU (MB)"] = in_mb(on_gpu.values[kind]["allocated_bytes"])
+            row["held, on a GPU (MiB)"] = in_mib(on_gpu.values[kind]["allocated_bytes"])
         known = REPORTED.get(kind)
-        rows.append({**row, "reported (MB)": "none" if known is None else in_mb(known * MB)})
+        rows.append({**row, "reported (MiB)": "none" if known is None else in_mib(known * MIB)})
     return rows
 
 
@@ -144,9 +187,10 @@ def resident_rows(r: Records) -> Sequence[Row]:
         sizes = {
             "parameters, ledger": weights + found.kept_bytes,
             "model, resident": resident_bytes(r, variant.partition(",")[0], "model_bytes"),
+            "tensors, counted apart": apart(r, is_written=variant == WRITTEN_OUT),
             "tensors in an evaluation": resident_bytes(r, variant, "live_bytes"),
             "resident peak above the model": resident_bytes(r, variant, "peak_bytes"),
             "the same, nothing kept": resident_bytes(r, variant, "peak_bytes", kept=False),
         }
-        rows.append({"MB": variant, **{name: in_mb(size) for name, size in sizes.items()}})
+        rows.append({"MiB": variant, **{name: in_mib(size) for name, size in sizes.items()}})
     return rows

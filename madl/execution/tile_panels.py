@@ -5,11 +5,10 @@ pages are made without it.
 """
 
 import html
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from madl.execution.accesses import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
+from madl.execution.places import Place, place
 from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.records import Row
 
@@ -17,12 +16,18 @@ from madl.logbook.records import Row
 def tile_alt(rows: Sequence[Row]) -> str:
     """What the first warp of the first mapping holds, at each group size."""
     kernel = rows[0]["kernel"]
-    return f"The first warp of {kernel} holds, at " + "; ".join(
-        f"groups of {row['group']}: elements {row['m from']} to {row['m to']} of groups "
-        f"{row['k from']} to {row['k to']}"
-        for row in rows
-        if row["warp"] == 0 and row["kernel"] == kernel
-    )
+    held: dict[str, list[str]] = {}
+    for row in rows:
+        if row["warp"] == 0 and row["kernel"] == kernel:
+            held.setdefault(_box_of(row), []).append(str(row["group"]))
+    said = (f"at groups of {', '.join(groups)}: {box}" for box, groups in held.items())
+    return f"The first warp of {kernel} holds, {'; '.join(said)}"
+
+
+def _box_of(row: Row) -> str:
+    first, last = row["k from"], row["k to"]
+    groups = f"group {first}" if first == last else f"groups {first} to {last}"
+    return f"elements {row['m from']} to {row['m to']} of {groups}"
 
 
 def tile_panels(rows: Sequence[Row], *, group_shown: int) -> Sequence[Panel]:
@@ -40,34 +45,6 @@ def tile_panels(rows: Sequence[Row], *, group_shown: int) -> Sequence[Panel]:
             svg += thread_table(warps[0])
         panels.append(Panel(title=title, svg=svg, folded=folded))
     return sorted(panels, key=lambda panel: panel.folded)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What one thread of one block holds: its first element and the first byte of either memory."""
-
-    m: int  # in the tile, down a group
-    k: int  # in the tile, along the groups
-    element: int  # in its group
-    group: int
-    byte: int  # of global memory
-    slot: int  # byte of shared memory
-
-
-def place(row: Row, thread: int, block: tuple[int, int] = (0, 0)) -> Place:
-    """From the layout of threads as CuTe prints it, `(threads):(strides)`; down comes first."""
-    down, along, down_stride, along_stride = map(int, re.findall(r"\d+", row["layout"]))
-    m = row["bytes"] * (thread // down_stride % down if down_stride else 0)
-    k = thread // along_stride % along if along_stride else 0
-    element, group = block[0] * row["tile m"] + m, block[1] * row["tile k"] + k
-    return Place(
-        m=m,
-        k=k,
-        element=element,
-        group=group,
-        byte=element + row["group"] * group,
-        slot=m + row["tile m"] * k,
-    )
 
 
 def thread_table(row: Row) -> str:
@@ -165,12 +142,12 @@ def _lanes(row: Row, left: float, top: float) -> list[str]:
             left + 4, top - 8, f"warp 0: T0 … T{len(places) - 1}; point at a thread", name="lanes"
         )
     ]
-    for thread, (place, slot) in enumerate(zip(places, slots)):
-        lane = f"{_bytes(place, size)} of global memory"
+    for thread, (byte, slot) in enumerate(zip(places, slots)):
+        lane = f"{_bytes(byte, size)} of global memory"
         if slot >= 0:
             banks = sorted({byte // BANK_BYTES % BANKS for byte in range(slot, slot + size)})
             lane += f"; {_bytes(slot, size)} of shared memory, bank {' and '.join(map(str, banks))}"
-        even = place // SECTOR_BYTES % 2 == 0
+        even = byte // SECTOR_BYTES % 2 == 0
         box = (left + thread * width, top, width, LANE_HEIGHT)
         made.append(_box(*box, "added" if even else "op", f"T{thread}", lane))
     return made if places else []

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from madl.hardware.counts import COMPARED
-from madl.training.families import GROUPS
+from madl.training.families import GROUPS, moved_of
 
 Described = Mapping[str, Any]  # a unit's parameters
 
 MXINT8, BF16, QUANTIZING, MIXED, *ROUNDED = COMPARED.values()
+ALIGNED = (MXINT8, BF16, QUANTIZING, MIXED)  # which round once, at the end
+FP32 = ROUNDED[-1]
 NARROW_MXINT: Described = {**MXINT8, "width": 4}
 FINE: Described = {**MXINT8, "block": 4}  # a scale for few values
 MXFP8: Described = {"unit": "mxfloat", "exponent": 4, "mantissa": 3, "block": 32}
@@ -36,10 +38,17 @@ JUDGED: Mapping[str, Described] = {
     **{f"fixed({width},{width // 2})": {**FIXED, "width": width} for width in (4, 8, 16)},
     **{f"scaled({width},row)": {**SCALED, "width": width} for width in (4, 8)},
     "minifloat(4,2)": {"unit": "float", **NARROW, "specials": "none"},
+    "minifloat(6,2)": {"unit": "float", "exponent": 2, "mantissa": 3, "specials": "none"},
+    "minifloat(6,3)": {"unit": "float", "exponent": 3, "mantissa": 2, "specials": "none"},
+    "minifloat(8,4)": {"unit": "float", **WIDE, "specials": "none"},
     "minifloat(8,4,nan)": {"unit": "float", **WIDE, "specials": "nan"},
+    "minifloat(8,5,ieee)": {"unit": "float", "exponent": 5, "mantissa": 2},
+    "minifloat(16,5,ieee)": {"unit": "float", "exponent": 5, "mantissa": 10},
     "denormal(4,2)": {"unit": "denormal", **NARROW},
     "denormal(8,4)": {"unit": "denormal", **WIDE},
     "mxfp8-e4m3": MXFP8,
+    "mxfp8-e5m2": {"unit": "mxfloat", "exponent": 5, "mantissa": 2, "block": 32},
+    "mxfp6-e3m2": {"unit": "mxfloat", "exponent": 3, "mantissa": 2, "block": 32},
     "mxfp6-e2m3": {"unit": "mxfloat", "exponent": 2, "mantissa": 3, "block": 32},
     "mxfp4-e2m1": {"unit": "mxfloat", **NARROW, "block": 32},
     NARROW_POWERS[1]: POWERS[4][1],
@@ -54,17 +63,16 @@ JUDGED: Mapping[str, Described] = {
     **{f"residual-sign({n})": {"unit": "residual_sign", "levels": n} for n in (2, 3)},
     "ternary(0.7)": {"unit": "ternary"},
 }
-# The same with their values at another position, which takes no other gates.
+# The same with their values at other positions, which multiply a result by a power of two. As a
+# row's scale, that is done to finished sums, outside the unit.
 MOVED: Mapping[str, Described] = {
-    **{f"fixed({width}) moved": {**FIXED, "width": width} for width in (4, 8)},
-    **{f"{name} moved": JUDGED[name] for name in ("log(4)", "minifloat(4,2)", "denormal(4,2)")},
+    moved: unit for name, unit in JUDGED.items() if (moved := moved_of(name))
 }
 # The same under another scale, which no unit applies.
 RESCALED: Mapping[str, Described] = {"scaled(8,tensor)": {**SCALED, "width": 8}}
 MXFP6 = JUDGED["mxfp6-e2m3"]
 # The same numbers, from the same blocks: a sign kept apart, and two's complement.
 SIGN_APART, COMPLEMENT = POWERS[8][1], {**MXINT8, "block": 16}
-RUN = ({"width": 6}, {"block": 16})  # of the sweeps, in quick
 _FIXED, _FLOATING, _BLOCKS, _LOG, _SIGNS = GROUPS
 GROUP: Mapping[str, str] = {  # of units, as question 3.2 groups their formats
     **dict.fromkeys(("fixed", "scaled"), _FIXED),
@@ -77,20 +85,18 @@ GROUP: Mapping[str, str] = {  # of units, as question 3.2 groups their formats
 
 
 def every_unit(profile: str) -> Iterator[Described]:
-    """The compared ones, those of question 3.2, and some widths and blocks: counted and run."""
+    """The compared ones, those of question 3.2, every width and every block: counted and run."""
     yield from (MXINT8, BF16, QUANTIZING, FINE, *SHORTER)
     if profile == "smoke":
         return
     yield MIXED
     yield from JUDGED.values()
+    yield from swept()
     if profile == "full":
-        yield from swept()
         yield from (*ROUNDED, WINDOWED)
-    else:
-        yield from ({**MXINT8, **one} for one in RUN)
 
 
 def swept() -> Iterator[Described]:
-    """Every width and every block: counted in every profile but smoke."""
+    """MXINT of every width, and of every block."""
     yield from ({**MXINT8, "width": width} for width in (3, 4, 5, 6, 7, 8, 10, 12, 16))
     yield from ({**MXINT8, "block": block} for block in (2, 4, 8, 16))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from madl.hardware import synthesis
+from madl.hardware.operands import Integer, Signs
 from madl.hardware.synthesis import FLIP_FLOP, PERIODS
 from madl.hardware.units import from_params
 from madl.logbook.records import Pending, Record, Records
@@ -16,6 +17,7 @@ from madl.logbook.stats import number
 EXPERIMENT = "lab4_hardware"
 LANES = 32  # of every unit that is compared with another
 WHOLE = 32  # lanes: the block that is not named
+FP8 = 8  # bits: OCP's floats of as many have a NaN, its narrower ones have none
 
 # The units that the answer is about: (label, parameters).
 COMPARED: Mapping[str, Mapping[str, Any]] = {
@@ -132,6 +134,14 @@ def gate_rows(records: Records) -> Sequence[Mapping[str, Any]]:
     return rows
 
 
+def encoding_of(record: Record) -> str:
+    """How a unit's first side has its signs."""
+    element = from_params({"lanes": LANES, **record.case.params}).a.element
+    if isinstance(element, Signs):
+        return "signs alone"
+    return "two's complement" if isinstance(element, Integer) else "a sign kept apart"
+
+
 def side_of(record: Record) -> str:
     """The format of a unit's first side, to name it briefly."""
     return label_of(record).partition(" × ")[0]
@@ -140,8 +150,11 @@ def side_of(record: Record) -> str:
 def label_of(record: Record) -> str:
     """The unit's name, from its parameters; of a borrowed result also where it was made."""
     params = record.case.params
-    name = from_params({"lanes": LANES, **params}).name
-    block, window = params.get("block"), params.get("window")
+    unit = from_params({"lanes": LANES, **params})
+    name = unit.name
+    block, window, lanes = params.get("block"), params.get("window"), unit.lanes
+    name += "" if lanes == LANES else f", {lanes} lane{'s' * (lanes > 1)}"
     name += "" if block in (None, WHOLE) else f", blocks of {block}"
     name += "" if window is None else f", window of {window}"
+    name += ", no NaN" if params.get("specials") == "none" and unit.a.element.bits == FP8 else ""
     return f"{name} [{record.borrowed_from}]" if record.borrowed_from else name

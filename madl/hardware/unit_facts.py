@@ -1,5 +1,7 @@
 """What is counted of the units that question 4.4 compares, as facts of its page."""
 
+from collections.abc import Sequence
+
 from madl.hardware import compared, synthesis
 from madl.hardware.compared import (
     BF16,
@@ -33,6 +35,7 @@ from madl.logbook.claims import Fact
 from madl.logbook.records import Records
 from madl.logbook.stats import number, per_cent
 
+TOLD_APART = 1.0  # decibels: what a few hundred rows can tell apart
 SHARED = 16  # units that take their activations from one quantizer: a small array's row
 
 
@@ -78,9 +81,10 @@ def one_side(r: Records) -> Fact:
 def small_floats(r: Records) -> Fact:
     """MXFP8 and MXFP6 beside MXINT8."""
     return Fact(
-        text=f"MXFP8 (E4M3: four exponent bits, three of mantissa) takes {ratio(r, MXFP8, MXINT8)} "
-        f"the transistors of MXINT8 ({ratio(r, MXFP8, SIGN_APART)} those of block FP8), and its "
-        f"results are {number(error_db(r, **MXFP8))} dB above their error, MXINT8's "
+        text="MXFP8 (E4M3: four exponent bits, three of mantissa) takes "
+        f"{ratio(r, MXFP8, MXINT8)} the transistors of MXINT8 ({ratio(r, MXFP8, SIGN_APART)} those "
+        "of block FP8, which keeps its sign apart too), and its results are "
+        f"{number(error_db(r, **MXFP8))} dB above their error, MXINT8's "
         f"{number(error_db(r, **MXINT8))} dB. MXFP6 (E2M3: two and three) takes "
         f"{ratio(r, MXFP6, MXFP8)} those of MXFP8, and its results are "
         f"{number(error_db(r, **MXFP6))} dB above theirs",
@@ -130,21 +134,25 @@ def area_times_delay(r: Records) -> Fact:
 def as_exact(r: Records) -> Fact:
     """MXINT8, in the standard's blocks and in small ones, between the floats nearest in error."""
     floats, units = [*SHORTER, BF16], [MXINT8, FINE]
-    said = [
-        f"in blocks of {unit['block']} ({number(error_db(r, **unit))} dB) between "
-        + " and ".join(
-            f"{side_of(gates(r, **rival))} ({number(error_db(r, **rival))} dB, "
-            f"{ratio(r, rival, unit)} its transistors)"
-            for rival in nearest_errors(r, floats, unit)
-        )
-        for unit in units
-    ]
+    said = [_among(r, unit, nearest_errors(r, floats, unit)) for unit in units]
     return Fact(
-        text=f"Of {len(floats)} floats with eight exponent bits none has just the error of "
-        "MXINT8, all given what is rounded already. By signal to error on the model's tensors "
-        f"MXINT8 stands {', '.join(said)}",
-        of=cells_of(r, *units, *floats),
+        text="Signal to error on rows of the model, of MXINT8 and of floats with eight exponent "
+        f"bits, all given values that are rounded already: {'; '.join(said)}",
+        of=f"{cells_of(r, *units, *floats)}; less than {TOLD_APART:g} dB is not told apart",
     )
+
+
+def _among(r: Records, unit: Described, rivals: Sequence[Described]) -> str:
+    """Where a unit's error lies between two others', or which of them it is as exact as."""
+    own = error_db(r, **unit)
+    alike = [rival for rival in rivals if abs(error_db(r, **rival) - own) < TOLD_APART]
+    named = " and ".join(
+        f"{side_of(gates(r, **rival))} ({number(error_db(r, **rival))} dB, a unit of "
+        f"{ratio(r, rival, unit)} the transistors)"
+        for rival in alike or rivals
+    )
+    where = "is as exact as" if alike else "lies between"
+    return f"in blocks of {unit['block']} ({number(own)} dB) MXINT8 {where} {named}"
 
 
 def exponents(r: Records) -> Fact:
@@ -189,7 +197,7 @@ def row_scales(r: Records) -> Fact:
     return Fact(
         text=f"An FP32 multiplier takes {size:,} transistors: {', '.join(said)}. One is needed for "
         "a finished row's scale, not for each piece of it, and no unit has one",
-        of=cells_of(r, *users),
+        of=cells_of(r, MULTIPLIER, *users),
     )
 
 

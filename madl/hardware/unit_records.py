@@ -4,12 +4,11 @@ Units: `error` is signal to error in decibels, of results for rows of the model'
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from madl.hardware.compared import GROUP, JUDGED, MOVED, RESCALED, Described
+from madl.hardware.compared import ALIGNED, GROUP, JUDGED, MOVED, RESCALED, Described
 from madl.hardware.counts import (
-    COMPARED,
     EXPERIMENT,
     LANES,
     PARTS,
@@ -27,6 +26,7 @@ from madl.logbook.stats import per_cent
 from madl.training import format_arms
 
 ERROR = "signal to error (dB)"
+NOT_SIMULATED = "not simulated"
 NARROW = 4.5  # bits a value, a block's scale among them
 
 
@@ -51,6 +51,17 @@ def error_or_none(r: Records, record: Record) -> float | None:
         return error_db(r, **unit_of(record))
     except Pending:
         return None
+
+
+def error_cell(r: Records, record: Record) -> float | str:
+    """The same for a table."""
+    error = error_or_none(r, record)
+    return NOT_SIMULATED if error is None else error
+
+
+def is_simulated(row: Row) -> bool:
+    """Whether a row of such a table has an error."""
+    return row[ERROR] != NOT_SIMULATED
 
 
 def errors(r: Records) -> list[Row]:
@@ -133,7 +144,6 @@ def points(difference: float) -> str:
 
 def accuracies(r: Records) -> list[Row]:
     """Every format that has both a unit and a model, the small units first."""
-    fp32 = format_arms.control(r)
     rows: list[Row] = [
         {
             "unit": called(name, record),
@@ -141,17 +151,34 @@ def accuracies(r: Records) -> list[Row]:
             "bits": one.value("bits"),
             "transistors": record.values["transistors"],
             "accuracy": one,
-            "against FP32": f"{one - fp32:+i}",
         }
         for name, (one, record) in judged(r).items()
     ]
     return sorted(rows, key=lambda row: row["transistors"])
 
 
+def shortly(rows: Sequence[Row]) -> list[Row]:
+    """The rows with units' names as short as tells them apart."""
+    names = [re.sub(r"-e\dm\d+", "", row["unit"]) for row in rows]
+    return [
+        {**row, "unit": name if names.count(name) == 1 else row["unit"]}
+        for row, name in zip(rows, names)
+    ]
+
+
+def accuracy_table(r: Records) -> list[Row]:
+    """The same in full, and beside FP32."""
+    fp32 = format_arms.control(r)
+    return [
+        {**row, "accuracy": share(row["accuracy"]), "against FP32": finely(row["accuracy"], fp32)}
+        for row in accuracies(r)
+    ]
+
+
 def parts(r: Records, *units: Described) -> list[Row]:
     """Transistors by part, of the parts that any of these units has."""
     found: list[tuple[Record, Mapping[str, int]]] = []
-    for unit in units or COMPARED.values():
+    for unit in units or ALIGNED:
         try:
             found.append((gates(r, **unit), parts_of(r, **unit)))
         except Pending:
@@ -181,7 +208,7 @@ def swept(r: Records, by: str, **fixed: int) -> list[Row]:
             by: record.case.params[by],
             "transistors": record.values["transistors"],
             "delay (FO4)": record.values["delay"],
-            ERROR: error_or_none(r, record),
+            ERROR: error_cell(r, record),
         }
         for record in found
     ]
@@ -200,7 +227,7 @@ def every(r: Records) -> list[Row]:
             "delay (FO4)": record.values["delay"],
             **{f"flip-flops, {p} FO4": n for p, n in record.values["flip_flops"].items()},
             "input bits": record.values["input_bits"],
-            ERROR: error_or_none(r, record),
+            ERROR: error_cell(r, record),
         }
         for record in synthesised(r)
     ]

@@ -158,6 +158,25 @@ def test_threads_have_the_bytes_that_cute_gives_them(opened):
         assert held == [int(word) for word in row["shared bytes"].split()]
 
 
+def test_so_have_those_of_the_other_block_that_cute_was_asked_for(opened):
+    page, _ = opened("tiles")
+    rows, bytes_, slots = page.evaluate(
+        f"""() => {{
+        const {{ first, place }} = {EXPLAINED};
+        const lanes = Array.from({{ length: 32 }}, (_, lane) => lane);
+        const each = (what) => first.map((row) => {{
+            const block = row["other block"].split(" ").map(Number);
+            return lanes.map((lane) => place(row, 32 * row["other warp"] + lane, block)[what]);
+        }});
+        return [first, each("byte"), each("slot")];
+        }}"""
+    )
+    for row, places, held in zip(rows, bytes_, slots, strict=True):
+        assert row["other block"] != "0 0"
+        assert places == [int(word) for word in row["other global bytes"].split()]
+        assert held == [int(word) for word in row["other shared bytes"].split()]
+
+
 def test_a_thread_and_a_block_are_chosen_by_a_tap(opened):
     _, figure = opened("tiles", has_touch=True)
     figure.locator("[data-part=lanes] > g").nth(5).tap()
