@@ -4,6 +4,7 @@ What the page reads from its records is checked on made ones, whose times are kn
 """
 
 import dataclasses
+import os
 import re
 import shutil
 
@@ -13,8 +14,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import lab4_attention, lab4_compile
-from madl.execution import compiling
-from madl.execution.compiled import DEFAULT, cell_rows, pair
+from madl.execution import compiling, fused, tracing
+from madl.execution.compiled import DEFAULT, cell_rows, pair, totals
+from madl.execution.compiled_facts import between_equals, kernel_kinds, linted, operators
+from madl.logbook.charts import interval_of, plain
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Pending, Record, Records, Store
 from madl.running.plans import StoredPlan
@@ -58,36 +61,79 @@ def test_resnet_ends_in_a_mean_over_pixels():
 def test_operators_that_compute_are_counted_once():
     layer, x = nn.Linear(8, 4), torch.randn(3, 8)
     with torch.no_grad():
-        found = compiling.kernels(lambda: torch.relu(layer(x)).transpose(0, 1) + 1, "cpu")
+        found = fused.kernels(lambda: torch.relu(layer(x)).transpose(0, 1) + 1, "cpu")
     assert found == {"linear": 1, "clamp_min": 1, "add": 1}  # the transpose moves nothing
 
 
 def test_resnet_counts_as_many_convolutions_as_it_has():
     model, images = ResNet18().eval(), torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        found = compiling.kernels(lambda: model(images), "cpu")
+        found = fused.kernels(lambda: model(images), "cpu")
     layers = [type(m).__name__ for m in model.modules()]
     assert found["convolution"] == layers.count("Conv2d") == 20
     assert found["native_batch_norm"] == layers.count("BatchNorm2d") == 20
     assert found["linear"] == 1
 
 
+WRAPPER = (
+    "# AOT ID: ['0_inference']\n"
+    "cpp_fused_add_relu_0 = async_compile.cpp_pybinding(['float*'], '''\n"
+    "    #pragma GCC ivdep\n"
+    "''')\n"
+    "def call(args):\n"
+    "        # Source Nodes: [relu]\n"
+    "        cpp_fused_add_relu_0(buf0, buf1)\n"
+    "        extern_kernels.addmm(a, b)\n"
+    "        cpp_fused_add_relu_1(buf1, buf2)\n"
+    "        cpp_fused_mean_2(buf2)\n"
+)
+
+
+def written(folder, text):
+    """What is told of the code that appears in the caches when this does."""
+    known = fused.wrappers(folder)
+    (folder / f"{len(known)}.py").write_text(text)
+    return fused.generated(fused.wrappers(folder) - known)
+
+
 def test_generated_kernels_are_counted_in_the_code_that_calls_them(tmp_path):
-    (tmp_path / "ab").mkdir()
-    (tmp_path / "ab" / "wrapper.py").write_text(
-        "cpp_fused_add_relu_0 = async_compile.cpp_pybinding(['float*'])\n"
-        "def call(args):\n"
-        "        cpp_fused_add_relu_0(buf0, buf1)\n"
-        "        extern_kernels.addmm(a, b)\n"
-        "        cpp_fused_add_relu_1(buf1, buf2)\n"
-        "        cpp_fused_mean_2(buf2)\n"
-    )
-    found = compiling.generated_kernels(tmp_path)
-    assert found == {"cpp_fused_add_relu": 2, "cpp_fused_mean": 1}
+    assert written(tmp_path, WRAPPER)["kernels"] == {"cpp_fused_add_relu": 2, "cpp_fused_mean": 1}
+    assert fused.generated([]) == {"kernels": {}, "code": None}
+
+
+def test_code_is_equal_where_only_its_notes_differ(tmp_path):
+    default = written(tmp_path, WRAPPER)["code"]
+    noted = WRAPPER.replace("0_inference", "1_inference").replace("[relu]", "[inner]")
+    assert written(tmp_path, noted)["code"] == default
+    for other in ("#pragma omp simd", "#pragma GCC unroll"):
+        assert written(tmp_path, WRAPPER.replace("#pragma GCC ivdep", other))["code"] != default
+    assert written(tmp_path, WRAPPER.replace("(buf2)", "(buf0)"))["code"] != default
+
+
+WAYS = ["compiled", "aot_eager", "reduce-overhead"]
+
+
+def test_the_first_process_compiles_the_default_first():
+    assert compiling.in_order(WAYS, 0) == ["eager", *WAYS]
+
+
+def test_each_later_process_compiles_another_way_first_and_draws_the_rest(monkeypatch):
+    ahead: dict[int, set[str]] = {}
+    seen: set[tuple[str, ...]] = set()
+    for pid in range(100):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        for process in (1, 2, 3, 4):
+            order = compiling.in_order(WAYS, process)
+            assert sorted(order) == sorted(["eager", *WAYS])
+            ahead.setdefault(process, set()).add(next(way for way in order if way != "eager"))
+            seen.add(tuple(order))
+    assert ahead == {1: {WAYS[0]}, 2: {WAYS[1]}, 3: {WAYS[2]}, 4: {WAYS[0]}}
+    assert len(seen) == 24  # every order there is
+    assert {order.index("eager") for order in seen} == {0, 1, 2, 3}
 
 
 def test_shapes_recompile_as_the_mode_says():
-    found = compiling.study_shapes({"threads": 1, "sizes": list(range(3, 15))})
+    found = tracing.study_shapes({"threads": 1, "sizes": list(range(3, 15))})
     assert found["graphs"]["static"] == [*range(1, 9), 8, 8, 8, 8]
     assert found["graphs"]["automatic"] == [1] + [2] * 11
     assert found["graphs"]["dynamic"] == [1] * 12
@@ -95,7 +141,7 @@ def test_shapes_recompile_as_the_mode_says():
 
 
 def test_a_value_in_python_breaks_the_graph():
-    found = compiling.study_shapes({"threads": 1, "sizes": [3]})["breaks"]
+    found = tracing.study_shapes({"threads": 1, "sizes": [3]})["breaks"]
     whole, *broken = found.values()
     assert (whole["graphs"], whole["breaks"]) == (1, 0)
     assert all(example["breaks"] >= 1 and example["why"] for example in broken)
@@ -117,7 +163,7 @@ CELL = {
 
 def test_a_cell_in_fresh_processes_has_all_that_its_page_needs():
     found = compiling.study({**CELL, "backend": "aot_eager"})
-    assert found["graphs"] == 1
+    assert found["breaks"] == 0
     assert found["error"] <= compiling.TOLERANCE
     for batch in (2, 3):
         runs = found["measurements"][f"compiled {batch}"]
@@ -127,14 +173,21 @@ def test_a_cell_in_fresh_processes_has_all_that_its_page_needs():
             assert compiled["subject"]["shape"] == f"{batch}×3×64×64"
             assert not compiled["subject"]["training"]
             assert compiled["compilations"] == 0
+            assert compiled["compiled_before"] == 0
+
+
+def test_ways_beside_the_default_are_compiled_in_another_order_in_another_process():
+    cell = {**CELL, "batches": "2", "size": 32, "backend": "aot_eager", "beside": "aot_eager"}
+    found = compiling.study({**cell, "processes": 3})["measurements"]
+    before = {name: [run["compiled_before"] for run in runs] for name, runs in found.items()}
+    assert before["compiled 2"] == [0, 0, 1]
+    assert before["aot_eager 2"] == [1, 1, 0]
 
 
 def test_the_way_into_compiled_code_is_timed_alone():
-    found = compiling.study({"kind": "guards", "threads": 1, "budget_s": 0.0, "processes": 2})
-    assert {name: len(runs) for name, runs in found["measurements"].items()} == {
-        "eager": 2,
-        "compiled": 2,
-    }
+    found = compiling.study({"kind": "guards", "threads": 1, "budget_s": 0.0})
+    assert set(found["measurements"]) == {"eager", "compiled"}
+    assert all(len(run["samples_s"]) >= 5 for run in found["measurements"].values())
 
 
 def test_a_backend_that_fails_is_a_cell_that_says_so():
@@ -168,29 +221,122 @@ def test_every_profile_asks_for_both_devices(tmp_path, profile):
 def a_cell(eager_ms: float, compiled_ms: float, *, contention: float = 0.0, **params) -> Record:
     """A compiled ResNet-18 with these medians in each of three processes.
 
-    The first compiled call of the first process takes ten seconds.
+    The first compiled call of the first process takes ten seconds, of the second two; in the third,
+    where two other ways are compiled before, one.
     """
 
-    def timed(median_ms: float, first_s: float) -> list[dict]:
+    def timed(median_ms: float, first_s: tuple[float, ...]) -> list[dict]:
         return [
             a_measurement(
                 [median_ms / 1e3 * one * (1 + 1e-4 * process) for one in (1.0, 1.001, 0.999)],
-                first_call_s=first_s,
+                first_call_s=first_s[process],
                 contention=contention,
+                compiled_before=2 if process == 2 else 0,
             )
             for process in range(3)
         ]
 
-    values = {"eager 1": timed(eager_ms, 0.0), "compiled 1": timed(compiled_ms, 10.0)}
-    usual = {"kind": "cell", "network": "resnet18", "device": "cpu", "batches": "1"}
+    values = {
+        "eager 1": timed(eager_ms, (0.0, 0.0, 0.0)),
+        "compiled 1": timed(compiled_ms, (10.0, 2.0, 1.0)),
+    }
+    usual = {"kind": "cell", "network": "resnet18", "device": "cpu", "batches": "1", "size": 224}
     case = Case(experiment="lab4_compile", params={**usual, **DEFAULT, **params})
     return dataclasses.replace(a_record(), case=case, values={"measurements": values})
+
+
+def with_modes(codes: tuple[str, str, str], **ms: float) -> Record:
+    """A cell of 20 ms eager and 10 compiled whose modes have this code and take these times."""
+    record = a_cell(20.0, 10.0, beside="aot_eager reduce-overhead max-autotune")
+    measured = dict(record.values["measurements"])
+    for way in ("reduce-overhead", "max-autotune"):
+        one = a_cell(20.0, ms.get(way.replace("-", "_"), 10.0)).values["measurements"]
+        measured[f"{way} 1"] = one["compiled 1"]
+    ways = dict(zip(("compiled", "reduce-overhead", "max-autotune"), codes))
+    generated = {way: {"kernels": {"cpp_fused_relu": 3}, "code": c} for way, c in ways.items()}
+    return dataclasses.replace(record, values={"measurements": measured, "generated": generated})
+
+
+def test_the_control_is_two_ways_whose_code_is_equal():
+    said = between_equals(with_modes(("a", "b", "b"), max_autotune=10.0))
+    assert "`reduce-overhead` and `max-autotune` run equal code" in said
+    assert "takes 1.00 × [" in said
+    said = between_equals(with_modes(("a", "a", "b"), reduce_overhead=11.0))
+    assert "`default` and `reduce-overhead` run equal code" in said
+    assert "it is clear that something beside the code" in said
+    assert between_equals(with_modes(("a", "b", "c"))).startswith("No two of inductor's modes run")
+
+
+def test_an_equivalence_is_told_with_its_own_interval_and_its_margin():
+    record = a_cell(20.0, 10.0, beside="aot_eager")
+    measured = dict(record.values["measurements"])
+    measured["aot_eager 1"] = a_cell(20.0, 20.2).values["measurements"]["compiled 1"]
+    found = lab4_compile.capture_alone(
+        Records([dataclasses.replace(record, values={"measurements": measured})])
+    )
+    assert found.agrees
+    assert "by less than 5 %: 20.2 ms a call captured and 20.0 ms in eager" in found.supported
+    assert "a speed-up of 0.990 × [0.990, 0.990] (90 % interval)" in found.supported
+
+
+def test_kernels_are_told_by_what_they_compute_or_prepare():
+    kernels = {
+        "cpp_fused__native_batch_norm_legit_no_training_relu": 4,
+        "cpp_fused__native_batch_norm_legit_no_training_convolution_relu": 6,
+        "cpp_fused_convolution": 2,
+    }
+    values = {
+        "generated": {"compiled": {"kernels": kernels, "code": "a"}},
+        "kernels": {"eager": {"convolution": 20, "add": 3}, "compiled": {"convolution": 20}},
+    }
+    record = dataclasses.replace(a_cell(1.0, 1.0), values=values)
+    copies = "copies for the library's convolution, alone or beside other operators (8)"
+    assert kernel_kinds(record) == f"{copies}, batch norm + ReLU (4)"
+    assert operators(record) == (
+        "23 operators in eager mode, 20 of them the library's, and 32 compiled, 20 of them the "
+        "library's and 12 generated"
+    )
+
+
+def test_every_timing_is_linted_against_eager_mode_beside_it():
+    cell, alone = a_cell(20.0, 10.0), a_measurement([0.1] * 5)
+    naive = {"eager": alone, "compiled": {**alone, "clock": "time", "turns": 0}}
+    said, count = linted([cell.values, {"measurements": naive}])
+    assert count == 2 * 3 + 2
+    assert "fewer than 5 samples (6 of 8)" in said
+    assert "its clock can be set while it is read (1 of 8)" in said
+    assert linted([{"measurements": {"eager": alone}}]) == ("none", 1)
+
+
+def test_first_calls_with_filled_caches_are_those_before_which_nothing_was_compiled():
+    assert pair(a_cell(20.0, 10.0)).filled_s == [2.0]
+    assert pair(a_cell(20.0, 10.0)).first_call == "10.0 s (2 s)"
 
 
 def test_the_first_call_is_paid_for_by_what_later_calls_save():
     calls, (low, high) = pair(a_cell(20.0, 10.0)).calls_to_pay
     assert calls == pytest.approx(1000, rel=0.01)  # ten seconds at ten milliseconds a call
     assert low <= calls <= high
+
+
+def test_the_figure_crosses_where_the_finding_says_that_it_pays():
+    arms = pair(a_cell(20.0, 17.0))
+    calls, (low, high) = arms.calls_to_pay
+    assert plain(arms.total(round(calls))) == pytest.approx(1, abs=1e-3)
+    assert interval_of(arms.total(round(low))).low == pytest.approx(1, abs=1e-3)
+    assert interval_of(arms.total(round(high))).high == pytest.approx(1, abs=1e-3)
+    shown = totals({"it": arms})
+    assert plain(shown[0]["it"]) > 1 > plain(shown[-1]["it"])
+
+
+def test_a_number_of_calls_stands_in_the_finding_that_shows_the_saving_and_in_no_other():
+    found = lab4_compile.resnet_faster(Records([a_cell(20.0, 10.0)]))
+    paid = "Later calls have paid for its first call, of 10.0 s with the compilation, after"
+    assert f"{paid} 1,000 calls [" in found.supported
+    assert "No number of calls is shown to pay for its first call, of 10.0 s" in found.undecided
+    assert found.refuted.endswith(
+        "Later calls do not pay for its first call, of 10.0 s with the compilation"
+    )
 
 
 @pytest.mark.parametrize("cell", [a_cell(10.0, 10.0), a_cell(10.0, 20.0)])
@@ -208,7 +354,7 @@ def test_times_taken_on_a_crowded_machine_say_nothing():
 def test_a_claim_of_speed_reads_both_outcomes(compiled, agrees):
     found = lab4_compile.resnet_faster(Records([a_cell(20.0, compiled)]))
     assert (found.agrees, found.p < 0.01) == (agrees, True)
-    assert "(batch 1, CPU)" in found.supported
+    assert "(batch 1 of 3×224×224, FP32, CPU, 3 processes of 3 calls)" in found.supported
     assert "2 ×" in (found.supported if agrees else found.refuted)
 
 
@@ -227,10 +373,11 @@ def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
     for name, first in (("eager", 0.1), ("compiled", 10.0)):
         one = runs.pop(f"{name} 1")[0]
         runs[name] = {**one, "samples_s": [first, *[one["samples_s"][0]] * 4]}
-    text = lab4_compile.naive_compiles(Records([naive, a_cell(20.0, 10.0)])).text
+    text = lab4_compile.naive_compiles(Records([naive])).text
+    assert "5 calls, batch 1 of 3×224×224, FP32" in text
     assert re.search(r"takes 2,010 ms a call compiled", text)  # (10 s + 4 × 10 ms) / 5
     assert "the first call is the compilation, 99.6 % of the compiled time" in text  # 10 of 10.04 s
-    assert "a call takes 10.0 ms compiled and 20.0 ms in eager mode" in text
+    assert "Without it, the same timing says 10.0 ms a call compiled and 20.0 ms in eager" in text
 
 
 def test_the_preset_with_random_weights_is_the_pretrained_one_in_shape():

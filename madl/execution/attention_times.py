@@ -1,12 +1,11 @@
 """The records of timed attention: forms, dtypes and problems, and how one is held against another.
 
-`attention` makes them. A form is a way to compute the same function; a line or a row that did not
-run on a device is left empty.
+`attention_study` makes them. A form is a way to compute the same function; a line or a row that did
+not run on a device is left empty.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from madl.logbook import stats
@@ -17,14 +16,27 @@ from madl.logbook.records import Pending, Record, Records, Row
 
 FORMS = {
     "naive": "naive",
+    "tuned": "tuned",
     "math": "SDPA math",
     "flash": "SDPA flash",
     "efficient": "SDPA efficient",
     "cudnn": "SDPA cuDNN",
 }
 FUSED = ("flash", "cudnn", "efficient")  # the first that a device has for a problem
-PROBLEMS = ("no mask", "causal", "padding", "and backward", "BF16 and backward")
+WITH_MEMORY = {form: title for form, title in FORMS.items() if form != "tuned"}
 DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
+PROBLEMS = {  # of the variants: what is computed, and the dtype where it is not the case's
+    "no mask": ("forward, no mask", ""),
+    "causal": ("forward, causal mask", ""),
+    "padding": ("forward, padding mask", ""),
+    "and backward": ("forward and backward", ""),
+    "BF16 and backward": ("forward and backward", "bfloat16"),
+}
+SAID = {  # what a form is called in a sentence that stands alone
+    "naive": "naive attention (its formula written out)",
+    "tuned": "attention written out with care (the product scales, memory is kept)",
+    **{form: f"torch's fused attention ({FORMS[form]})" for form in FUSED},
+}
 SHORT = "out of memory"
 
 
@@ -53,12 +65,21 @@ def held(r: Records, **where: Any) -> list[dict[str, Any]]:
 def without_kernel(r: Records, device: str) -> list[str]:
     """The forms that torch has no kernel for there: not one of their calls ran or ran out."""
     have = {x["form"] for x in held(r) if x["device"] == device and tried(x)}
-    return [title for form, title in FORMS.items() if form not in have]
+    return [title for form, title in WITH_MEMORY.items() if form not in have]
 
 
 def tried(row: Row) -> bool:
     """Whether this call had a kernel, and so met the limit."""
     return "peak_bytes" in row or row["missing"] == SHORT
+
+
+def in_scores(r: Records) -> str:
+    """What each form holds, in matrices of one score for every pair of positions, in words."""
+    ok = [x for x in held(r, dtype="float32") if x["device"] == "CPU" and "peak_bytes" in x]
+    at = max(x["length"] for x in ok if x["form"] == "naive")
+    each = [(x["peak_bytes"] / x["score_bytes"], x["form"]) for x in ok if x["length"] == at]
+    said = ", ".join(f"{stats.number(count)} {FORMS[form]}" for count, form in each)
+    return f"at {at:,} positions: {said}"
 
 
 def where_it_ends(r: Records) -> tuple[str, int]:
@@ -67,19 +88,20 @@ def where_it_ends(r: Records) -> tuple[str, int]:
     short = [x["length"] for x in calls if x["form"] == "naive" and "missing" in x]
     fused = max(x["length"] for x in calls if x["form"] in FUSED and "peak_bytes" in x)
     how = f"runs out of memory at {short[0]:,} positions" if short else "does not run out"
+    record = r.of("lab4_attention").one(kind="memory", device="cpu")
     text = (
-        f"With {calls[0]['limit']:g} GiB to spare, naive attention in FP32 {how}; the fused form "
-        f"runs at {fused:,}, the longest tried"
+        f"With {calls[0]['limit']:g} GiB to spare on this CPU, naive attention in FP32 "
+        f"({shape_of(record)}) {how}; the fused form runs at {fused:,}, the longest tried"
     )
     return text, len(calls)
 
 
 def grown(r: Records) -> str:
-    """How memory and time of each form grow on the CPU in FP32, in words.
+    """How memory and time of naive and fused grow on the CPU in FP32, in words.
 
     From the shortest to the longest length at which the naive form has both.
     """
-    record = r.one(kind="time", device="cpu", dtype="float32")
+    record = fp32(r, "cpu")
     rows = [x for x in held(r, dtype="float32") if x["device"] == record.place]
     peaks = {(x["form"], x["length"]): x["peak_bytes"] for x in rows if "peak_bytes" in x}
     have = record.values["measurements"]
@@ -88,18 +110,24 @@ def grown(r: Records) -> str:
         raise Pending("two lengths of the naive form")
     low, high = lengths[0], lengths[-1]
     each: list[str] = []
-    for form in FORMS:
+    for form in ("naive", *FUSED):
         if not {f"{form} {low}", f"{form} {high}"} <= have.keys() or (form, high) not in peaks:
             continue
-        short, long = of(record, f"{form} {low}"), of(record, f"{form} {high}")
-        logs = (stats.log_medians(arm.samples_s) for arm in (short, long))
-        ratios = [math.exp(y - x) for x, y in zip(*logs, strict=True)]
+        pairs = (stats.log_medians(of(record, f"{form} {n}").samples_s) for n in (low, high))
+        ratios = [math.exp(long - short) for short, long in zip(*pairs, strict=True)]
+        name = form if form == "naive" else f"fused ({FORMS[form]})"
         each.append(
-            f"{FORMS[form]} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
-            f" and {stats.number(long.median_s / short.median_s)} × the time "
-            f"({stats.number(min(ratios))} to {stats.number(max(ratios))} by process)"
+            f"{name} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
+            f" and {stats.number(min(ratios))} to {stats.number(max(ratios))} × the time"
         )
-    return f"{high:,} positions against {low:,}: {'; '.join(each)}"
+    return f"{high:,} positions against {low:,} ({shape_of(record)}): {'; '.join(each)}"
+
+
+def shape_of(record: Record, positions: int | None = None) -> str:
+    """Batch and heads, and of a case of one length its positions too."""
+    p = record.case.params
+    at = positions or p.get("length")
+    return f"batch {p['batch']}, {p['heads']} heads" + (f", {at:,} positions" if at else "")
 
 
 def said(variant: str) -> str:
@@ -108,52 +136,91 @@ def said(variant: str) -> str:
 
 
 def at_course(r: Records) -> str:
-    """Times of both forms in each dtype on the CPU, with the range over processes, in words."""
-    rows = [row for row in against_naive(r, "dtypes", "dtype") if row["device"] == "CPU"]
-    return "; ".join(
-        f"{x['dtype']} {x['fused']} ({x['fused'].scatter}) and {x['naive']} "
-        f"({x['naive'].scatter}), {x['speed-up']:i}"
-        for x in rows
-    )
-
-
-def of_longest(r: Records, device: str) -> Judged:
-    """FP32 at the longest sequence that the naive form still reaches in time and memory."""
-    record = r.one(kind="time", device=device, dtype="float32")
-    have = record.values["measurements"]
-    both = [n for n in str(record.case.params["lengths"]).split() if f"naive {n}" in have]
-    fused = [f"{form} {n}" for n in both[-1:] for form in FUSED if f"{form} {n}" in have]
-    if not fused:
-        raise Pending(f"{device}, both forms")
-    arms = of(record, fused[0], "fused attention"), of(record, f"naive {both[-1]}", "naive")
-    shape = _shape(record, int(both[-1]))
-    made = faster(*arms, f"in FP32 on the {record.place} at {shape}")
-    more = _at_notebook(r, device)
-    return replace(
-        made, **{v: getattr(made, v) + more for v in ("supported", "refuted", "undecided")}
-    )
-
-
-def _shape(record: Record, positions: int) -> str:
-    p = record.case.params
-    return f"{positions:,} positions (batch {p['batch']}, {p['heads']} heads)"
-
-
-def _at_notebook(r: Records, device: str) -> str:
-    """What both forms take in FP32 at the notebook's shape, as the end of a sentence."""
-    record = r.one(kind="dtypes", device=device)
-    forms = [f"{form} float32" for form in ("fused", "naive")]
-    if not all(form in record.values["measurements"] for form in forms):
-        return ""
-    fused, naive = (of(record, form) for form in forms)
+    """How many times as fast fused is at the notebook's shape on the CPU, in words."""
+    rows = [row for row in against_naive(r, "dtypes") if row["device"] == "CPU"]
+    if not rows:
+        raise Pending("both forms at the notebook's shape")
+    shape = shape_of(r.of("lab4_attention").one(kind="dtypes", device="cpu"))
+    rivals = {"naive": "as fast as naive", "tuned": "as the same formula written out with care"}
+    timed = [rival for rival in rivals if all(rival in row for row in rows)]
+    ratios = [" and ".join(f"{row[rival] / row['fused']:i}" for rival in timed) for row in rows]
+    each = "; ".join(f"{row['dtype']} {said}" for row, said in zip(rows, ratios, strict=True))
     return (
-        f". At {_shape(record, int(record.case.params['length'] or 0))}, the notebook's shape, "
-        f"the processes' medians are {fused.scatter} fused and {naive.scatter} naive, which "
-        "another claim judges"
+        f"At the notebook's shape ({shape}) on this CPU, torch's fused attention is so many times "
+        f"{', and '.join(rivals[rival] for rival in timed)}: {each}"
     )
 
 
-def by_length(rows: Iterable[dict[str, Any]], y: Axis, *more: Mark) -> Chart:
+def fp32(r: Records, device: str) -> Record:
+    """The times of all forms in FP32, by length."""
+    return r.of("lab4_attention").one(kind="time", device=device, dtype="float32")
+
+
+def longest(record: Record, *forms: str) -> int:
+    """The longest length at which all of these were timed. Raises: Pending: there is none."""
+    have = record.values["measurements"]
+    lengths = [int(n) for n in str(record.case.params["lengths"]).split()]
+    found = [n for n in lengths if all(f"{form} {n}" in have for form in forms)]
+    if not found:
+        raise Pending(f"{record.place}, {' and '.join(forms)}")
+    return found[-1]
+
+
+def fused_in(record: Record) -> str:
+    """The fused form that was timed there. Raises: Pending: there is none."""
+    have = {name.partition(" ")[0] for name in record.values["measurements"]}
+    if not (found := [form for form in FUSED if form in have]):
+        raise Pending(f"{record.place}, a fused form")
+    return found[0]
+
+
+def of_longest(r: Records, device: str, form: str, rival: str) -> Judged:
+    """One form against another in FP32 at the longest sequence at which both were timed."""
+    record = fp32(r, device)
+    form = form if form in FORMS else fused_in(record)
+    at = longest(record, form, rival)
+    one, other = (of(record, f"{name} {at}", SAID[name]) for name in (form, rival))
+    return faster(one, other, f"in FP32 on the {record.place} ({shape_of(record, at)})")
+
+
+def time_rows(r: Records) -> Iterable[Row]:
+    """Times by length, of every device and dtype."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in ran(r, "time"):
+        panel = f"{record.place}, {DTYPES[str(record.case.params['dtype'])]}"
+        for name in record.values["measurements"]:
+            form, _, length = name.partition(" ")
+            row = rows.setdefault((panel, int(length)), {"panel": panel, "positions": int(length)})
+            row[FORMS[form]] = of(record, name)
+    return rows.values()
+
+
+def memory_rows(r: Records) -> Iterable[Row]:
+    """Peak memory and its limit by length, of every device and dtype."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for x in held(r):
+        panel, length = f"{x['device']}, {DTYPES[x['dtype']]}", x["length"]
+        begun = {"panel": panel, "positions": length, "limit": x["limit"] * 2**30}
+        row = rows.setdefault((panel, length), begun)
+        row[FORMS[x["form"]]] = x.get("peak_bytes")
+    return rows.values()
+
+
+def chosen_rows(r: Records) -> list[Row]:
+    """The forms that torch picks, for each device, mask and dtype."""
+    rows: list[Row] = []
+    for record in ran(r, "correct"):
+        picked: list[Row] = record.values["chosen"]
+        for mask in dict.fromkeys(one["mask"] for one in picked):
+            row: dict[str, Any] = {"device": record.place, "mask": mask}
+            for dtype, title in DTYPES.items():
+                forms = {o["form"] for o in picked if (o["mask"], o["dtype"]) == (mask, dtype)}
+                row[title] = " or ".join(FORMS.get(form, "another") for form in sorted(forms))
+            rows.append(row)
+    return rows
+
+
+def by_length(rows: Iterable[Row], y: Axis, *more: Mark) -> Chart:
     """A line a form, a panel a device and dtype; a form that did not run has an empty cell."""
     given = sorted(rows, key=lambda row: row["positions"])
     forms = [t for t in FORMS.values() if any(row.get(t) is not None for row in given)]
@@ -162,14 +229,25 @@ def by_length(rows: Iterable[dict[str, Any]], y: Axis, *more: Mark) -> Chart:
     return Chart(whole, x=doubling("positions"), y=y, marks=marks, facet="panel")
 
 
-def against_naive(r: Records, kind: str, what: str) -> list[Row]:
-    """A row for each problem of which both forms ran."""
+def against_naive(r: Records, kind: str) -> list[Row]:
+    """A row for each problem of which both forms ran, and of the tuned form where it did."""
     rows: list[Row] = []
     for record in ran(r, kind):
         have = record.values["measurements"]
         for name in (*DTYPES, *PROBLEMS):
-            if f"naive {name}" in have and f"fused {name}" in have:
-                naive, fused = of(record, f"naive {name}"), of(record, f"fused {name}")
-                row = {"device": record.place, what: DTYPES.get(name, name)}
-                rows.append({**row, "naive": naive, "fused": fused, "speed-up": naive / fused})
+            if f"naive {name}" not in have or f"fused {name}" not in have:
+                continue
+            forms = [form for form in ("naive", "tuned", "fused") if f"{form} {name}" in have]
+            arms = {form: of(record, f"{form} {name}") for form in forms}
+            speed_ups = {f"fused over {rival}": arms[rival] / arms["fused"] for rival in forms[:-1]}
+            rows.append({"device": record.place, **_problem(record, name), **arms, **speed_ups})
     return rows
+
+
+def _problem(record: Record, name: str) -> Row:
+    """Which problem a variant is, where it is one of several at one shape."""
+    if name in DTYPES:
+        return {"dtype": DTYPES[name]}
+    what, dtype = PROBLEMS[name]
+    dtype = DTYPES[dtype or str(record.case.params["dtype"])]
+    return {"problem": what, "dtype": dtype, "shape": shape_of(record)}

@@ -5,16 +5,18 @@ other ways may take turns beside it. `compiling` makes them.
 """
 
 import importlib.util
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from dataclasses import replace
+from statistics import median
 from typing import Any, NamedTuple
 
 from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
-from madl.logbook.claims import compare
-from madl.logbook.records import Params, Pending, Record, Records, Row
+from madl.logbook.claims import Judged, compare, faster
+from madl.logbook.records import Params, Record, Records, Row
 
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
 DEFAULT = {"backend": "inductor", "mode": "default"}
@@ -40,43 +42,76 @@ class Pair(NamedTuple):
     compiled: TimedArm
 
     @property
-    def filled_s(self) -> float | None:
-        """What the first call takes of a process that finds the caches filled; None: there is none.
+    def speed_up(self) -> stats.Comparison:
+        return compare(self.compiled, self.eager).comparison
 
-        The median over those processes.
-        """
-        first = [float(run["first_call_s"]) for run in self.compiled.runs[1:]]
-        return median(first) if first else None
+    @property
+    def as_equivalence(self) -> str:
+        """The speed-up in words, with the interval that an equivalence is read from."""
+        made, level = self.speed_up, 1 - 2 * stats.ALPHA
+        shown = stats.Estimate(
+            made.effect, made.interval_at(level), made.unit, len(self.eager.runs)
+        )
+        return f"a speed-up of {shown:i} ({100 * level:.0f} % interval)"
+
+    @property
+    def filled_s(self) -> list[float]:
+        """First calls that found the compiler's caches filled, and no other way compiled before."""
+        later = (run for run in self.compiled.runs[1:] if not run.get("compiled_before"))
+        return [float(run["first_call_s"]) for run in later]
 
     @property
     def first_call(self) -> str:
-        """In words, with empty and with filled caches."""
-        filled = (
-            "" if (s := self.filled_s) is None else f" ({stats.number(s)} s with filled caches)"
-        )
+        """In words: with empty caches, and the median with filled ones."""
+        filled = f" ({stats.number(median(self.filled_s))} s)" if self.filled_s else ""
         return f"{stats.number(self.compiled.first_call_s)} s{filled}"
 
     @property
     def calls_to_pay(self) -> tuple[float, stats.Interval] | None:
-        """After how many calls the first process's first one is paid for, where a gain is shown."""
-        return self._break_even(self.compiled.first_call_s)
+        """After how many calls the first one, with empty caches, is paid for by the later ones.
 
-    def _break_even(self, first_s: float) -> tuple[float, stats.Interval] | None:
-        medians = ([median(samples) for samples in one.samples_s] for one in self)
-        gains = [eager - compiled for eager, compiled in zip(*medians)]
-        if compare(self.compiled, self.eager).comparison.blocked:
+        The interval is the speed-up's: the first call was taken once, and its own scatter is not in
+        it. None: that interval reaches no difference, or nothing may be read from it.
+        """
+        made = self.speed_up
+        if made.blocked or made.interval.low <= 0:
             return None
-        return stats.break_even(first_s - self.eager.first_call_s, gains)
+        extra = self.compiled.first_call_s - self.eager.first_call_s
+        least, calls, most = (
+            1 - extra / (self.eager.median_s * math.expm1(-gain))
+            for gain in (made.interval.high, made.effect, made.interval.low)
+        )
+        return calls, stats.Interval(least, most)
 
-    @property
-    def enough(self) -> str:
-        """In words, with the interval."""
-        if (found := self.calls_to_pay) is None:
-            return "no number of calls is shown to pay for that"
-        calls, (low, high) = found
-        said = f"{rounded(calls)} calls [{rounded(low)}, {rounded(high)}] pay for that"
-        filled = None if self.filled_s is None else self._break_even(self.filled_s)
-        return said + (f" ({rounded(filled[0])} with filled caches)" if filled else "")
+    def total(self, calls: int) -> stats.Estimate:
+        """Time of so many calls over that in eager mode, the first included."""
+        first, eager = self.compiled.first_call_s, self.eager
+        in_eager = eager.first_call_s + (calls - 1) * eager.median_s
+
+        def ratio(gain: float) -> float:
+            later = (calls - 1) * eager.median_s * math.exp(-gain)
+            return math.log((first + later) / in_eager)
+
+        made = self.speed_up
+        interval = stats.Interval(ratio(made.interval.high), ratio(made.interval.low))
+        return stats.Estimate(ratio(made.effect), interval, stats.Unit.TIMES, len(eager.runs))
+
+
+def speed(pair: Pair, where: str) -> Judged:
+    """Whether the compiled model is faster, and, where that is shown, when its first call pays."""
+    judged = faster(pair.compiled, pair.eager, where)
+    first = f"first call, of {stats.number(pair.compiled.first_call_s)} s with the compilation"
+    never = f"No number of calls is shown to pay for its {first}"
+    paid = never
+    if found := pair.calls_to_pay:
+        calls, low, high = (rounded(one) for one in (found[0], *found[1]))
+        paid = f"Later calls have paid for its {first}, after {calls} calls [{low}, {high}]"
+    return replace(
+        judged,
+        supported=f"{judged.supported}. {paid}",
+        refuted=f"{judged.refuted}. Later calls do not pay for its {first}",
+        undecided=f"{judged.undecided}. {never}",
+    )
 
 
 def pair(record: Record, batch: int | None = None, way: str = COMPILED) -> Pair:
@@ -99,6 +134,27 @@ def measured(r: Records) -> list[Record]:
     return [record for record in r.where(kind="cell") if "measurements" in record.values]
 
 
+def problem(record: Record, batch: int) -> str:
+    """What one call computes, in words."""
+    p = record.case.params
+    architecture = f", {p['model']}'s architecture" if "model" in p else ""
+    return f"batch {batch} of {size(record)}, FP32{architecture}"
+
+
+def size(record: Record) -> str:
+    """Of one example."""
+    p = record.case.params
+    return f"{p['size']} tokens" if "model" in p else f"3×{p['size']}×{p['size']}"
+
+
+def drawn(arms: Pair) -> str:
+    """What was timed, in words: "6 processes of 15 to 17 calls"."""
+    runs = arms.compiled.runs
+    counts = sorted(len(run["samples_s"]) * int(run.get("calls_per_sample", 1)) for run in runs)
+    each = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return f"{len(runs)} processes of {each} calls"
+
+
 def batches(record: Record) -> list[int]:
     return [int(batch) for batch in str(record.case.params["batches"]).split()]
 
@@ -114,80 +170,17 @@ def every_pair(record: Record) -> list[Pair]:
     return [pair(record, n, way) for n in batches(record) for way in ways(record, n)]
 
 
-def against_default(record: Record) -> str:
-    """How long a call of each of inductor's modes takes, in the default's processes, in words."""
-    default = pair(record).compiled
-    present = [way for way in ways(record, batches(record)[0]) if way in MODES]
-    if not present:
-        raise Pending("modes beside the default")
-    return ", ".join(
-        f"`{way}` takes {pair(record, way=way).compiled / default:i} the time" for way in present
-    )
-
-
-def naive_times(naive: Records, *, skip: int = 0) -> str:
-    """What the naive run says, without its first calls or with them, in words."""
-    each = (timed(naive, variant).samples_s[0][skip:] for variant in (COMPILED, "eager"))
-    a, b = (f"{stats.number(1e3 * fmean(samples))} ms" for samples in each)
-    return f"{a} a call compiled and {b} in eager mode"
-
-
-def first_calls(naive: Records) -> str:
-    """What the naive run says, and what the first call takes of its compiled time, in words."""
-    samples = timed(naive, COMPILED).samples_s[0]
-    share = stats.per_cent(samples[0] / sum(samples))
-    return f"{naive_times(naive)}: the first call is the compilation, {share} of the compiled time"
-
-
-def operators(record: Record) -> str:
-    """How many a call runs in eager mode and compiled, in words."""
-    before, left = (sum(record.values["kernels"][v].values()) for v in Pair._fields)
-    made = sum(record.values["generated"].values())
-    return f"{before} operators in eager mode and {left + made} compiled, {made} of them generated"
-
-
-# Operators in the names of generated kernels; the rest of a name is views and indices.
-PARTS = {
-    "scaled_dot_product_flash_attention": "attention's mask and layout",
-    "native_batch_norm": "batch norm",
-    "native_layer_norm": "layer norm",
-    "convolution": "convolution",
-    "max_pool2d": "max pooling",
-    "embedding": "embedding",
-    "gelu": "GELU",
-    "tanh": "tanh",
-    "relu": "ReLU",
-    "mean": "mean",
-    "_add": "addition",
-}
-
-
-def kernel_kinds(record: Record) -> str:
-    """The generated kernels by the operators in their names, and how many of each, in words."""
-    kinds: dict[str, int] = {}
-    generated: Mapping[str, int] = record.values["generated"]
-    for name, count in generated.items():
-        held = [title for part, title in PARTS.items() if part in name]
-        kind = held[0] if held[:1] == [next(iter(PARTS.values()))] else " + ".join(held) or name
-        kinds[kind] = kinds.get(kind, 0) + count
-    return ", ".join(
-        f"{n} of {kind}" for kind, n in sorted(kinds.items(), key=lambda item: -item[1])
-    )
-
-
 def rounded(calls: float) -> str:
     """Two significant digits: a first call was timed once."""
     return f"{float(f'{calls:.2g}'):,.0f}"
 
 
-def totals(pairs: Mapping[str, Pair]) -> list[dict[str, Any]]:
+def totals(pairs: Mapping[str, Pair]) -> list[Row]:
     """The time of so many calls compiled over that in eager mode, first calls included."""
-    rows: list[dict[str, Any]] = [{"calls": calls} for calls in CALLS]
-    for title, arms in pairs.items():
-        for row in rows:
-            eager, compiled = (a.first_call_s + (row["calls"] - 1) * a.median_s for a in arms)
-            row[title] = compiled / eager
-    return rows
+    return [
+        {"calls": calls, **{title: arms.total(calls) for title, arms in pairs.items()}}
+        for calls in CALLS
+    ]
 
 
 def cell_rows(record: Record) -> Sequence[Row]:
@@ -200,20 +193,20 @@ def _row(record: Record, batch: int, way: str) -> Row:
     backend, mode = str(p["backend"]), str(p["mode"])
     if way != COMPILED:
         backend, mode = ("inductor", way) if way in MODES else (way, "")
-    model = f"{NETWORKS[str(p['network'])]} on {record.place}"
-    compiler = f"{backend}, {mode}" if backend == "inductor" else backend
-    row: dict[str, Any] = {"model": model, "batch": batch, "compiler": compiler}
+    row: dict[str, Any] = {
+        "model": f"{NETWORKS[str(p['network'])]} on {record.place}",
+        "batch": batch,
+        "size": size(record),
+        "compiler": f"{backend}, {mode}" if backend == "inductor" else backend,
+    }
     if "failed" in record.values:
-        names = ("eager", "compiled", "speed-up", "pays after")
+        names = ("eager", "compiled", "speed-up")
         return {**row, "first call": record.values["failed"], **dict.fromkeys(names, "–")}
     arms = pair(record, batch, way)
-    found = {
+    return {
+        **row,
+        "first call": arms.first_call if way == COMPILED else "–",  # after others had compiled
         "eager": arms.eager,
         "compiled": arms.compiled,
         "speed-up": arms.eager / arms.compiled,
     }
-    if way != COMPILED:  # its first call found what the one before had left
-        return {**row, "first call": "–", **found, "pays after": "–"}
-    calls = arms.calls_to_pay
-    pays = "not shown" if calls is None else f"{rounded(calls[0])} calls"
-    return {**row, "first call": arms.first_call, **found, "pays after": pays}

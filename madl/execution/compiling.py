@@ -1,4 +1,4 @@
-"""torch.compile under the clock: one cell of the study, its kernels, its graphs, its breaks.
+"""torch.compile under the clock: one cell of the study, the way into compiled code, naive timing.
 
 Every function here runs in a process of its own (`study`), the first one with empty compiler
 caches, so a first call is a first call. Arguments and results are JSON.
@@ -6,24 +6,21 @@ caches, so a first call is a first call. Arguments and results are JSON.
 Not handled: other compilers than torch's own; a backend that fails is a result and says why.
 """
 
-import contextlib
 import functools
 import importlib
 import os
-import re
-import warnings
-from collections import Counter
+import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from madl.errors import MadlError
+from madl.execution import tracing
+from madl.execution.fused import generated, kernels, wrappers
 from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
 from madl.training.resnet import ResNet18
@@ -44,25 +41,24 @@ def study(params: Json) -> dict[str, Any]:
     kind, argument = params["kind"], dict(params)
     if kind == "naive":
         return fresh.call(f"{__name__}:measure_naively", argument)
+    if kind == "guards":
+        return fresh.call(f"{__name__}:measure_guards", argument)
     if kind == "shapes":
         sizes = [int(size) for size in params["lengths"].split()]
-        return fresh.call(f"{__name__}:study_shapes", {**argument, "sizes": sizes})
-    if kind == "cell":
-        argument["batches"] = [int(batch) for batch in params["batches"].split()]
-        argument["beside"] = params.get("beside", "").split()
-    function = "measure" if kind == "cell" else "measure_guards"
+        return fresh.call(f"{tracing.__name__}:study_shapes", {**argument, "sizes": sizes})
+    argument["batches"] = [int(batch) for batch in params["batches"].split()]
+    argument["beside"] = params.get("beside", "").split()
     return timing.over_processes(
-        f"{__name__}:{function}", argument, processes=params["processes"], keep_caches=True
+        f"{__name__}:measure", argument, processes=params["processes"], keep_caches=True
     )
 
 
 def measure(argument: Json) -> dict[str, Any]:
-    """Eager and compiled in turn, at each batch size: first calls, steady state, kernels, graphs.
+    """Eager and compiled in turn, at each batch size: first calls, steady state, kernels, code.
 
-    Every batch size has a compiled model of its own, as if the others had never been. Kernels and
-    graphs are those of the first; a process that finds the compiler's caches full has none to tell.
-    Other ways to compile (`beside`) take turns with these two at the first batch size; their first
-    calls find what the one before left.
+    Every batch size has a compiled model of its own, as if the others had never been; at the first,
+    other ways to compile (`beside`) take turns with these two. Kernels and generated code are those
+    of the first, and a process that finds the compiler's caches full has no code to tell.
     """
     from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 
@@ -84,6 +80,22 @@ def measure(argument: Json) -> dict[str, Any]:
     return found
 
 
+def in_order(ways: Sequence[str], process: int) -> list[str]:
+    """Who is called first in a process: where memory happens to lie is decided then.
+
+    The process that finds the caches empty takes eager mode, then the ways as they stand, so its
+    first call is nobody else's. Each later process compiles another way before the others, and
+    draws the rest: what an order does to one side scatters between processes.
+    """
+    if process == 0:
+        return ["eager", *ways]
+    drawn = random.Random(os.getpid())
+    ahead = ways[(process - 1) % len(ways)]
+    order = [ahead, *drawn.sample([way for way in ways if way != ahead], len(ways) - 1)]
+    order.insert(drawn.randint(0, len(ways)), "eager")
+    return order
+
+
 def _measured(
     found: dict[str, Any],
     batch: int,
@@ -92,31 +104,46 @@ def _measured(
     inputs: list[Tensor],
     argument: Json,
 ) -> None:
+    import torch._dynamo.utils as dynamo
+
     device = str(argument["device"])
     calls: dict[str, Callable[[], Tensor]] = {
-        name: functools.partial(one, *inputs) for name, one in {"eager": model, **ways}.items()
+        name: functools.partial({"eager": model, **ways}[name], *inputs)
+        for name in in_order(list(ways), int(argument["process"]))
     }
-    stopwatch = timing.stopwatch_of(device)
-    first = {name: stopwatch.first(calls[name]) for name in ("eager", "compiled")}
-    if "graphs" not in found:  # before any other way is compiled
-        found |= {
-            "generated": generated_kernels(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])),
-            "graphs": _counted("stats", "unique_graphs"),
-            "breaks": sum(_counters()["graph_break"].values()),
-        }
+    first, code = _first_calls(calls, device)
+    found.setdefault("generated", code)
     measured = timing.compare(
         calls, device=device, budget_s=float(argument["budget_s"]), min_samples=ROUNDS
     )
     exact = model(*inputs)
     for way in ways:  # after the clock: a check before it eats the first call
         found["error"] = max(found["error"], _error(calls[way](), exact))
+    compiled = [name for name in calls if name in ways]
     for name, measurement in measured.items():
         subject = timing.observe(calls[name], inputs, module=model)
-        cold_s = first.get(name, measurement.first_call_s)
-        run = replace(measurement, subject=subject, first_call_s=cold_s)
-        found["measurements"][f"{name} {batch}"] = run.to_json()
+        run = replace(measurement, subject=subject, first_call_s=first[name])
+        before = compiled.index(name) if name in ways else 0
+        found["measurements"][f"{name} {batch}"] = {**run.to_json(), "compiled_before": before}
     if "kernels" not in found:
-        found["kernels"] = {name: kernels(calls[name], device) for name in first}
+        found["kernels"] = {name: kernels(calls[name], device) for name in ("eager", "compiled")}
+        found["breaks"] = sum(dynamo.counters["graph_break"].values())
+
+
+def _first_calls(
+    calls: Mapping[str, Callable[[], Tensor]], device: str
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """What each first call takes, and the code that it made; none where the caches had it."""
+    stopwatch = timing.stopwatch_of(device)
+    caches = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    first: dict[str, float] = {}
+    code: dict[str, Any] = {}
+    for name, call in calls.items():
+        known = wrappers(caches)
+        first[name] = stopwatch.first(call)
+        if name != "eager":
+            code[name] = generated(wrappers(caches) - known)
+    return first, code
 
 
 def measure_guards(argument: Json) -> dict[str, Any]:
@@ -159,152 +186,7 @@ def measure_naively(argument: Json) -> dict[str, Any]:
     }
 
 
-def study_shapes(argument: Json) -> dict[str, Any]:
-    """How many graphs a sequence of new shapes makes, by how sizes are treated; what breaks one.
-
-    The graphs are counted by a backend that only counts, so nothing but tracing is paid for.
-    """
-    _set_up(argument)
-    sizes = [int(size) for size in argument["sizes"]]
-    model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 2)).eval()
-    return {
-        "sizes": sizes,
-        "limit": int(torch._dynamo.config.recompile_limit),  # pyright: ignore
-        "graphs": {
-            name: _graphs_by_call(model, sizes, dynamic)
-            for name, dynamic in (("static", False), ("automatic", None), ("dynamic", True))
-        },
-        "breaks": {name: _explained(fn) for name, fn in EXAMPLES.items()},
-    }
-
-
-def _graphs_by_call(model: nn.Module, sizes: Sequence[int], dynamic: bool | None) -> list[int]:
-    """Graphs made so far, after each call."""
-    torch._dynamo.reset()
-    made: list[int] = []
-    counting = _Counting()
-    compiled: Any = torch.compile(model, backend=counting, dynamic=dynamic)
-    with torch.no_grad(), _no_warnings():
-        for size in sizes:
-            compiled(torch.randn(size, 16))
-            made.append(counting.graphs)
-    return made
-
-
-class _Counting:
-    """A backend that runs a graph as it is and counts it."""
-
-    def __init__(self) -> None:
-        self.graphs = 0
-
-    def __call__(self, graph: Any, inputs: list[Tensor]) -> Callable[..., Any]:
-        self.graphs += 1
-        return graph.forward
-
-
-def _whole(x: Tensor) -> Tensor:
-    return torch.relu(x @ x.T) + 1
-
-
-def _branches_on_data(x: Tensor) -> Tensor:
-    y = x @ x.T
-    return torch.relu(y) if y.sum() > 0 else y - 1  # Python must know the value to go on
-
-
-def _leaves_torch(x: Tensor) -> Tensor:
-    y = torch.relu(x @ x.T)
-    return y + float(y.max())
-
-
-EXAMPLES: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "tensor operations only": _whole,
-    "an `if` on a tensor's value": _branches_on_data,
-    "a tensor turned into a Python number": _leaves_torch,
-}
-
-
-def _explained(fn: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """What `torch._dynamo.explain` says: graphs, breaks, and the first reason."""
-    torch._dynamo.reset()
-    with _no_warnings():
-        found: Any = torch._dynamo.explain(fn)(torch.ones(4, 4))
-    reasons = [str(reason.reason).splitlines()[0] for reason in found.break_reasons]
-    return {
-        "graphs": int(found.graph_count),
-        "breaks": int(found.graph_break_count),
-        "why": reasons[0] if reasons else "",
-    }
-
-
-# ---- kernels ------------------------------------------------------------------------------------
-
-# Operators that make a tensor's description or its memory, or return their input as it is.
-FREE = {
-    *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_", "set_"),
-    *("as_strided", "as_strided_", "view", "_unsafe_view", "reshape", "_reshape_alias", "flatten"),
-    *("transpose", "t", "permute", "expand", "expand_as", "unsqueeze", "squeeze", "unflatten"),
-    *("slice", "select", "split", "chunk", "unbind", "narrow", "detach", "alias", "contiguous"),
-    *("to", "resolve_conj", "lift_fresh", "result_type", "dropout", "_nnpack_available"),
-}
-# Operators that are one piece of work, whatever they prepare inside.
-WHOLE = {
-    *("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "native_layer_norm"),
-    *("native_batch_norm", "scaled_dot_product_attention", "add", "sub", "mul", "div"),
-}
-
-
-def kernels(fn: Callable[[], object], device: str) -> dict[str, int]:
-    """What one call runs, by name: on CUDA its kernels, on a CPU the operators that compute."""
-    activities = [ProfilerActivity.CPU]
-    if device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiler:
-        fn()
-        if device == "cuda":
-            torch.cuda.synchronize()
-    events: Any = profiler.events()
-    return dict(Counter(_cuda_kernels(events) if device == "cuda" else _computing(events)))
-
-
-def _cuda_kernels(events: Any) -> list[str]:
-    """Kernels alone: no copies, and no ranges that torch.compile names on the device's timeline."""
-    on_device = [e for e in events if str(e.device_type).endswith("CUDA")]
-    names = [e.name for e in on_device if not getattr(e, "is_user_annotation", False)]
-    return [n for n in names if not n.startswith(("Memcpy", "Memset", "Torch-Compiled", "## "))]
-
-
-def _computing(events: Any) -> list[str]:
-    """Operators that compute: the innermost ones, except that a product or a norm is one."""
-    found: list[str] = []
-
-    def visit(event: Any) -> bool:
-        """Whether anything was counted in here."""
-        space, separator, name = event.name.partition("::")
-        counted = [] if name in WHOLE else [c for c in event.cpu_children if visit(c)]
-        inside = bool(counted)
-        computes = bool(separator) and space.islower() and name not in FREE
-        if computes and not inside:
-            found.append(name)
-        return inside or computes
-
-    for event in events:
-        if event.cpu_parent is None:
-            visit(event)
-    return found
-
-
-def generated_kernels(folder: Path) -> dict[str, int]:
-    """Kernels that inductor wrote for a CPU, by what they fuse, and how often a call runs each.
-
-    The profiler does not see them. They are counted in the code that calls them, which is in the
-    process's own compiler cache: nothing but this study's graph is in there.
-    """
-    sources = [path.read_text("utf-8") for path in folder.rglob("*.py")]
-    called = [name for text in sources for name in re.findall(r"^ +(cpp_fused_\w+)\(", text, re.M)]
-    return dict(Counter(re.sub(r"_\d+$", "", name) for name in called))
-
-
-# ---- models, modes, counters --------------------------------------------------------------------
+# ---- models and modes ---------------------------------------------------------------------------
 
 
 def _set_up(argument: Json) -> None:
@@ -356,23 +238,5 @@ def _error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max() / expected.abs().max())
 
 
-def _counters() -> Mapping[str, Counter[str]]:
-    import torch._dynamo.utils as dynamo
-
-    counters: Any = dynamo.counters
-    return counters
-
-
-def _counted(group: str, name: str) -> int:
-    return int(_counters()[group][name])
-
-
 def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-
-
-def _no_warnings() -> AbstractContextManager[object]:
-    stack = contextlib.ExitStack()
-    stack.enter_context(warnings.catch_warnings())
-    warnings.simplefilter("ignore")
-    return stack

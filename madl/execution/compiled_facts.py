@@ -1,0 +1,199 @@
+"""What the records of compiled models hold beside times that are compared, in words.
+
+The modes and their code, what a call runs, the naive timing, and what a linter finds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+from madl.execution.compiled import COMPILED, DEFAULT, MODES, Pair, batches, pair, ways
+from madl.logbook import stats
+from madl.logbook.arms import timed
+from madl.logbook.claims import compare
+from madl.logbook.records import Pending, Record, Records, Values
+from madl.machine import lint
+
+WHOLE = "tensor operations only"  # the one of the small functions that needs no tensor's value
+
+# ---- modes --------------------------------------------------------------------------------------
+
+
+def modes(record: Record) -> list[str]:
+    """Inductor's modes that took turns with its default."""
+    found = [way for way in ways(record, batches(record)[0]) if way in MODES]
+    if not found:
+        raise Pending("modes beside the default")
+    return found
+
+
+def against_default(record: Record) -> str:
+    """How long a call of each of inductor's modes takes, in the default's processes, in words."""
+    default = pair(record).compiled
+    kernels = {way: sum(generated(record, way).values()) for way in (COMPILED, *modes(record))}
+    each = (
+        f"`{way}` ({kernels[way]}) takes {pair(record, way=way).compiled / default:i} the time"
+        for way in modes(record)
+    )
+    said = f"Against the mode `default` ({kernels[COMPILED]} generated kernels a call)"
+    return f"{said}, {', '.join(each)}"
+
+
+def equal_code(record: Record) -> tuple[str, str] | None:
+    """Two of inductor's ways whose generated code is the same to the letter, if there are any."""
+    known: dict[str, str] = {}
+    for way in (COMPILED, *modes(record)):
+        code = str(record.values["generated"][way]["code"])
+        if code in known:
+            return known[code], way
+        known[code] = way
+    return None
+
+
+def between_equals(record: Record) -> str:
+    """How far two ways of equal code differ where they took turns, in words."""
+    if (same := equal_code(record)) is None:
+        return "No two of inductor's modes run equal code, so nothing says how far equals differ"
+    a, b = (pair(record, way=way).compiled for way in same)
+    low, high = compare(b, a).comparison.interval
+    names = [DEFAULT["mode"] if way == COMPILED else way for way in same]
+    shown = "nothing shows" if low <= 0 <= high else "it is clear"
+    return (
+        f"The control: `{names[0]}` and `{names[1]}` run equal code for ResNet-18 on the CPU, and "
+        f"in the same processes the second takes {b / a:i} the time of the first; {shown} that "
+        "something beside the code makes a difference"
+    )
+
+
+# ---- what a call runs ---------------------------------------------------------------------------
+
+# Operators that inductor leaves to a library: attention, convolutions and matrix products.
+LIBRARY = {
+    *("addmm", "bmm", "convolution", "linear", "mm"),
+    *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+}
+
+
+def generated(record: Record, way: str = COMPILED) -> Mapping[str, int]:
+    """The kernels that inductor wrote, by what they fuse, and how often a call runs each."""
+    return record.values["generated"][way]["kernels"]
+
+
+def operators(record: Record) -> str:
+    """How many a call runs in eager mode and compiled, in words."""
+    counted: list[Mapping[str, int]] = [record.values["kernels"][v] for v in Pair._fields]
+    before, left = (sum(counts.values()) for counts in counted)
+    library = [sum(counts.get(name, 0) for name in LIBRARY) for counts in counted]
+    made = sum(generated(record).values())
+    return (
+        f"{before} operators in eager mode, {library[0]} of them the library's, and {left + made} "
+        f"compiled, {library[1]} of them the library's and {made} generated"
+    )
+
+
+# What a kernel prepares for the library, by the operator in its name, whatever else is in there …
+PREPARED = {
+    "scaled_dot_product_flash_attention": "attention's mask and layout",
+    "convolution": "copies for the library's convolution, alone or beside other operators",
+}
+# … and the operators that it fuses; the rest of a name is views and indices.
+PARTS = {
+    "native_batch_norm": "batch norm",
+    "native_layer_norm": "layer norm",
+    "max_pool2d": "max pooling",
+    "embedding": "embedding",
+    "gelu": "GELU",
+    "tanh": "tanh",
+    "relu": "ReLU",
+    "mean": "mean",
+    "_add": "addition",
+}
+
+
+def kernel_kinds(record: Record) -> str:
+    """The generated kernels by the operators in their names, and how many of each, in words."""
+    kinds: Counter[str] = Counter()
+    for name, count in generated(record).items():
+        prepared = [title for part, title in PREPARED.items() if part in name]
+        fused = " + ".join(title for part, title in PARTS.items() if part in name)
+        kinds[prepared[0] if prepared else fused or name] += count
+    return ", ".join(f"{kind} ({n})" for kind, n in kinds.most_common())
+
+
+# ---- what tracing makes -------------------------------------------------------------------------
+
+
+def graphs_made(values: Values) -> str:
+    """How many graphs new sizes make, by how sizes are treated, in words."""
+    static, automatic, dynamic = (
+        values["graphs"][kind][-1] for kind in ("static", "automatic", "dynamic")
+    )
+    return (
+        f"torch.compile makes {static} graphs with `dynamic=False` and then leaves the rest to "
+        f"eager mode (its limit is {values['limit']}), {automatic} when left alone, {dynamic} with "
+        "`dynamic=True`"
+    )
+
+
+def broken(values: Values) -> str:
+    """How many of the small functions break their graph, in words."""
+    found = dict(values["breaks"])
+    whole = found.pop(WHOLE)["breaks"]
+    count = sum(example["breaks"] > 0 for example in found.values())
+    return (
+        f"{count} of {len(found)} small functions that need a tensor's value in Python break their "
+        f"graph; one of tensor operations alone has {whole} breaks"
+    )
+
+
+# ---- the naive timing, and the linter -----------------------------------------------------------
+
+
+def naive_times(naive: Records, *, skip: int = 0) -> str:
+    """What the naive run says, without its first calls or with them, in words."""
+    each = (timed(naive, variant).samples_s[0][skip:] for variant in (COMPILED, "eager"))
+    a, b = (f"{stats.number(1e3 * fmean(samples))} ms" for samples in each)
+    return f"{a} a call compiled and {b} in eager mode"
+
+
+def first_calls(naive: Records) -> str:
+    """What the naive run says, and what the first call takes of its compiled time, in words."""
+    samples = timed(naive, COMPILED).samples_s[0]
+    share = stats.per_cent(samples[0] / sum(samples))
+    return f"{naive_times(naive)}: the first call is the compilation, {share} of the compiled time"
+
+
+MISTAKES = {  # what it means when a check fails
+    "synchronized": "the clock is read before the work is done",
+    "steady clock": "its clock can be set while it is read",
+    "warm-up excluded": "a first call, or what takes as long, is among the samples",
+    "compile time apart": "something is compiled while samples are taken",
+    "evaluation mode": "the model is in training mode",
+    "no gradient recorded": "gradients are recorded",
+    "dtype and shape stated": "what is timed is not stated",
+    "interleaved": "eager and compiled do not take turns",
+    "enough samples": f"fewer than {lint.MIN_SAMPLES} samples",
+    "quiet machine": "others use the machine meanwhile",
+    lint.EFFECT: "its median differs from eager mode's by less than its samples' scatter can tell",
+}
+
+
+def linted(values: Iterable[Values]) -> tuple[str, int]:
+    """How often each mistake is found, in words, and in how many timings.
+
+    A timing is one way at one batch size in one process. It is held against eager mode there.
+    """
+    found: list[list[str]] = []
+    for measured in (one["measurements"] for one in values):
+        for name in measured:
+            rivals = _several(measured[f"eager {name.partition(' ')[2]}".strip()])
+            pairs = zip(_several(measured[name]), rivals, strict=True)
+            found += [lint.mistakes(one, against=rival) for one, rival in pairs]
+    count = Counter(mistake for mistakes in found for mistake in mistakes)
+    said = (f"{MISTAKES[check]} ({n} of {len(found)})" for check, n in count.most_common())
+    return "; ".join(said) or "none", len(found)
+
+
+def _several(measured: Any) -> list[Mapping[str, Any]]:
+    return measured if isinstance(measured, list) else [measured]
