@@ -9,6 +9,7 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, arm, best, best_of, every_arm, speed_up, timed, versus
 from madl.logbook.charts import plain
+from madl.logbook.claims import faster
 from madl.logbook.records import Case, Pending, sealed
 from madl.logbook.stats import Estimate
 from madl.machine import lint
@@ -283,9 +284,7 @@ def test_what_was_not_timed_is_pending():
 
 
 @pytest.mark.parametrize(("other", "contention"), [(0.1, 0.3), (None, None)])
-def test_the_load_of_a_ratio_is_the_largest_of_its_processes_and_unknown_if_one_is(
-    other, contention
-):
+def test_the_load_of_a_ratio_is_the_mean_of_its_processes_and_unknown_if_one_is(other, contention):
     records = read(
         *(
             a_process(
@@ -293,13 +292,32 @@ def test_the_load_of_a_ratio_is_the_largest_of_its_processes_and_unknown_if_one_
                 a=a_measurement(samples(0.03, seed=i), contention=share),
                 b=a_measurement(samples(0.01, seed=9 - i), contention=0.0),
             )
-            for i, share in enumerate((0.3, other))
+            for i, share in enumerate((0.5, other))
         )
     )
     slow, fast = timed(records, "a"), timed(records, "b")
     assert slow.contention == contention
     assert fast.contention == 0.0
     assert bool(speed_up(fast, over=slow).blocked)
+    why = "others used the machine" if other else "its load is unknown"
+    assert f"is not decided, because {why}: " in faster(fast, slow, "here").undecided
+
+
+def test_one_straggling_process_of_many_blocks_nothing():
+    shares = (0.0, 0.0, 0.4, 0.0)
+    a, b = (
+        timed(
+            read(
+                *(
+                    a_process(i, v=a_measurement(samples(s, seed=i), contention=share))
+                    for i, share in enumerate(shares)
+                )
+            ),
+            "v",
+        )
+        for s in (0.03, 0.01)
+    )
+    assert not speed_up(b, over=a).blocked
 
 
 def test_times_that_do_not_come_in_pairs_are_one_line_that_names_both():

@@ -236,9 +236,13 @@ class TimedArm:
 
     @property
     def contention(self) -> float | None:
-        """The largest share of the machine that others used; None where one is unknown."""
+        """What others used of the machine, the mean over processes; None where one is unknown.
+
+        One process that was disturbed widens the interval, as it should; it takes several, or one
+        that had hardly anything left, to make the others' verdict worthless.
+        """
         shares = [run.get("contention") for run in self.runs]
-        return None if None in shares else max(float(share or 0.0) for share in shares)
+        return None if None in shares else fmean(float(share or 0.0) for share in shares)
 
     @property
     def first_call_s(self) -> float:

@@ -194,12 +194,16 @@ def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
     """Whether A is faster than B, in the words of their labels; `where` says of what problem."""
     times = f"{a} a call against {b}"
     start = a.label[:1].upper() + a.label[1:]
-    return compare(a, b).judge(
+    made = compare(a, b)
+    why = "with the page's other claims corrected for"
+    if blocked := made.comparison.blocked:
+        is_crowded = blocked.startswith(stats.QUIET)
+        why = f"because {'others used the machine' if is_crowded else 'its load is unknown'}"
+    return made.judge(
         supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
         refuted=f"{start} takes {a / b} the time of {b.label} {where}: {times}",
-        undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, with the "
-        f"page's other claims corrected for: {b / a:i} as fast; the processes' medians are "
-        f"{a.scatter} and {b.scatter}",
+        undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, {why}: "
+        f"{b / a:i} as fast; the processes' medians are {a.scatter} and {b.scatter}",
     )
 
 
