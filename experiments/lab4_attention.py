@@ -208,7 +208,7 @@ def no_kernel(r: Records) -> Fact:
 
 @page.fact
 def peak_in_scores(r: Records) -> Fact:
-    text = f"In FP32 on this CPU, a call holds at most so many matrices of scores {in_scores(r)}"
+    text = f"In FP32 on this CPU, in matrices of scores: {in_scores(r)}"
     return Fact(text=text, of="every allocation of 1 call of each form")
 
 

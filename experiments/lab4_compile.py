@@ -3,8 +3,7 @@
 A cell is a network under one compiler, in several fresh processes. The first finds the compiler's
 caches empty, and its first call pays for all the compilation; later ones load what it made, each in
 another order. On a CPU the modes take turns in the same processes, and two of them whose code is
-equal are the control. The naive way is run as well, and the linter that reads the records has to
-find its mistakes.
+equal are the control. The naive way is run as well, and the records' linter has to find its faults.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from madl.execution.compiled import (
     drawn,
     lacking,
     measured,
+    meetings,
     pair,
     problem,
     speed,
@@ -171,7 +171,8 @@ def naive_compiles(r: Records) -> Fact:
     what = f"{NAIVE_CALLS} calls, {problem(naive.one(), 1)}"
     return Fact(
         text=f"Timed naively on the CPU ({what}), ResNet-18 takes {first_calls(naive)}. "
-        f"Without it, the same timing says {naive_times(naive, skip=1)}",
+        f"Without it, still in training mode and with gradients, the other calls say "
+        f"{naive_times(naive, skip=1)}",
         of="1 process timed naively, in training mode and with gradients",
     )
 
@@ -278,17 +279,18 @@ def speed_ups(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="Total time of all calls so far over eager mode's, on the CPU, at the smallest batch. "
-    "The first call compiles, with empty caches; where a line is below eager mode's, that is paid. "
-    "The band is the speed-up's interval, not corrected: whether there is a "
-    "saving at all is for the finding to say. The axis is cut."
+    caption="Total time of all calls so far over eager mode's, on the CPU, at the smallest batch, "
+    "the first call with empty caches: where a line is below eager mode's, it is paid. Bands, and "
+    "shades where they meet it: the speed-up's interval, not corrected. The axis is cut."
 )
 def total(r: Records) -> Chart:
+    pairs = {title: pair(cell(r, network)) for network, title in NETWORKS.items()}
     return Chart(
-        totals({title: pair(cell(r, network)) for network, title in NETWORKS.items()}),
+        totals(pairs),
         x=log("calls", "calls of the model"),
         y=linear(label="total time over eager mode's", unit="×", limits=(0, TOP)),
-        marks=[level(1.0, "eager mode"), *(line(t, markers=False) for t in NETWORKS.values())],
+        marks=[*meetings(pairs), level(1.0, "eager mode")]
+        + [line(title, markers=False) for title in pairs],
     )
 
 

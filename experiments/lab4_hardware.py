@@ -22,7 +22,7 @@ from madl.hardware import (
 )
 from madl.hardware.accuracy_facts import CONTROL, against_fp32, beside_mxint8, chosen_by
 from madl.hardware.compared import BF16, FP32, MULTIPLIER, MXINT8, POWERS, QUANTIZING
-from madl.hardware.counts import LANES, ratio, transistors
+from madl.hardware.counts import AT_ANY_SPEED, LANES, ratio_range, transistors
 from madl.hardware.unit_records import finely, share
 from madl.logbook import charts
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear, points
@@ -88,7 +88,8 @@ for counted in (
     *(unit_facts.sign_and_magnitude, unit_facts.at_one_speed, unit_facts.area_times_delay),
     *(unit_facts.as_exact, unit_facts.powers, unit_facts.row_scales, unit_facts.exponents),
     *(unit_facts.one_side, unit_facts.small_floats, unit_facts.simpler_gates),
-    *(unit_facts.simulated, accuracy_facts.every_format, accuracy_facts.has_what),
+    *(unit_facts.shared_quantizer, unit_facts.simulated, accuracy_facts.every_format),
+    *(accuracy_facts.mantissas_have, accuracy_facts.blocks_have),
     *(accuracy_facts.one_class, accuracy_facts.same_training, accuracy_facts.fp32_unit),
 ):
     page.fact(counted)
@@ -109,17 +110,16 @@ def smallest_as_accurate(r: Records) -> Judged:
     fp32 = format_arms.control(r)
     size, margin = accuracy_facts.sized(r, unit), f"{100 * CLOSE:g} point"
     said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
-    chosen = f"It is the smallest {accuracy_facts.how_many(r)} whose model is no less accurate "
-    chosen += f"than FP32 on validation ({chosen_by(r, one)})"
+    chosen = f"{accuracy_facts.smallest_unit(r, one, unit)}; on test"
     return (
         compare(one, fp32)
         .no_worse(CLOSE)
         .judge(
-            supported=f"{size}, and its format costs the classifier at most {margin} of accuracy "
-            f"against {CONTROL} ({said}). {chosen}",
-            refuted=f"{size}, and its format costs the classifier more than {margin} of accuracy "
-            f"against {CONTROL} ({said}). {chosen}",
-            undecided=f"{size}; its model {against_fp32(one, fp32, margin)} ({said}). {chosen}",
+            supported=f"{chosen} that format costs the classifier at most {margin} of accuracy "
+            f"against {CONTROL} ({said}). {size}",
+            refuted=f"{chosen} that format costs the classifier more than {margin} of accuracy "
+            f"against {CONTROL} ({said}). {size}",
+            undecided=f"{chosen} its model {against_fp32(one, fp32, margin)} ({said}). {size}",
         )
     )
 
@@ -131,9 +131,9 @@ def smallest_that_keeps(r: Records) -> Judged:
     fp32 = format_arms.control(r)
     said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
     margin = f"{100 * MARGIN:g} points"
-    chosen = f"The smallest unit whose format is within {margin} of FP32 on validation "
-    chosen += f"({chosen_by(r, one)}) is {counts.side_of(unit)}, with {beside_mxint8(r, unit)}. "
-    chosen += "On test its model"
+    chosen = f"The smallest unit, unpipelined, whose format is within {margin} of FP32 on "
+    chosen += f"validation ({chosen_by(r, one)}) is that of {accuracy_facts.spelled(unit)}; "
+    chosen += f"{AT_ANY_SPEED}, it takes {beside_mxint8(r, unit)}. On test its model"
     return (
         compare(one, fp32)
         .no_worse(MARGIN)
@@ -178,8 +178,8 @@ def wide_powers_cost_accuracy(r: Records) -> Judged:
 def _powers(r: Records, bits: int, formats: tuple[str, str]) -> Judged:
     two, rival = (format_arms.trained(r, name) for name in formats)
     begun = f"At {bits} bits a value, in the same blocks, a unit for powers of two takes "
-    begun += f"{ratio(r, *POWERS[bits])} the transistors of one for block floating point, and its "
-    begun += "format's model"
+    begun += f"{ratio_range(r, *POWERS[bits])} × the transistors of one for block floating point, "
+    begun += f"{AT_ANY_SPEED}, and its format's model"
     said = f"{finely(two, rival)} ({share(two)} against {share(rival)})"
     return compare(rival, two).judge(
         supported=f"{begun} is less accurate: {said}",
@@ -192,9 +192,8 @@ def _powers(r: Records, bits: int, formats: tuple[str, str]) -> Judged:
 
 
 @page.chart(
-    caption="A point is a unit as built: across, its transistors; upward, how far its results are "
-    "above their error, on rows of the model's own weights and activations: the squares of the "
-    "exact dot products over those of the errors, in decibels (dB). Better is to the left and up. "
+    caption="A point is a unit as built: across, its transistors, unpipelined; upward, its signal "
+    "to error on rows of the model's own weights and activations. Better is to the left and up. "
     "Formats stand at their own positions; below the axis is more error than signal."
 )
 def errors(r: Records) -> Chart:
@@ -202,16 +201,17 @@ def errors(r: Records) -> Chart:
         unit_records.errors(r),
         x=replace(AREA, column="transistors", scale="log10"),
         y=linear(label="signal to error", unit="dB", limits=(0, None)),
-        marks=[points("error", text="unit", by="formats")],
+        marks=[points("error", text="unit", by="group")],
     )
 
 
 @page.chart(
-    caption="A point is a number format on every Linear layer: across, its unit's transistors; "
-    "upward, the model's test accuracy with its interval. Better is to the left and up. The line "
-    "is FP32, offered the same training. A log is a power of two, a denormal a float without an "
-    "implied one; by row or by tensor is what shares a scale, which is applied outside the unit. "
-    "Accuracies are those of the number formats' page. The table has those below the axis."
+    caption="A point is a number format on every Linear layer: across, its unit's transistors, "
+    "unpipelined; upward, the model's test accuracy with its interval. Better is to the left and "
+    "up. The line is FP32, offered the same training. Units whose sums all have one point (fixed "
+    "point, scaled integers, signs, the narrowest floats and powers of two) end in an exact "
+    "integer, whose conversion to FP32 is not counted; MX, block and other floats' units end in a "
+    "rounded FP32 number. Names are explained below; the table has what is below the axis."
 )
 def front(r: Records) -> Chart:
     fp32 = format_arms.control(r)
@@ -220,18 +220,20 @@ def front(r: Records) -> Chart:
         unit_records.shortly(unit_records.accuracies(r)),
         x=replace(AREA, column="transistors", scale="log10"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
-        marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="formats")],
+        marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="group")],
     )
 
 
-@page.chart(caption="Transistors by what they are for, of MXINT8 and of the units beside it.")
+@page.chart(
+    caption="Transistors by what they are for, unpipelined, of MXINT8 and of the units beside it."
+)
 def parts(r: Records) -> Chart:
     return _parts(unit_records.parts(r))
 
 
 @page.chart(
-    caption="Transistors by what they are for, of every format of at most four bits a value, the "
-    "scale of a block apart."
+    caption="Transistors by what they are for, unpipelined, of every format of at most four bits a "
+    "value, the scale of a block apart."
 )
 def narrow(r: Records) -> Chart:
     return _parts(unit_records.narrow_parts(r))

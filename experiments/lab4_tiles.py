@@ -76,12 +76,14 @@ def run(params: Params, ctx: Context) -> Values:
 
 # ---- facts --------------------------------------------------------------------------------------
 
-for counted in (tile_facts.tiles_cover, tile_facts.threads_cover, tile_facts.loads_are_coalesced):
+for counted in (
+    *(tile_facts.tiles_cover, tile_facts.threads_cover, tile_facts.loads_are_coalesced),
+    *(tile_facts.conflicts_are_none, tile_facts.vectors_need_fewer_loads),
+):
     page.fact(headline=True)(counted)
 for counted in (
-    *(tile_facts.vectors_need_fewer_loads, tile_facts.others_follow, tile_facts.grid_ends),
-    *(tile_facts.transposed_wastes, tile_facts.conflicts_are_none),
-    tile_facts.layout_is_of_threads,
+    *(tile_facts.others_follow, tile_facts.grid_ends),
+    *(tile_facts.transposed_wastes, tile_facts.layout_is_of_threads),
 ):
     page.fact(counted)
 
@@ -115,10 +117,9 @@ def moved(r: Records) -> Chart:
 
 @page.drawing(
     caption="Above, the mantissas as a matrix that cta_tiler cuts into a tile for each block. "
-    "Below, one tile, and the warps (threads that run together) that hold it; then the first warp, "
-    "thread by thread, a shade a sector. A column is one group. The first block is as CuTe maps "
-    "it; what is said of other blocks is derived. Point at a block or a thread for its elements, "
-    "bytes, banks.",
+    "Below, one tile, and the warps that hold it; then the first warp, thread by thread, a shade a "
+    "sector. A column is one group. The first block and one other are as CuTe maps them; what is "
+    "said of the rest is derived. Point at a block or a thread for its elements, bytes, banks.",
     panels=functools.partial(tile_panels, group_shown=USUAL_GROUP),
     alt=tile_alt,
     script="tiles",

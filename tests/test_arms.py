@@ -13,6 +13,7 @@ from madl.logbook.claims import faster
 from madl.logbook.records import Case, Pending, sealed
 from madl.logbook.stats import Estimate
 from madl.machine import lint
+from madl.site import evidence
 from madl.site.views import View
 from tests.conftest import a_record
 from tests.synthetic import (
@@ -299,8 +300,11 @@ def test_the_load_of_a_ratio_is_the_mean_of_its_processes_and_unknown_if_one_is(
     assert slow.contention == contention
     assert fast.contention == 0.0
     assert bool(speed_up(fast, over=slow).blocked)
-    why = "others used the machine" if other else "its load is unknown"
-    assert f"is not decided, because {why}: " in faster(fast, slow, "here").undecided
+    made = faster(fast, slow, "here")
+    why = "a quiet machine (others used 30 %" if other else "a machine whose load can be read"
+    assert f"is not decided, which takes {why}" in made.undecided
+    assert made.evidence.is_blocked
+    assert "p " not in evidence.p_values(made.evidence)
 
 
 def test_one_straggling_process_of_many_blocks_nothing():

@@ -674,6 +674,79 @@ def test_a_shown_loss_is_said_where_a_margin_is_open(monkeypatch, mean, said):
     assert accuracy_facts.against_fp32(None, None, "2 points").startswith(said)
 
 
+def test_a_ratio_goes_over_every_pipeline_and_none():
+    mxint8, bf16 = list(counts.COMPARED.values())[:2]
+    small, large = gates_record(dict(mxint8), 100), gates_record(dict(bf16), 200)
+    large = replace(large, values={**large.values, "flip_flops": {"20": 20, "40": 0}})
+    records = Records([small, large])
+    assert counts.ratio_range(records, bf16, mxint8) == "1.61 to 4.59"  # 200/124, 680/148
+    assert counts.ratio_range(records, bf16, bf16) == "1"
+
+
+def test_units_beside_each_other_are_named_where_their_signs_differ():
+    sizes = ((compared.MXINT8, 100), (compared.MXFP6, 50), (compared.NARROW_MXINT, 50))
+    records = Records([gates_record(dict(unit), size) for unit, size in sizes])
+    _, mxfp6, mxint4 = records
+    assert accuracy_facts.beside_mxint8(records, mxfp6) == (
+        "0.5 to 0.662 × the transistors of MXINT8's (two's complement in MXINT8, a sign kept "
+        "apart in MXFP6-e2m3)"
+    )
+    assert accuracy_facts.beside_mxint8(records, mxint4).endswith("of MXINT8's")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "mxfp6-e2m3",
+            "MXFP6-e2m3 (2 bits of exponent, 3 bits of mantissa, a scale for 32 values)",
+        ),
+        ("mxint8", "MXINT8 (8 bits, a scale for 32 values)"),
+        ("binary", "binary"),
+    ],
+)
+def test_a_format_is_spelled_out_where_it_has_widths(name, said):
+    assert accuracy_facts.spelled(gates_record(dict(compared.JUDGED[name]), 9)) == said
+
+
+def test_formats_of_smaller_units_are_told_and_the_anchor_with_its_score(monkeypatch):
+    made = {"mxint4": (10, -0.02), "mxfp6-e2m3": (20, -0.001), "mxint8": (30, 0.002)}
+    found = {
+        name: (SimpleNamespace(effect=effect), gates_record(dict(compared.JUDGED[name]), size))
+        for name, (size, effect) in made.items()
+    }
+    monkeypatch.setattr(accuracy_facts, "judged", lambda r: found)
+    monkeypatch.setattr(accuracy_facts, "smallest", lambda r, margin: found["mxfp6-e2m3"])
+    monkeypatch.setattr(accuracy_facts, "versus", lambda one, fp32: one)
+    monkeypatch.setattr(accuracy_facts.format_arms, "once", lambda r: found)
+    control = SimpleNamespace(accuracy=SimpleNamespace(n=2000))
+    monkeypatch.setattr(accuracy_facts.format_arms, "control", lambda r: control)
+    said = accuracy_facts.area_buys(Records(), 0.01).text
+    assert said.startswith("MXFP6-e2m3, whose unit is the smallest ")
+    assert "lies −0.10 points from FP32 on test. Within 1 point of FP32 are" in said
+    assert said.endswith(
+        "0 of the 1 formats with smaller units and 1 of the 1 with larger ones (MXINT8: +0.20); "
+        "the others are 1 with smaller units (MXINT4: −2.00) and 0 with larger ones"
+    )
+    del found["mxint4"]
+    with pytest.raises(Pending):
+        accuracy_facts.area_buys(Records(), 0.01)
+
+
+def test_of_many_formats_the_range_is_given():
+    effects = {"a": -0.05, "b": -0.02, "c": 0.02, "d": 0.01}
+    near, far = accuracy_facts.split(effects, 0.01)
+    assert (list(near), list(far)) == (["d"], ["a", "b", "c"])
+    assert accuracy_facts.listed(effects) == " (from −5.00 to +2.00 points)"
+
+
+def test_what_more_and_fewer_transistors_are_for():
+    said = unit_facts._more(
+        {"adders": 9, "signs": 3, "quantizer": 0}, {"adders": 5, "signs": 4, "quantizer": 0}
+    )
+    assert said == "4 more for adders, 1 fewer for signs"
+
+
 def test_rows_of_a_model_are_pieces_of_its_weights_and_inputs_without_padding():
     class Model(torch.nn.Module):
         def __init__(self):

@@ -1,6 +1,7 @@
 """What the page of 4.3a counts and compares: on small real runs, and on times that are planted."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,19 @@ import torch
 from torch import nn
 
 from experiments import lab4_mxint8
-from madl.execution import arithmetic, linear_peers
+from madl.execution import arithmetic, linear_facts, linear_peers
 from madl.logbook import benchmarks
 from madl.logbook.charts import plain
 from madl.logbook.claims import judge_family
 from madl.logbook.records import Case, Record, Records, read_published
 from tests.conftest import a_record
-from tests.synthetic import a_measurement
+from tests.synthetic import a_measurement, model, read
 
 DATA = Path(__file__).parents[1] / "docs" / "data"
-LAYER = {"what": "linear", "layer": "coursework", "in": 64, "out": 96, "rows": "1 8"}
+LAYER = {
+    **{"what": "linear", "layer": "coursework", "in": 64, "out": 96, "rows": "1 8"},
+    "processes": 3,
+}
 
 
 def record(params: dict, values) -> Record:
@@ -134,23 +138,31 @@ def test_a_benchmark_that_came_out_the_other_way_is_named(tmp_path, monkeypatch)
     run = {"machine": "one", "peers": (), "contention": 0.0}
     benchmarks.publish("mxint8", [*rows, code], **run)
 
-    (layer, model) = planted(2.0)
+    (layer, classifier) = planted(2.0)
     small = record({**LAYER, "layer": "default", "in": 8}, layer.values)
-    said = linear_peers.disagreements(Records([layer, small, model])).text
-    assert "Of the 9 comparisons" in said
-    assert "in the benchmark in 2: torch's INT8, 64 → 96 with 1 row (2 × here, 0.9 ×" in said
-    assert "BF16, whole classifier, batch of 32 (2 × here, 0.95 × there)" in said
+    records = Records([layer, small, classifier])
+    said = linear_peers.disagreements(records).text
+    assert "decide 9 of the 9 comparisons" in said
+    as_bytes = "torch's INT8, 64 → 96 with 1 row (2 × in the page's records, 0.9 × in the "
+    as_floats = "BF16, whole classifier, batch of 32 (2 × in the page's records, 0.95 ×"
+    assert f"side of 1 × in 2 of them: {as_bytes}benchmark); {as_floats}" in said
     assert "with 1 row torch dynamic INT8 (MXINT8 is 0.9 × as fast as it)" in (
         linear_peers.nearest_peers(Records([layer])).text
     )
     assert [row[" "] for row in linear_peers.code_rows()] == ["abc123", "amx"]
+
+    for disturbed in layer.values["measurements"]["INT8, torch dynamic 1"]:
+        disturbed["contention"] = 0.5
+    said = linear_peers.disagreements(records).text
+    assert "decide 8 of the 9 comparisons" in said
+    assert f"side of 1 × in 1 of them: {as_floats}" in said
 
     benchmarks.publish(
         "mxint8",
         [*rows[4:8], *timed("evaluation", "model", 32, 10.0, 20.0, 20.0, 20.0)],
         **run,
     )
-    assert linear_peers.disagreements(Records([layer, small, model])).text.endswith("in none")
+    assert linear_peers.disagreements(records).text.endswith("in none of them")
     assert [row[" "] for row in linear_peers.code_rows()] == ["not kept", "not kept"]
 
 
@@ -158,8 +170,61 @@ def test_the_gates_are_given_as_a_range_over_pipelines():
     kept = read_published(DATA / "lab4_hardware.jsonl")
     fact = lab4_mxint8.page.facts["fewer_gates"](Records(kept))
     assert "1.11 to 1.22 times" in fact.text
+    nearest = r"take, in one stage, [\d.]+ × \(FP13-e8m4, [\d.]+ dB\) and [\d.]+ × \(FP14-e8m5, "
+    assert re.search(nearest, fact.text)
     assert "0 unlike those computed in Python" in fact.of
 
 
 def test_a_contended_speedup_decides_nothing():
     assert verdict("one_row_is_faster", planted(8.0, contention=0.5)) == "undecided"
+
+
+def test_a_unit_that_was_not_simulated_has_no_exactness():
+    def is_simulated_fp32(one: Record) -> bool:
+        return one.case.params["kind"] == "simulation" and one.case.params.get("mantissa") == 23
+
+    kept = read_published(DATA / "lab4_hardware.jsonl")
+    rows = linear_facts.gate_rows(Records(one for one in kept if not is_simulated_fp32(one)))
+    exact = {row["unit"]: row["signal to error (dB)"] for row in rows}
+    assert exact["FP32 × FP32, FP32 adders"] == "not simulated"
+    assert exact["bf16 × bf16"] > exact["MXINT8 × MXINT8"] > 30
+
+
+def with_fast_prepacked_bf16() -> Records:
+    """Both layers, with many rows: ten times as fast as BF16 as it comes, five times as MXINT8."""
+    layer = planted(2.0)[0]
+    fast = [a_measurement([1e-4 * (1 + 0.001 * i)] * 3) for i in range(3)]
+    layer.values["measurements"]["BF16, prepacked 8"] = fast
+    return Records([layer, record({**LAYER, "layer": "default", "in": 8}, layer.values)])
+
+
+def test_few_and_many_rows_are_set_beside_the_faster_of_two():
+    records = with_fast_prepacked_bf16()
+    few, many = linear_facts.few_and_many_rows(records).text.split(";")[:2]
+    assert few.endswith("as fast as BF16")
+    beside = r"with 8 rows 2\S* × .* FP32 and 0\.2\S* × \[.*\] as fast as prepacked BF16"
+    assert re.search(beside, many)
+    assert linear_facts.most_rows_beside_bf16(records).text.count("as fast as prepacked BF16") == 2
+    assert "BF16 is 1 to 10.0 × as fast" in linear_peers.prepacked_bf16(records).text
+
+
+def test_times_beside_other_work_are_said_to_decide_nothing():
+    busy, quiet = (linear_facts.few_and_many_rows(planted(2.0, contention=c)) for c in (0.5, 0.0))
+    assert busy.text.count("(undecided for want of a quiet machine)") == 4
+    assert "undecided" not in quiet.text
+
+
+def test_an_accuracy_is_given_to_a_hundredth_of_a_point_and_an_error_of_one_layer():
+    errors = {f"{v} {n}": 36.0 for v in lab4_mxint8.VARIANTS for n in (1, 8)}
+    judged = read(
+        model(1704, params={"what": "accuracy", "variant": "MXINT8"}),
+        model(1700, params={"method": "fp32"}),
+    )
+    records = Records([record(LAYER, {"error_db": errors}), *judged])
+    rows = {row["arithmetic"]: row for row in lab4_mxint8.accuracy(records)}
+    assert rows["MXINT8"]["test accuracy"] == "85.20 %"
+    assert rows["MXINT8"]["against FP32"].startswith("+0.20 points [")
+    assert rows["MXINT8"]["one layer, 8 rows: signal to error (dB)"] == 36.0
+    assert rows["FP32"]["against FP32"] == "the reference"
+    assert rows["BF16"]["test accuracy"] is None
+    assert "(+0.20 points [" in lab4_mxint8.accuracy_stays(records).supported

@@ -170,3 +170,36 @@ def test_an_alt_text_says_a_box_once():
         "The first warp of a holds, at groups of 8: elements 0 to 7 of groups 0 to 3; at groups of "
         "16, 32: elements 0 to 7 of group 0"
     )
+
+
+def mapped(*kernels):
+    """One group size, with the kernels of a mapping as `accesses` describes them."""
+    case = Case(experiment="lab4_tiles", params={"group": 32, "elements": 65536}, version=3)
+    return Records([a_record(case=case, values={"kernels": list(kernels), "confirmed": []})])
+
+
+@pytest.mark.parametrize(("used", "said"), [(32, "All 2 loads"), (16, "1 of 2 loads")])
+def test_loads_that_use_their_sectors_whole_are_counted(used, said):
+    kernel = {"load_sectors": [1, 1], "load_bytes": [32, used], "requests": 2}
+    records = mapped({"kernel": tile_facts.LAB, **kernel})
+    assert f"{said} of a warp use every byte" in tile_facts.loads_are_coalesced(records).text
+
+
+@pytest.mark.parametrize(
+    ("passes", "said"),
+    [([1, 1], "has bank conflicts: none of 3 "), ([1, 2], "has bank conflicts: 1 of 3 ")],
+)
+def test_a_conflict_is_a_pass_more_than_the_bytes_need(passes, said):
+    vectors = {"kernel": tile_facts.TILE, "passes": [2]}
+    records = mapped({"kernel": tile_facts.LAB, "passes": passes}, vectors)
+    assert said in tile_facts.conflicts_are_none(records).text
+
+
+def test_loads_of_every_mapping_are_counted_for_as_many_mantissas():
+    def kernel(name, elements, requests, size):
+        return {"kernel": name, "elements": elements, "requests": requests, "bytes": size}
+
+    sizes = (tile_facts.LAB, 8, 8, 1), (tile_facts.TILE, 16, 2, 8), (tile_facts.FLAT, 32, 4, 8)
+    said = tile_facts.vectors_need_fewer_loads(mapped(*(kernel(*one) for one in sizes))).text
+    assert "32 mantissas take 32 loads" in said
+    assert said.count("takes 4") == 2

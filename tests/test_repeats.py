@@ -6,7 +6,7 @@ import pytest
 
 from experiments import machine
 from madl.errors import MadlError
-from madl.logbook import benchmarks, stats
+from madl.logbook import benchmarks
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.records import Records, Store
 from madl.logbook.stats import Interval, Unit
@@ -40,7 +40,7 @@ def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(pl
     assert not list(store.root.glob(".repeat-*"))
 
 
-def a_finding(name: str, verdict: str, effect: float, needed: str = "") -> Finding:
+def a_finding(name: str, verdict: str, effect: float, *, is_blocked: bool = False) -> Finding:
     evidence = Evidence(
         effect=effect,
         interval=Interval(effect - 0.1, effect + 0.1),
@@ -49,7 +49,7 @@ def a_finding(name: str, verdict: str, effect: float, needed: str = "") -> Findi
         test="t",
         drawn="5 processes",
         p=0.01,
-        needed=needed,
+        is_blocked=is_blocked,
     )
     return Finding(name=name, hypothesis="It is.", verdict=verdict, text="t", evidence=evidence)
 
@@ -68,7 +68,7 @@ def test_every_outcome_is_counted_with_the_effects_of_all_runs():
 
 
 def test_what_a_busy_machine_did_not_decide_is_named():
-    busy = a_finding("x", "undecided", 0.5, needed=f"{stats.QUIET}: others used 50 %")
+    busy = a_finding("x", "undecided", 0.5, is_blocked=True)
     assert repeats.outcome(busy) == "beside other work"
     assert repeats.changed(repeats.counts([A, {**A, "p.x": busy}])[0])
 

@@ -345,14 +345,3 @@ def measure_ones(argument):
 
 
 # ---- break-even ---------------------------------------------------------------------------------
-
-
-def test_break_even_is_the_extra_cost_over_the_gain():
-    calls, (low, high) = stats.break_even(10.0, [0.5, 0.5001, 0.4999])
-    assert calls == pytest.approx(20)
-    assert 19.9 < low < calls < high < 20.1
-
-
-def test_without_a_sure_gain_there_is_no_break_even():
-    assert stats.break_even(10.0, [-0.5, -0.5001, -0.4999]) is None
-    assert stats.break_even(10.0, [0.5, -0.4, 0.3]) is None

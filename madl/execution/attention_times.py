@@ -78,8 +78,9 @@ def in_scores(r: Records) -> str:
     ok = [x for x in held(r, dtype="float32") if x["device"] == "CPU" and "peak_bytes" in x]
     at = max(x["length"] for x in ok if x["form"] == "naive")
     each = [(x["peak_bytes"] / x["score_bytes"], x["form"]) for x in ok if x["length"] == at]
-    said = ", ".join(f"{stats.number(count)} {FORMS[form]}" for count, form in each)
-    return f"at {at:,} positions: {said}"
+    return ", ".join(f"{FORMS[form]} {stats.number(count)}" for count, form in each) + (
+        f" ({at:,} positions)"
+    )
 
 
 def where_it_ends(r: Records) -> tuple[str, int]:
@@ -120,7 +121,8 @@ def grown(r: Records) -> str:
             f"{name} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
             f" and {stats.number(min(ratios))} to {stats.number(max(ratios))} × the time"
         )
-    return f"{high:,} positions against {low:,} ({shape_of(record)}): {'; '.join(each)}"
+    scores = f"{(high // low) ** 2:,} × the scores"
+    return f"{high:,} positions against {low:,} ({shape_of(record)}; {scores}): {'; '.join(each)}"
 
 
 def shape_of(record: Record, positions: int | None = None) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
+from madl.logbook.charts import Mark, span
 from madl.logbook.claims import Judged, compare, faster
 from madl.logbook.records import Params, Record, Records, Row
 
@@ -181,6 +182,12 @@ def totals(pairs: Mapping[str, Pair]) -> list[Row]:
         {"calls": calls, **{title: arms.total(calls) for title, arms in pairs.items()}}
         for calls in CALLS
     ]
+
+
+def meetings(pairs: Mapping[str, Pair]) -> list[Mark]:
+    """Where a line of the total meets eager mode's, as far as the speed-up is known to."""
+    paid = ((title, arms.calls_to_pay) for title, arms in pairs.items())
+    return [span(*found[1], f"{title} pays") for title, found in paid if found]
 
 
 def cell_rows(record: Record) -> Sequence[Row]:

@@ -166,7 +166,7 @@ def first_calls(naive: Records) -> str:
 
 MISTAKES = {  # what it means when a check fails
     "synchronized": "the clock is read before the work is done",
-    "steady clock": "its clock can be set while it is read",
+    "steady clock": "its clock may jump while it runs",
     "warm-up excluded": "a first call, or what takes as long, is among the samples",
     "compile time apart": "something is compiled while samples are taken",
     "evaluation mode": "the model is in training mode",

@@ -1,16 +1,22 @@
-"""What is counted of MXINT8 on both sides, as facts of the page of 4.3a: gates, bytes, errors."""
+"""What is counted of MXINT8 on both sides, as facts of the page of 4.3a: gates, bytes, errors.
+
+A fact that sets times beside each other says of how many processes they are; claims decide.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from madl.execution.linear_times import (
+    BF16,
     BITS,
     DYNAMIC,
     FP32,
     MIB,
     MXINT8,
     VARIANTS,
+    counted,
     layer_case,
+    layer_cases,
     most,
     num_rows,
     num_weights,
@@ -22,27 +28,36 @@ from madl.execution.linear_times import (
     times,
     weight_bytes,
 )
-from madl.hardware import compared, counts
-from madl.hardware.synthesis import PERIODS
-from madl.logbook.claims import Fact
-from madl.logbook.records import Records
+from madl.hardware import compared, counts, unit_records
+from madl.logbook.arms import TimedArm
+from madl.logbook.claims import Fact, compare
+from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import number
 
 Unit = Mapping[str, Any]
 
+# ---- gates --------------------------------------------------------------------------------------
+
 
 def fewer_gates(r: Records) -> Fact:
-    """bf16's unit beside MXINT8's, with and without its quantizer, at any speed."""
+    """bf16's unit beside MXINT8's, with and without its quantizer, and the floats as exact."""
     mx, bf16 = (counts.transistors(r, **unit) for unit in (compared.MXINT8, compared.BF16))
-    periods = " or ".join(map(str, PERIODS))
+    own, finer = (_exactness(r, unit) for unit in (compared.MXINT8, compared.BF16))
+    floats = counts.nearest_errors(r, (*compared.SHORTER, compared.BF16), compared.MXINT8)
+    nearest = " and ".join(
+        f"{counts.ratio(r, unit, compared.MXINT8)} "
+        f"({counts.side_of(counts.gates(r, **unit))}, {_exactness(r, unit)})"
+        for unit in floats
+    )
     return Fact(
         text=f"In gates, a dot product of {counts.LANES} pairs takes {mx:,} transistors with "
-        f"MXINT8 on both sides and {bf16:,} in bf16. Over units without pipelines and units with "
-        f"the registers for a result every {periods} FO4 (delays of an inverter that drives four "
-        f"like it), bf16 takes {_times_as_many(r, compared.BF16, compared.MXINT8)} as many where "
-        "MXINT8's inputs come quantized, and "
+        f"MXINT8 on both sides and {bf16:,} in bf16; in one stage, or cut by registers into stages "
+        f"of one delay, bf16 takes {_times_as_many(r, compared.BF16, compared.MXINT8)} as many "
+        "where MXINT8's inputs come quantized, and "
         f"{_times_as_many(r, compared.BF16, compared.QUANTIZING)} where its unit quantizes bf16 "
-        "inputs itself",
+        f"inputs itself. On rows of the model's tensors bf16's results are {finer} (decibels) "
+        f"above their error and MXINT8's {own}; the floats with bf16's exponents that come nearest "
+        f"to that take, in one stage, {nearest} MXINT8's transistors",
         of=_checked(r, compared.MXINT8, compared.QUANTIZING, compared.BF16),
     )
 
@@ -52,8 +67,83 @@ def weights_alone(r: Records) -> Fact:
     return Fact(
         text="With MXINT8 weights and bf16 inputs, a dot product takes "
         f"{_times_as_many(r, compared.MIXED, compared.BF16)} as many transistors as with bf16 on "
-        "both sides, over the same pipelines",
+        "both sides, in one stage or cut by registers into stages of one delay",
         of=_checked(r, compared.MIXED, compared.BF16),
+    )
+
+
+def gate_rows(r: Records) -> list[Row]:
+    """The compared units, and how far the results of each are above their error."""
+    made = r.of(counts.EXPERIMENT).where(kind="gates", gate_set="cells", lanes=counts.LANES)
+    errors = {counts.label_of(one): unit_records.error_cell(r, one) for one in made}
+    return [{**row, unit_records.ERROR: errors[row["unit"]]} for row in counts.gate_rows(r)]
+
+
+def _exactness(r: Records, unit: Unit) -> str:
+    return f"{number(counts.error_db(r, **unit))} dB"
+
+
+def _times_as_many(r: Records, a: Unit, b: Unit) -> str:
+    """Transistors of A over those of B: the range over pipelines, and none."""
+    return f"{counts.ratio_range(r, a, b)} times"
+
+
+def _checked(r: Records, *units: Unit) -> str:
+    """Cells of each, and how many of their results were simulated; one that differs fails."""
+    made = [counts.gates(r, **unit) for unit in units]
+    cells = "; ".join(f"{one.values['cells']:,} of {counts.label_of(one)}" for one in made)
+    return f"cells by {_tools(one.values['tool'] for one in made)}: {cells}; {_simulated(r, units)}"
+
+
+def _simulated(r: Records, units: Iterable[Unit]) -> str:
+    kept = r.of(counts.EXPERIMENT).where(kind="simulation", lanes=counts.LANES)
+    kept = kept.without("window").without("specials")
+    found = [kept.where(**unit).one().values for unit in units]
+    vectors, wrong = (sum(one[key] for one in found) for key in ("vectors", "mismatches"))
+    return f"{vectors:,} results simulated, {wrong:,} unlike those computed in Python"
+
+
+def _tools(names: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(names))
+
+
+# ---- layers on a CPU ----------------------------------------------------------------------------
+
+
+def timed_layers(r: Records) -> Fact:
+    """What a large Linear and the default model are."""
+    large, small = layer_cases(r)
+    model = r.one(what="evaluation").case.params["model"]
+    return Fact(
+        text=f"A large Linear here is {shape(large)}, the largest of DeBERTa-xlarge, the "
+        "coursework's model. The default model is the classifier of all labs, a fine-tuned "
+        f"`{model}`; its largest Linear is {shape(small)}",
+        of=f"{num_weights(large):,} and {num_weights(small):,} weights",
+    )
+
+
+def few_and_many_rows(r: Records) -> Fact:
+    """MXINT8 beside the faster FP32 and the faster BF16 in the larger layer."""
+    record = layer_case(r)
+    found: list[str] = []
+    for rows in (1, most(r)):
+        t = times(record, rows)
+        rivals = " and ".join(_as_fast(t, rival) for rival in (FP32, BF16))
+        found.append(f"with {counted(rows, 'row')} {rivals}")
+    return Fact(
+        text=f"On a CPU, in {shape(record)}, MXINT8 is {'; '.join(found)}; below 1 × MXINT8 is "
+        "the slower one",
+        of=f"{_processes(record)}; the faster of weights as torch keeps them and prepacked ones",
+    )
+
+
+def most_rows_beside_bf16(r: Records) -> Fact:
+    """The same beside BF16 alone, in both layers."""
+    rows, layers = most(r), layer_cases(r)
+    found = [f"{_as_fast(times(one, rows), BF16)} in {shape(one)}" for one in layers]
+    return Fact(
+        text=f"With {counted(rows, 'row')}, MXINT8 is {' and '.join(found)}",
+        of=f"{_processes(layers[0])}; the faster of weights as torch keeps them and prepacked ones",
     )
 
 
@@ -101,28 +191,13 @@ def errors_of_a_layer(r: Records) -> Fact:
     )
 
 
-def _times_as_many(r: Records, a: Unit, b: Unit) -> str:
-    """Transistors of A over those of B: the range over pipelines, and none."""
-    sizes = [[counts.transistors(r, **unit) for unit in (a, b)]]
-    sizes += [[counts.pipelined(r, period, **unit) for unit in (a, b)] for period in PERIODS]
-    ratios = [x / y for x, y in sizes]
-    return f"{number(min(ratios))} to {number(max(ratios))} times"
+def _as_fast(t: dict[str, TimedArm], rival: str) -> str:
+    """MXINT8 beside the stronger of a rival's two, and whether the machine was quiet."""
+    ours, other = t[MXINT8], strongest(t, rival)
+    is_disturbed = bool(compare(ours, other).comparison.blocked)
+    beside = " (undecided for want of a quiet machine)" * is_disturbed
+    return f"{other / ours:i} as fast as {other.label}{beside}"
 
 
-def _checked(r: Records, *units: Unit) -> str:
-    """Cells of each, and how many of their results were simulated; one that differs fails."""
-    made = [counts.gates(r, **unit) for unit in units]
-    cells = "; ".join(f"{one.values['cells']:,} of {counts.label_of(one)}" for one in made)
-    return f"cells by {_tools(one.values['tool'] for one in made)}: {cells}; {_simulated(r, units)}"
-
-
-def _simulated(r: Records, units: Iterable[Unit]) -> str:
-    kept = r.of(counts.EXPERIMENT).where(kind="simulation", lanes=counts.LANES)
-    kept = kept.without("window").without("specials")
-    found = [kept.where(**unit).one().values for unit in units]
-    vectors, wrong = (sum(one[key] for one in found) for key in ("vectors", "mismatches"))
-    return f"{vectors:,} results simulated, {wrong:,} unlike those computed in Python"
-
-
-def _tools(names: Iterable[str]) -> str:
-    return " and ".join(dict.fromkeys(names))
+def _processes(record: Record) -> str:
+    return f"intervals from between {record.case.params['processes']} processes"

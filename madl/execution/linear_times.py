@@ -39,6 +39,11 @@ def layer_case(r: Records, layer: str = "coursework") -> Record:
     return r.one(what="linear", layer=layer)
 
 
+def layer_cases(r: Records) -> tuple[Record, Record]:
+    """The larger layer and the smaller."""
+    return layer_case(r), layer_case(r, "default")
+
+
 def shape(record: Record) -> str:
     """A layer as a sentence names it."""
     params = record.case.params

@@ -9,7 +9,6 @@ from typing import Any
 from madl.execution.accesses import SECTOR_BYTES, WARP, fewest_passes
 from madl.logbook.claims import Fact
 from madl.logbook.records import Record, Records
-from madl.logbook.stats import number
 
 USUAL_GROUP = 32  # OCP's
 TALLEST, SLOTS = 128, 1024  # of the coursework's tile: the longest column, and values in all
@@ -17,7 +16,7 @@ GRID_Y = 65_535  # blocks along a grid's second axis (CUDA C++ Programming Guide
 LAB, TRANSPOSED, FEWER, TILE, FLAT = "lab", "lab, transposed", "lab, fewer threads", "tile", "flat"
 LABELS = {
     LAB: "coursework",
-    TRANSPOSED: "threads transposed",
+    TRANSPOSED: "threads transposed (no kernel)",
     TILE: "vector tile (CuTe)",
     FLAT: "vectorised, no tile",
 }
@@ -81,26 +80,27 @@ def loads_are_coalesced(r: Records) -> Fact:
         for count, used in zip(kernel["load_sectors"], kernel["load_bytes"])
     )
     requests = sum(kernel["requests"] for kernel in found)
+    said = f"{requests - wasted:,} of {requests:,}" if wasted else f"All {requests:,}"
     return Fact(
-        text="Neighbouring threads hold neighbouring elements of a group, so loads of mantissas "
-        f"coalesce: {wasted} of {requests:,} loads of a warp ({WARP} threads) touch a sector, the "
-        f"{SECTOR_BYTES} bytes that memory moves at least, that they do not use whole. Scales, "
-        "one byte a group, are not mapped",
+        text="`layout_tX`, equal to `layout_sX` in the coursework's kernel, maps threads onto the "
+        "tile in global memory in the same order, so loads of mantissas coalesce. "
+        f"{said} loads of a warp use every byte of each sector ({SECTOR_BYTES} bytes, the least "
+        "that memory moves) that they touch; scales, one byte a group, are not mapped",
         of=f"one block at each of {len(found)} group sizes",
     )
 
 
 def vectors_need_fewer_loads(r: Records) -> Fact:
-    lab, flat = usual(r, LAB), usual(r, FLAT)
-    blocks = flat["elements"] // lab["elements"]
-    requests = blocks * lab["requests"]
+    lab, tile, flat = (usual(r, name) for name in (LAB, TILE, FLAT))
+    mantissas = flat["elements"]
+    one, tiled, untiled = (k["requests"] * mantissas // k["elements"] for k in (lab, tile, flat))
     return Fact(
-        text=f"A thread of the coursework's kernel loads one byte, so a load of a warp moves "
-        f"{lab['load_bytes'][0]} bytes; in the mapping “{LABELS[FLAT]}” a thread loads "
-        f"{flat['bytes']} in a row, and a warp {flat['load_bytes'][0]}. For {flat['elements']:,} "
-        f"mantissas that is {requests:,} loads against {flat['requests']:,}, "
-        f"{number(requests / flat['requests'])} times as many",
-        of=f"{blocks} blocks of the one, 1 block of the other, groups of {USUAL_GROUP}",
+        text=f"The coursework's threads load {lab['bytes']} byte each, so {mantissas:,} mantissas "
+        f"take {one:,} loads of a warp; vectorised, with {tile['bytes']} bytes a thread, "
+        f"“{LABELS[TILE]}” (`dequantize_tile.cu` here) takes {tiled:,}. “{LABELS[FLAT]}” "
+        "(`dequantize_flat.cu`, the kernel that `madl::mxint8_dequantize` runs on a GPU) takes "
+        f"{untiled:,} with {flat['bytes']} bytes a thread, and no shared memory",
+        of=f"{mantissas:,} mantissas in groups of {USUAL_GROUP}, counted from one block of each",
     )
 
 
@@ -144,12 +144,15 @@ def conflicts_are_none(r: Records) -> Fact:
     found = [(k, 1) for k in kernels_of(r, LAB).values()]
     found += [(k, 8) for k in kernels_of(r, TILE).values()]
     extra = sum(p > fewest_passes(size) for kernel, size in found for p in kernel["passes"])
+    accesses = sum(len(kernel["passes"]) for kernel, _ in found)
+    said = "Neither the coursework's tile nor the vector tile has bank conflicts: none"
+    if extra:
+        said = f"The coursework's tile or the vector tile has bank conflicts: {extra:,}"
     return Fact(
-        text="Neither the coursework's tile nor the vector tile has bank conflicts, threads of a "
-        "warp that want different words of one of the banks of shared memory: "
-        f"{extra} accesses of a warp to shared memory take more passes than their bytes need",
-        of=f"{sum(len(kernel['passes']) for kernel, _ in found):,} accesses of a warp, one block "
-        f"of both at each of {len(found) // 2} group sizes",
+        text=f"{said} of {accesses:,} accesses of a warp to shared memory take more passes than "
+        "their bytes need. In a conflict, threads of a warp want different words of one of its "
+        "banks, each of which gives one word at a time",
+        of=f"one block of both at each of {len(found) // 2} group sizes",
     )
 
 

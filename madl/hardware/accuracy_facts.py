@@ -2,8 +2,16 @@
 
 from collections.abc import Mapping
 
-from madl.hardware.compared import BF16, FP32, MXINT8, QUANTIZING
-from madl.hardware.counts import LANES, cells_of, encoding_of, gates, ratio, side_of
+from madl.hardware.compared import BF16, FP32, MXINT8
+from madl.hardware.counts import (
+    AT_ANY_SPEED,
+    LANES,
+    cells_of,
+    encoding_of,
+    gates,
+    ratio_range,
+    side_of,
+)
 from madl.hardware.unit_records import (
     called,
     finely,
@@ -21,8 +29,8 @@ from madl.logbook.records import Pending, Record, Records
 from madl.logbook.stats import Unit, per_cent
 from madl.training import baseline, format_arms
 
-BLOCK_SCALED = ("mxint", "mxfloat", "block_float", "block_minifloat")  # no powers of two
 CONTROL = "FP32 offered the same training"
+NAMED = 3  # formats that a sentence names; of more it gives the range
 MEANS: Mapping[str, str] = {  # what few readers know by its name
     "log": "powers of two",
     "block_log": "powers of two",
@@ -30,23 +38,44 @@ MEANS: Mapping[str, str] = {  # what few readers know by its name
     "scaled": "integers under one scale",
     "residual_sign": "several signs a value",
 }
+WORDS: Mapping[str, str] = {  # parameters of a unit
+    "width": "{} bits",
+    "exponent": "{} bits of exponent",
+    "mantissa": "{} bits of mantissa",
+    "block": "a scale for {} values",
+}
+
+
+def smallest_unit(r: Records, one: Arm, unit: Record) -> str:
+    """Which unit is the smallest that loses nothing on validation, and by how few sentences."""
+    return (
+        f"A unit for dot products of {LANES} pairs in {spelled(unit)} is, unpipelined, the "
+        "smallest whose format is no less accurate than FP32 on validation "
+        f"({chosen_by(r, one)}), {how_many(r)}"
+    )
 
 
 def sized(r: Records, unit: Record) -> str:
-    """A unit beside MXINT8's and bf16's, and what a quantizer does to MXINT8's."""
+    """A unit beside MXINT8's and bf16's."""
     return (
-        f"Where values come quantized, a unit for dot products of {LANES} pairs in "
-        f"{side_of(unit)} takes {beside_mxint8(r, unit)} and "
-        f"{ratio(r, unit_of(unit), BF16)} those of bf16 (MXINT8 itself {ratio(r, MXINT8, BF16)}, "
-        f"and {ratio(r, QUANTIZING, BF16)} with its quantizer of activations)"
+        f"Where values come quantized, its unit takes {beside_mxint8(r, unit)} and "
+        f"{ratio_range(r, unit_of(unit), BF16)} × bf16's, {AT_ANY_SPEED}"
     )
 
 
 def beside_mxint8(r: Records, unit: Record) -> str:
     """How many times MXINT8's transistors, and whether the two differ in how they have signs."""
-    own, other = encoding_of(unit), encoding_of(gates(r, **MXINT8))
-    crossed = "" if own == other else f" ({other} there, {own} here)"
-    return f"{ratio(r, unit_of(unit), MXINT8)} the transistors of one of MXINT8{crossed}"
+    mxint8 = gates(r, **MXINT8)
+    own, other = encoding_of(unit), encoding_of(mxint8)
+    crossed = "" if own == other else f" ({other} in {side_of(mxint8)}, {own} in {side_of(unit)})"
+    return f"{ratio_range(r, unit_of(unit), MXINT8)} × the transistors of MXINT8's{crossed}"
+
+
+def spelled(unit: Record) -> str:
+    """A unit's format, and of how many bits it is: "MXINT8 (8 bits, a scale for 32 values)"."""
+    params = unit.case.params
+    said = [words.format(params[name]) for name, words in WORDS.items() if name in params]
+    return f"{side_of(unit)} ({', '.join(said)})" if said else side_of(unit)
 
 
 def chosen_by(r: Records, one: Arm) -> str:
@@ -94,48 +123,60 @@ def same_training(r: Records) -> Fact:
 def fp32_unit(r: Records) -> Fact:
     """What FP32 takes, in a unit that rounds as FP32 does."""
     return Fact(
-        text=f"A unit of FP32 takes {ratio(r, FP32, BF16)} the transistors of bf16. It is built "
-        "otherwise, each product and each partial sum rounded to FP32, so no figure shows its area",
+        text=f"A unit of FP32 takes {ratio_range(r, FP32, BF16)} × the transistors of bf16. It is "
+        "built otherwise, each product and each partial sum rounded to FP32, so no figure shows "
+        "its area",
         of=cells_of(r, FP32, BF16),
     )
 
 
 def area_buys(r: Records, margin: float) -> Fact:
-    """What larger units, and smaller ones, do to accuracy."""
-    _, chosen = smallest(r, 0)
+    """What formats with smaller units than the smallest accurate one have, and larger ones."""
+    kept, chosen = smallest(r, 0)
     size, fp32 = chosen.values["transistors"], format_arms.control(r)
-    once, found = format_arms.once(r), judged(r)
+    once = format_arms.once(r)
     rows = [
-        (called(name, unit), unit, versus(one, fp32).effect)
-        for name, (one, unit) in found.items()
+        (unit.values["transistors"] - size, explained(name, unit), versus(one, fp32).effect)
+        for name, (one, unit) in judged(r).items()
         if name in once
     ]
-    larger = [row for row in rows if row[1].values["transistors"] > size]
-    smaller = [row for row in rows if row[1].values["transistors"] < size]
-    near = [effect for _, _, effect in larger if abs(effect) <= margin]
-    far = [explained(name, unit) for name, unit, effect in larger if abs(effect) > margin]
-    blocks = [e for _, unit, e in smaller if unit.case.params["unit"] in BLOCK_SCALED]
-    others = [e for _, unit, e in smaller if unit.case.params["unit"] not in BLOCK_SCALED]
-    if not near or not blocks or not others:
+    smaller = {name: effect for more, name, effect in rows if more < 0}
+    larger = {name: effect for more, name, effect in rows if more > 0}
+    if not smaller or not larger:
         raise Pending("formats with larger and with smaller units")
-    outside = f", the others being {', '.join(far)}" if far else ""
-    within = shown_margin(margin, Unit.POINTS)
+    near, far = zip(*(split(effects, margin) for effects in (smaller, larger)), strict=True)
     return Fact(
-        text=f"As measured on test, {len(near)} of {len(larger)} formats with larger units than "
-        f"{side_of(chosen)} lie within {within} of FP32, from {points(min(near))} to "
-        f"{points(max(near))} points{outside}. Of those with smaller units, the {len(blocks)} "
-        f"floats and integers with a block's scale lie from {points(min(blocks))} to "
-        f"{points(max(blocks))} points, the other {len(others)} from {points(min(others))} to "
-        f"{points(max(others))}",
+        text=f"{side_of(chosen)}, whose unit is the smallest of a format that is no less accurate "
+        f"than FP32 on validation, lies {points(versus(kept, fp32).effect)} points from FP32 on "
+        f"test. Within {shown_margin(margin, Unit.POINTS)} of FP32 are, as measured, "
+        f"{len(near[0])} of the {len(smaller)} formats with smaller units{listed(near[0])} and "
+        f"{len(near[1])} of the {len(larger)} with larger ones{listed(near[1])}; the others are "
+        f"{len(far[0])} with smaller units{listed(far[0])} and {len(far[1])} with larger "
+        f"ones{listed(far[1])}",
         of=f"{len(rows)} formats with a unit, each at the position that validation prefers, "
         f"{fp32.accuracy.n:,} test examples of 1 model each, no test",
     )
 
 
+def split(effects: Mapping[str, float], margin: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Those within a margin of zero, and the others."""
+    near = {name: effect for name, effect in effects.items() if abs(effect) <= margin}
+    return near, {name: effect for name, effect in effects.items() if name not in near}
+
+
+def listed(effects: Mapping[str, float]) -> str:
+    """Differences of accuracy in points: of few formats each, of many the range."""
+    if len(effects) > NAMED:
+        values = effects.values()
+        return f" (from {points(min(values))} to {points(max(values))} points)"
+    said = "; ".join(f"{name}: {points(effect)}" for name, effect in effects.items())
+    return f" ({said})" if said else ""
+
+
 def explained(name: str, unit: Record) -> str:
     """A unit's name, and in words what it multiplies where the name does not say it."""
     means = MEANS.get(str(unit.case.params["unit"]))
-    return f"{name} ({means})" if means else name
+    return ", ".join([called(name, unit), *([means] if means else [])])
 
 
 def every_format(r: Records) -> Fact:
@@ -149,36 +190,42 @@ def every_format(r: Records) -> Fact:
         said += ", ".join(left)
     kept, chosen = smallest(r, 0)
     best = best_of([one for one in once.values() if one.value("bits") <= kept.value("bits")])
-    own = next((unit for one, unit in found.values() if one.label == best.label), None)
-    area = "it has no unit"
-    if own:
-        area = f"its unit takes {ratio(r, unit_of(own), unit_of(chosen))} the transistors"
+    name, area = format_arms.said(best), "it has no unit"
+    for own, (one, unit) in found.items():
+        if one.label == best.label:
+            name = f"{called(own, unit)}, which is {name}"
+            area = f"its unit takes {ratio_range(r, unit_of(unit), unit_of(chosen))} × the "
+            area += f"transistors of {side_of(chosen)}'s"
     return Fact(
-        text=f"{said}. In no more bits than {side_of(chosen)}, validation prefers "
-        f"{format_arms.said(best)}, with {chosen_by(r, best)}; "
-        f"{area}, and on test its model is {finely(best, format_arms.control(r))} from FP32 "
-        f"({share(best)})",
+        text=f"{said}. In no more bits than {side_of(chosen)}, validation prefers {name}, with "
+        f"{chosen_by(r, best)}; {area}, and on test its model is "
+        f"{finely(best, format_arms.control(r))} from FP32 ({share(best)})",
         of=f"{len(once)} formats, each at the position that validation prefers",
     )
 
 
-def has_what(r: Records) -> Fact:
-    """Of the widths and blocks that have an area, how many have an error and an accuracy."""
-    widths, blocks = swept(r, "width", block=32), swept(r, "block", width=8)
-    models = [
-        unit.case.params for _, unit in judged(r).values() if unit.case.params["unit"] == "mxint"
-    ]
-    said = [
-        f"of {len(rows)} {what} all have an area, {sum(map(is_simulated, rows))} an "
-        f"error too, and {sum(one[fixed] == at for one in models)} the accuracy of a model"
-        for what, rows, fixed, at in (
-            ("mantissa widths", widths, "block", MXINT8["block"]),
-            ("block sizes", blocks, "width", MXINT8["width"]),
-        )
-    ]
+def mantissas_have(r: Records) -> Fact:
+    """Of the widths of a mantissa, how many have more than an area."""
+    return _have(r, "width", "block", "mantissa widths")
+
+
+def blocks_have(r: Records) -> Fact:
+    """Of the sizes of a block, how many have more than an area."""
+    return _have(r, "block", "width", "block sizes")
+
+
+def _have(r: Records, by: str, fixed: str, what: str) -> Fact:
+    rows = swept(r, by, **{fixed: MXINT8[fixed]})
+    units = [unit.case.params for _, unit in judged(r).values()]
+    models = {
+        str(one[by]) for one in units if one["unit"] == "mxint" and one[fixed] == MXINT8[fixed]
+    }
+    named = f" ({' and '.join(sorted(models, key=int))})" if models else ""
     return Fact(
-        text=f"Of the MXINT units, {'; '.join(said)}",
-        of=f"{len(widths) + len(blocks) - 1} MXINT units",
+        text=f"Of MXINT units of {len(rows)} {what} all have an area, "
+        f"{sum(map(is_simulated, rows))} an error too, and {len(models)}{named} the accuracy of a "
+        "model",
+        of=f"{len(rows)} MXINT units",
     )
 
 

@@ -30,6 +30,7 @@ COMPARED: Mapping[str, Mapping[str, Any]] = {
 }
 REFERENCE = next(iter(COMPARED))
 PARTS = tuple(dict.fromkeys(synthesis.PARTS.values()))
+AT_ANY_SPEED = "unpipelined or pipelined to one speed"  # what a range of ratios goes over
 
 
 def _one(records: Records, kind: str, unit: Mapping[str, Any], **where: Any) -> Record:
@@ -88,6 +89,14 @@ def nearest_errors(
 def ratio(r: Records, a: Mapping[str, Any], b: Mapping[str, Any], **where: str) -> str:
     """How many times as many transistors unit A takes as unit B: "1.96 ×"."""
     return f"{number(transistors(r, **where, **a) / transistors(r, **where, **b))} ×"
+
+
+def ratio_range(r: Records, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """The same without a pipeline and with that of every period: "0.447 to 0.541"."""
+    sizes = [[transistors(r, **unit) for unit in (a, b)]]
+    sizes += [[pipelined(r, period, **unit) for unit in (a, b)] for period in PERIODS]
+    ratios = [mine / other for mine, other in sizes]
+    return " to ".join(dict.fromkeys(number(one) for one in (min(ratios), max(ratios))))
 
 
 def parts_of(r: Records, **unit: Any) -> Mapping[str, int]:

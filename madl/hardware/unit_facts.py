@@ -1,6 +1,6 @@
 """What is counted of the units that question 4.4 compares, as facts of its page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from madl.hardware import compared, synthesis
 from madl.hardware.compared import (
@@ -19,7 +19,7 @@ from madl.hardware.compared import (
     Described,
 )
 from madl.hardware.counts import (
-    COMPARED,
+    AT_ANY_SPEED,
     LANES,
     cells_of,
     error_db,
@@ -28,6 +28,7 @@ from madl.hardware.counts import (
     parts_of,
     pipelined,
     ratio,
+    ratio_range,
     side_of,
     transistors,
 )
@@ -40,16 +41,30 @@ SHARED = 16  # units that take their activations from one quantizer: a small arr
 
 
 def saving(r: Records) -> Fact:
-    """MXINT8 beside bf16, by who quantizes the activations."""
+    """MXINT8 beside bf16 at any speed, by who quantizes the activations."""
+    periods = " or ".join(map(str, synthesis.PERIODS))
+    paths = [number(gates(r, **unit).values["delay"]) for unit in (QUANTIZING, BF16, MXINT8)]
+    return Fact(
+        text=f"A dot product of {LANES} pairs in MXINT8 takes {ratio_range(r, MXINT8, BF16)} × the "
+        "transistors of one in bf16 where its activations come quantized, and "
+        f"{ratio_range(r, QUANTIZING, BF16)} × where the unit quantizes bf16 activations itself: "
+        "the ranges go over units without a pipeline and units with the registers for a result "
+        f"every {periods} FO4 (delays of an inverter that drives four like it). Without a pipeline "
+        f"the longest path of the unit that quantizes is {paths[0]} FO4, that of bf16's "
+        f"{paths[1]}, that of MXINT8's without a quantizer {paths[2]}",
+        of=cells_of(r, MXINT8, QUANTIZING, BF16),
+    )
+
+
+def shared_quantizer(r: Records) -> Fact:
+    """MXINT8 beside bf16, where several units take their activations from one quantizer."""
     quantizer = parts_of(r, **QUANTIZING)["quantizer"]
     shared = transistors(r, **QUANTIZING) - quantizer * (1 - 1 / SHARED)
     return Fact(
-        text=f"A dot product of {LANES} pairs in MXINT8 takes {ratio(r, MXINT8, BF16)} the "
-        "transistors of one in bf16 where its activations come quantized, and "
-        f"{ratio(r, QUANTIZING, BF16)} where the unit quantizes bf16 activations itself. Computed, "
-        f"not built: {number(shared / transistors(r, **BF16))} × with one quantizer for {SHARED} "
-        "units, and nothing counted to distribute its results",
-        of=cells_of(r, MXINT8, QUANTIZING, BF16),
+        text=f"Computed, not built: with one quantizer for {SHARED} units, unpipelined and with "
+        "nothing counted to distribute its results, a dot product in MXINT8 takes "
+        f"{number(shared / transistors(r, **BF16))} × the transistors of one in bf16",
+        of=cells_of(r, QUANTIZING, BF16),
     )
 
 
@@ -61,7 +76,7 @@ def sign_and_magnitude(r: Records) -> Fact:
         text="Block FP8 is MXINT8 with its sign kept apart: in the same blocks of "
         f"{SIGN_APART['block']} its results are {error_db(r, **SIGN_APART):.3f} dB above their "
         f"error (MXINT8, in two's complement, {error_db(r, **COMPLEMENT):.3f} dB) and it takes "
-        f"{ratio(r, SIGN_APART, COMPLEMENT)} the transistors. Its multipliers take "
+        f"{ratio_range(r, SIGN_APART, COMPLEMENT)} × the transistors. Its multipliers take "
         f"{apart['multipliers']:,} and its signs {apart['signs']:,} against "
         f"{complement['multipliers']:,} (at four bits {four['multipliers']:,} and "
         f"{four['signs']:,} against {two['multipliers']:,})",
@@ -73,7 +88,7 @@ def one_side(r: Records) -> Fact:
     """Weights alone in MXINT8."""
     return Fact(
         text="Quantizing the weights alone: MXINT8 weights with bf16 activations take "
-        f"{ratio(r, MIXED, BF16)} the transistors of bf16 on both sides",
+        f"{ratio_range(r, MIXED, BF16)} × the transistors of bf16 on both sides, {AT_ANY_SPEED}",
         of=cells_of(r, MIXED, BF16),
     )
 
@@ -82,11 +97,12 @@ def small_floats(r: Records) -> Fact:
     """MXFP8 and MXFP6 beside MXINT8."""
     return Fact(
         text="MXFP8 (E4M3: four exponent bits, three of mantissa) takes "
-        f"{ratio(r, MXFP8, MXINT8)} the transistors of MXINT8 ({ratio(r, MXFP8, SIGN_APART)} those "
-        "of block FP8, which keeps its sign apart too), and its results are "
+        f"{ratio_range(r, MXFP8, MXINT8)} × the transistors of MXINT8, and its results are "
         f"{number(error_db(r, **MXFP8))} dB above their error, MXINT8's "
-        f"{number(error_db(r, **MXINT8))} dB. MXFP6 (E2M3: two and three) takes "
-        f"{ratio(r, MXFP6, MXFP8)} those of MXFP8, and its results are "
+        f"{number(error_db(r, **MXINT8))} dB. Block FP8 keeps its sign apart as MXFP8 does, but "
+        f"has a scale for {SIGN_APART['block']} values and not for {MXFP8['block']}: MXFP8 takes "
+        f"{ratio_range(r, MXFP8, SIGN_APART)} × its transistors. MXFP6 (E2M3: two and three) takes "
+        f"{ratio_range(r, MXFP6, MXFP8)} × those of MXFP8, and its results are "
         f"{number(error_db(r, **MXFP6))} dB above theirs",
         of=cells_of(r, MXFP6, MXFP8, MXINT8, SIGN_APART),
     )
@@ -95,9 +111,9 @@ def small_floats(r: Records) -> Fact:
 def simpler_gates(r: Records) -> Fact:
     """MXINT8 beside bf16 in a poorer set of gates."""
     return Fact(
-        text="With NAND, NOR and NOT alone MXINT8, given what is quantized, takes "
-        f"{ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16, instead of "
-        f"{ratio(r, MXINT8, BF16)}",
+        text="With NAND, NOR and NOT alone MXINT8, unpipelined and where its values come "
+        f"quantized, takes {ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16, "
+        f"instead of {ratio(r, MXINT8, BF16)}",
         of=cells_of(r, MXINT8, BF16, gate_set="cmos2"),
     )
 
@@ -113,18 +129,20 @@ def at_one_speed(r: Records) -> Fact:
     return Fact(
         text="Pipelined to one speed, each flip-flop counted as "
         f"{synthesis.FLIP_FLOP} transistors, MXINT8 takes {' and '.join(said)}, of the "
-        "transistors of bf16. FO4 is the delay of an inverter that drives four like it",
+        f"transistors of bf16; unpipelined {ratio(r, QUANTIZING, BF16)} (quantizing) or "
+        f"{ratio(r, MXINT8, BF16)} (without)",
         of=cells_of(r, MXINT8, QUANTIZING, BF16),
     )
 
 
 def area_times_delay(r: Records) -> Fact:
-    """MXINT8 beside bf16: the longest paths."""
-    made = {name: gates(r, **COMPARED[name]).values for name in list(COMPARED)[:3]}
-    bare, bf16, quantizing = (one["transistors"] * one["delay"] for one in made.values())
-    delays = ", ".join(f"{name} {number(one['delay'])}" for name, one in made.items())
+    """MXINT8 beside bf16: transistors times the longest path."""
+    bare, bf16, quantizing = (
+        transistors(r, **unit) * gates(r, **unit).values["delay"]
+        for unit in (MXINT8, BF16, QUANTIZING)
+    )
     return Fact(
-        text=f"The longest paths, in FO4: {delays}. Transistors times delay are "
+        text="Unpipelined, transistors times the longest path are "
         f"{number(quantizing / bf16)} × those of bf16 with the quantizer, {number(bare / bf16)} × "
         "without it",
         of=cells_of(r, MXINT8, BF16, QUANTIZING),
@@ -148,7 +166,7 @@ def _among(r: Records, unit: Described, rivals: Sequence[Described]) -> str:
     alike = [rival for rival in rivals if abs(error_db(r, **rival) - own) < TOLD_APART]
     named = " and ".join(
         f"{side_of(gates(r, **rival))} ({number(error_db(r, **rival))} dB, a unit of "
-        f"{ratio(r, rival, unit)} the transistors)"
+        f"{ratio_range(r, rival, unit)} × the transistors)"
         for rival in alike or rivals
     )
     where = "is as exact as" if alike else "lies between"
@@ -160,9 +178,9 @@ def exponents(r: Records) -> Fact:
     mx, bf16 = parts_of(r, **MXINT8), parts_of(r, **BF16)
     share = per_cent(bf16["lane exponents"] / sum(bf16.values()))
     return Fact(
-        text=f"Of bf16's transistors {share} are the lanes' exponents (adding them, finding the "
-        f"largest, shifting), of which MXINT8 has {mx['lane exponents']:,}; its multipliers take "
-        f"{mx['multipliers']:,}, bf16's {bf16['multipliers']:,}",
+        text=f"Of bf16's transistors {share} are the lanes' exponents, of which MXINT8 has "
+        f"{mx['lane exponents']:,}; its multipliers take {mx['multipliers']:,}, bf16's "
+        f"{bf16['multipliers']:,}",
         of=cells_of(r, MXINT8, BF16),
     )
 
@@ -170,17 +188,20 @@ def exponents(r: Records) -> Fact:
 def powers(r: Records) -> Fact:
     """Powers of two beside block floating point: what goes with the multipliers, what comes."""
     said = [
-        f"{ratio(r, a, b)} the transistors at {bits} bits a value"
-        for bits, (a, b) in POWERS.items()
+        f"at {bits} bits a value {_more(*(parts_of(r, **unit) for unit in pair))}"
+        for bits, pair in POWERS.items()
     ]
-    mine, rival = (parts_of(r, **unit) for unit in POWERS[min(POWERS)])
-    more = {part: n - rival[part] for part, n in mine.items() if n != rival[part]}
     return Fact(
-        text="Beside block floating point, powers of two under the same scales take "
-        f"{', '.join(said)}; at {min(POWERS)} bits that is "
-        + ", ".join(f"{abs(n):,} {'more' if n > 0 else 'fewer'} for {p}" for p, n in more.items()),
+        text="Unpipelined, a unit for powers of two has beside one for block floating point, in "
+        f"transistors by part: {'; '.join(said)}",
         of=cells_of(r, *(unit for pair in POWERS.values() for unit in pair)),
     )
+
+
+def _more(mine: Mapping[str, int], rival: Mapping[str, int]) -> str:
+    """What one unit takes more and fewer than another, by part."""
+    more = {part: n - rival[part] for part, n in mine.items() if n != rival[part]}
+    return ", ".join(f"{abs(n):,} {'more' if n > 0 else 'fewer'} for {p}" for p, n in more.items())
 
 
 def row_scales(r: Records) -> Fact:
@@ -195,8 +216,9 @@ def row_scales(r: Records) -> Fact:
         f"{number(size / one.values['transistors'])} × a unit of {side_of(one)}" for one in made
     ]
     return Fact(
-        text=f"An FP32 multiplier takes {size:,} transistors: {', '.join(said)}. One is needed for "
-        "a finished row's scale, not for each piece of it, and no unit has one",
+        text=f"An FP32 multiplier takes {size:,} transistors unpipelined: {', '.join(said)}. One "
+        "is needed for a finished row's scale, not for each piece of it, and none is counted in "
+        "any unit for that",
         of=cells_of(r, MULTIPLIER, *users),
     )
 

@@ -69,7 +69,7 @@ def errors(r: Records) -> list[Row]:
     return [
         {
             "unit": name_of(record),
-            "formats": GROUP[str(record.case.params["unit"])],
+            "group": GROUP[str(record.case.params["unit"])],
             "transistors": record.values["transistors"],
             "error": error,
         }
@@ -147,7 +147,7 @@ def accuracies(r: Records) -> list[Row]:
     rows: list[Row] = [
         {
             "unit": called(name, record),
-            "formats": GROUP[str(record.case.params["unit"])],
+            "group": GROUP[str(record.case.params["unit"])],
             "bits": one.value("bits"),
             "transistors": record.values["transistors"],
             "accuracy": one,

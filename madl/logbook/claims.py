@@ -50,6 +50,7 @@ class Evidence:
     p_adjusted: float | None = None  # by Holm, within the page
     needed: str = ""  # what would decide, when this does not
     power: float | None = None  # of a margin's test to decide, if the two sides were the same
+    is_blocked: bool = False  # timed on a busy machine, so nothing is tested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class Contrast:
             drawn=made.drawn,
             p=p,
             power=self.power(),
+            is_blocked=bool(made.blocked),
         )
         return Judged(
             p=p,
@@ -197,8 +199,7 @@ def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
     made = compare(a, b)
     why = "with the page's other claims corrected for"
     if blocked := made.comparison.blocked:
-        is_crowded = blocked.startswith(stats.QUIET)
-        why = f"because {'others used the machine' if is_crowded else 'its load is unknown'}"
+        why = f"which takes {blocked}"
     return made.judge(
         supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
         refuted=f"{start} takes {a / b} the time of {b.label} {where}: {times}",

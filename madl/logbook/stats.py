@@ -487,7 +487,6 @@ def _of_mean(
 
 
 PARTS = 5  # in a row, into which the samples of one process are taken apart
-QUIET = "a quiet machine"
 CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
 
 
@@ -531,9 +530,10 @@ def log_medians(samples_s: Sequence[Sequence[float]]) -> list[float]:
 
 def _not_quiet(contention: float | None) -> str:
     if contention is None:
-        return "a machine whose load can be read: this one's is unknown"
+        return "a machine whose load can be read (this one's is unknown)"
     if contention > CONTENDED:
-        return f"{QUIET}: others used {100 * contention:.0f} % of this one meanwhile"
+        share = f"{100 * contention:.0f} %"
+        return f"a quiet machine (others used {share} of this one, or so many samples came late)"
     return ""
 
 
@@ -665,18 +665,3 @@ def holm_levels(p_values: Mapping[str, float]) -> dict[str, float]:
     return {
         name: ALPHA / sum(other >= p for other in p_values.values()) for name, p in p_values.items()
     }
-
-
-def break_even(extra_s: float, gains_s: Sequence[float]) -> tuple[float, Interval] | None:
-    """Calls after which what costs `extra_s` once has paid for itself, at these gains a call.
-
-    The interval is the gain's, from between processes; the extra cost was taken once, and its own
-    scatter is not in it. None: the gain's interval reaches zero, so no number of calls is known to
-    be enough.
-    """
-    gain = mean(gains_s, unit=Unit.TIMES, drawn="processes")
-    if gain.interval.low <= 0:
-        return None
-    return extra_s / gain.effect, Interval(
-        extra_s / gain.interval.high, extra_s / gain.interval.low
-    )

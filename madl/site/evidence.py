@@ -140,6 +140,8 @@ def against(evidence: Evidence) -> str:
 
 def p_values(evidence: Evidence) -> str:
     """The test's own p value, and after the correction for the page's other claims."""
+    if evidence.is_blocked:
+        return "not done, for what else ran meanwhile"
     own, family = _p(evidence.p), _p(evidence.p_adjusted)
     alone = "alone and" if own == family else f"alone, p {family}"
     return f"p {own} {alone} with the page's other claims (Holm)"
@@ -222,7 +224,8 @@ def _register_table(findings: Sequence[Finding]) -> str:
 def _register_row(made: Finding) -> str:
     evidence = made.evidence
     shown = html.escape(effect(evidence)) if evidence else "–"
-    p = _p(evidence.p_adjusted).removeprefix("= ") if evidence else "–"
+    tested = evidence if evidence and not evidence.is_blocked else None
+    p = _p(tested.p_adjusted).removeprefix("= ") if tested else "–"
     link = f'<a href="#claim-{made.name}">{inline(made.hypothesis)}</a>'
     needed = evidence.needed if evidence else ""
     needed = f"<br><small>{html.escape(needed)}</small>" if needed else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook import benchmarks, stats
+from madl.logbook import benchmarks
 from madl.logbook.claims import Finding
 from madl.logbook.records import Store
 from madl.machine import device
@@ -90,8 +90,8 @@ def counts(found: Sequence[Findings]) -> list[dict[str, Any]]:
 
 def outcome(made: Finding) -> str:
     """A verdict; apart from it, that nothing was decided because others used the machine."""
-    crowded = made.evidence and made.evidence.needed.startswith(stats.QUIET)
-    return benchmarks.OUTCOMES[-1] if crowded else made.verdict
+    is_blocked = made.evidence is not None and made.evidence.is_blocked
+    return benchmarks.OUTCOMES[-1] if is_blocked else made.verdict
 
 
 def changed(row: Mapping[str, Any]) -> bool:
