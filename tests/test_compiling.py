@@ -377,11 +377,8 @@ def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
     assert "5 calls, batch 1 of 3×224×224, FP32" in text
     assert re.search(r"takes 2,010 ms a call compiled", text)  # (10 s + 4 × 10 ms) / 5
     assert "the first call is the compilation, 99.6 % of the compiled time" in text  # 10 of 10.04 s
-    assert (
     said = "still in training mode and with gradients, the other calls say 10.0 ms a call compiled"
     assert f"Without it, {said} and 20.0 ms in eager" in text
-        in text
-    )
 
 
 def test_the_preset_with_random_weights_is_the_pretrained_one_in_shape():
