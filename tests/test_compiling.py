@@ -176,6 +176,7 @@ def test_a_cell_in_fresh_processes_has_all_that_its_page_needs():
             assert compiled["compiled_before"] == 0
 
 
+@pytest.mark.slow
 def test_ways_beside_the_default_are_compiled_in_another_order_in_another_process():
     cell = {**CELL, "batches": "2", "size": 32, "backend": "aot_eager", "beside": "aot_eager"}
     found = compiling.study({**cell, "processes": 3})["measurements"]
