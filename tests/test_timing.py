@@ -342,6 +342,3 @@ def measure_ones(argument):
     subjects = {"ones": timing.observe(lambda: ones, [ones])}
     measured = timing.compare({"ones": lambda: ones + 1}, budget_s=0.0, subjects=subjects)
     return {"measurements": {"ones": measured["ones"].to_json()}, "process": argument["process"]}
-
-
-# ---- break-even ---------------------------------------------------------------------------------

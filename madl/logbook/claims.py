@@ -366,10 +366,8 @@ def judge_family(
             headline=claim.headline,
         )
         if name in judged:
-            made = _judged(made, judged[name], adjusted[name], claim, registered)
-            if made.evidence and made.verdict == "undecided":
-                needed = judged[name].needs(levels[name])
-                made = replace(made, evidence=replace(made.evidence, needed=needed))
+            p, level = adjusted[name], levels[name]
+            made = _judged(made, judged[name], p, level, claim, registered)
         found[name] = made
     return found
 
@@ -378,12 +376,14 @@ def _judged(
     made: Finding,
     judged: Judged,
     p: float,
+    level: float,
     claim: Claim,
     registered: Mapping[str, Mapping[str, str]],
 ) -> Finding:
     verdict: Verdict = "undecided"
     if p <= ALPHA:
         verdict = "supported" if judged.agrees else "refuted"
+    needed = judged.needs(level) if verdict == "undecided" else ""
     held = [registered[case.key] for case in judged.cases if case.key in registered]
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
     text = getattr(judged, verdict)
@@ -394,7 +394,7 @@ def _judged(
         made,
         verdict=verdict,
         text=text,
-        evidence=replace(judged.evidence, p_adjusted=p),
+        evidence=replace(judged.evidence, p_adjusted=p, needed=needed),
         cases=judged.cases,
         worded_after=any(digests.get(made.name) != claim.digest for digests in held),
     )

@@ -18,16 +18,16 @@ def again(stem: str, made: Finding) -> str:
     """What the last repeated runs of the timings found of a claim; empty without any of it."""
     try:
         found = benchmarks.rows("repeats", claim=f"{stem}.{made.name}")
-        runs = benchmarks.counted("repeats", "runs")
     except Pending:
         return ""
     if not found or found[0]["hypothesis"] != made.hypothesis or made.evidence is None:
         return ""
     row, unit = found[0], made.evidence.unit
-    counts = ", ".join(f"{row[name]} × {name}" for name in benchmarks.OUTCOMES if name in row)
+    counts = {name: row[name] for name in benchmarks.OUTCOMES if name in row}
+    said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
     shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
-    return f"{runs} runs one after the other: {counts}{shown}"
+    return f"{sum(counts.values())} runs one after the other: {said}{shown}"
 
 
 def section(here: View, others: Sequence[View]) -> str:
