@@ -184,15 +184,13 @@ def linted(values: Iterable[Values]) -> tuple[str, int]:
 
     A timing is one way at one batch size in one process. It is held against eager mode there.
     """
-    found: list[list[str]] = []
-    for measured in (one["measurements"] for one in values):
-        for name in measured:
-            rivals = _several(measured[f"eager {name.partition(' ')[2]}".strip()])
-            pairs = zip(_several(measured[name]), rivals, strict=True)
-            found += [lint.mistakes(one, against=rival) for one, rival in pairs]
-    count = Counter(mistake for mistakes in found for mistake in mistakes)
-    said = (f"{MISTAKES[check]} ({n} of {len(found)})" for check, n in count.most_common())
-    return "; ".join(said) or "none", len(found)
+    failed, count = lint.failures(
+        (_several(runs), _several(measured[f"eager {name.partition(' ')[2]}".strip()]))
+        for measured in (one["measurements"] for one in values)
+        for name, runs in measured.items()
+    )
+    said = (f"{MISTAKES[check]} ({n} of {count})" for check, n in failed.most_common())
+    return "; ".join(said) or "none", count
 
 
 def _several(measured: Any) -> list[Mapping[str, Any]]:

@@ -141,10 +141,9 @@ def transposed_wastes(r: Records) -> Fact:
 
 
 def conflicts_are_none(r: Records) -> Fact:
-    found = [(k, 1) for k in kernels_of(r, LAB).values()]
-    found += [(k, 8) for k in kernels_of(r, TILE).values()]
-    extra = sum(p > fewest_passes(size) for kernel, size in found for p in kernel["passes"])
-    accesses = sum(len(kernel["passes"]) for kernel, _ in found)
+    found = [kernel for name in (LAB, TILE) for kernel in kernels_of(r, name).values()]
+    extra = sum(p > fewest_passes(kernel["bytes"]) for kernel in found for p in kernel["passes"])
+    accesses = sum(len(kernel["passes"]) for kernel in found)
     said = "Neither the coursework's tile nor the vector tile has bank conflicts: none"
     if extra:
         said = f"The coursework's tile or the vector tile has bank conflicts: {extra:,}"

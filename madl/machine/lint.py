@@ -57,16 +57,23 @@ def mistakes(record: Json, *, against: Json | None = None) -> list[str]:
 
 
 def failing(pairs: Iterable[tuple[Sequence[Json], Sequence[Json]]]) -> tuple[str, int]:
-    """How often each check failed, in words, and of how many timings.
+    """How often each check failed, in words, and of how many timings."""
+    failed, count = failures(pairs)
+    said = ", ".join(f"{check} ({count})" for check, count in failed.most_common())
+    return said or "none", count
+
+
+def failures(pairs: Iterable[tuple[Sequence[Json], Sequence[Json]]]) -> tuple[Counter[str], int]:
+    """How often each check failed, and of how many timings.
 
     A pair is the runs of a variant and those of the one that it is held against, by process.
     """
     found = [
-        mistakes(one, against=other) for runs, rival in pairs for one, other in zip(runs, rival)
+        mistakes(one, against=other)
+        for runs, rival in pairs
+        for one, other in zip(runs, rival, strict=True)
     ]
-    failed = Counter(chain.from_iterable(found))
-    said = ", ".join(f"{check} ({count})" for check, count in failed.most_common())
-    return said or "none", len(found)
+    return Counter(chain.from_iterable(found)), len(found)
 
 
 def spread(record: Json) -> float:
