@@ -190,8 +190,8 @@ def test_loads_that_use_their_sectors_whole_are_counted(used, said):
     [([1, 1], "has bank conflicts: none of 3 "), ([1, 2], "has bank conflicts: 1 of 3 ")],
 )
 def test_a_conflict_is_a_pass_more_than_the_bytes_need(passes, said):
-    vectors = {"kernel": tile_facts.TILE, "passes": [2]}
-    records = mapped({"kernel": tile_facts.LAB, "passes": passes}, vectors)
+    vectors = {"kernel": tile_facts.TILE, "bytes": 8, "passes": [2]}
+    records = mapped({"kernel": tile_facts.LAB, "bytes": 1, "passes": passes}, vectors)
     assert said in tile_facts.conflicts_are_none(records).text
 
 
