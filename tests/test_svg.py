@@ -313,6 +313,18 @@ def test_the_names_of_spans_do_not_stand_on_the_titles_of_panels():
         assert min(gaps) >= 9  # a line of text apart
 
 
+def test_the_names_of_two_spans_stand_away_from_each_other():
+    marks = [line("y", markers=False), span(9, 10, "the later one"), span(7, 8, "the first one")]
+    rows = [{"t": t, "y": t} for t in range(20)]
+    chart = Chart(rows, x=linear("t"), y=linear(None, "y"), marks=marks)
+    for drawing in drawings(svg.figure(chart, id="f", caption="c")):
+        found = {t["says"]: t for t in texts(drawing) if t["says"].startswith("the ")}
+        first, later = found["the first one"], found["the later one"]
+        assert first["text-anchor"] == "end"
+        assert later.get("text-anchor", "start") == "start"
+        assert float(first["x"]) < float(later["x"])
+
+
 def test_coordinates_have_two_decimals_at_most(drawn):
     for text in drawn.values():
         coordinates = re.findall(r' (?:d|x|y|viewBox|transform)="([^"]*)"', text)

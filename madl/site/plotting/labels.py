@@ -31,10 +31,12 @@ def is_direct(chart: Chart, label: str) -> bool:
 def references(pen: Pen) -> list[Annotation]:
     """Names of spans at the top and, in the wide drawing, of levels at their right ends."""
     found: list[Annotation] = []
+    spans = sorted((m for m in pen.chart.marks if m.kind == "span"), key=lambda mark: mark.low)
+    for i, mark in enumerate(spans):
+        side = "center" if len(spans) == 1 else "left" if i else "right"
+        _span_label(pen, mark.label, mark.low, mark.high, side)
     for mark in pen.chart.marks:
-        if mark.kind == "span":
-            _span_label(pen, mark.label, mark.low, mark.high)
-        elif mark.kind == "level" and pen.wide and is_direct(pen.chart, mark.label):
+        if mark.kind == "level" and pen.wide and is_direct(pen.chart, mark.label):
             value = pen.place(mark.value, pen.chart.y)
             if value is not None:
                 found.append(_beside(pen, mark.label, value))
@@ -57,7 +59,8 @@ def _beside(pen: Pen, label: str, value: float) -> Annotation:
     )
 
 
-def _span_label(pen: Pen, label: str, low: float, high: float) -> None:
+def _span_label(pen: Pen, label: str, low: float, high: float, side: str) -> None:
+    """On this side of the span's middle: of two spans, each name stands away from the other."""
     middle = pen.chart.x.factor * (
         math.sqrt(low * high) if low > 0 and pen.chart.x.scale != "linear" else (low + high) / 2
     )
@@ -67,7 +70,7 @@ def _span_label(pen: Pen, label: str, low: float, high: float) -> None:
         (0, 2),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
-        ha="center",
+        ha=side,
         va="bottom",
         fontsize=SMALL,
         color=HEX["muted"],
