@@ -1,11 +1,10 @@
 """What the machine can do at most: the ceilings that every speed on the other pages is held to."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from statistics import median
 
+from madl.execution.ceilings import rates
 from madl.logbook import benchmarks, stats
-from madl.logbook.arms import timed
 from madl.logbook.charts import Chart, category, intervals, log
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -91,19 +90,18 @@ def ceilings(r: Records) -> Sequence[Row]:
         raise Pending("no device is measured")
     rows: list[Row] = []
     for record in r:
-        device, is_cpu = record.case.params["device"], record.case.params["device"] == "cpu"
+        is_cpu = record.case.params["device"] == "cpu"
         for name, (title, unit, size) in WORK.items():
-            amount = record.values["amount"][name] / 1e9
-            samples = list(chain.from_iterable(timed(r, name, device=device).samples_s))
+            reached = [rate / 1e9 for rate in rates(record, name)]
             rows.append(
                 {
                     "device": "CPU" if is_cpu else record.run.device,
                     "work": title,
                     "size": size.format(**record.case.params),
                     "unit": unit,
-                    "reached": amount / min(samples),
-                    "median": amount / median(samples),
-                    "samples": len(samples),
+                    "reached": max(reached),
+                    "median": median(reached),
+                    "samples": len(reached),
                 }
             )
     return rows

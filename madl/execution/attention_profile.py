@@ -12,7 +12,7 @@ from typing import Any
 
 from madl.execution.attention_problem import Problem
 from madl.execution.attention_times import FORMS, fp32, fused_in, longest, of, shape_of
-from madl.logbook.arms import timed
+from madl.execution.ceilings import rates
 from madl.logbook.charts import Chart, line, log, points
 from madl.logbook.records import Pending, Record, Records, Row
 from madl.logbook.stats import number, per_cent
@@ -45,12 +45,8 @@ class Roof:
 def roof_of(r: Records, device: str) -> Roof:
     """Raises: Pending: this machine's ceilings are not measured."""
     machine = r.of("machine").one(device=device)
-
-    def rate(work: str) -> float:
-        fastest = min(map(min, timed(Records([machine]), work).samples_s))
-        return machine.values["amount"][work] / fastest / 1e9
-
-    return Roof(copy=rate("copy"), product=rate("fp32"))
+    copy, product = (max(rates(machine, work)) / 1e9 for work in ("copy", "fp32"))
+    return Roof(copy=copy, product=product)
 
 
 def reached(record: Record, form: str, length: int) -> tuple[float, float]:

@@ -5,7 +5,9 @@ without it.
 """
 
 from dataclasses import replace
+from statistics import median
 
+from madl.execution.ceilings import rates
 from madl.logbook.arms import TimedArm, timed
 from madl.logbook.claims import Judged
 from madl.logbook.records import Record, Records, Row
@@ -131,8 +133,7 @@ def read_rate(record: Record, one_row: TimedArm, variant: str) -> float:
 
 def reached(r: Records, work: str) -> float:
     """What this machine does a second, of operations or bytes: the median of its own page."""
-    machine = r.of("machine").one(device="cpu")
-    return machine.values["amount"][work] / timed(Records([machine]), work).median_s
+    return median(rates(r.of("machine").one(device="cpu"), work))
 
 
 def rate_rows(r: Records) -> list[Row]:
