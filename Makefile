@@ -13,7 +13,7 @@ logbook: $(VENV)/.run
 	@echo "the logbook is in site/index.html"
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m "not cuda"
