@@ -84,12 +84,14 @@ def time_dtypes(argument: Json) -> dict[str, Any]:
 
 
 def time_variants(argument: Json) -> dict[str, Any]:
-    """Masks and the backward pass, written out and fused, all in turn."""
+    """Masks and the backward pass, written out and fused, all in turn; tuned has none backward."""
     problems: dict[str, tuple[str, Problem]] = {}
     for name, changes in VARIANTS.items():
         problem = _problem(argument, **changes)
         fused = chosen_backend(problem, argument["device"])
-        problems |= {f"naive {name}": (NAIVE, problem), f"fused {name}": (fused, problem)}
+        written_out = (NAIVE,) if problem.backward else (NAIVE, TUNED)
+        forms = {form: form for form in written_out} | {"fused": fused}
+        problems |= {f"{title} {name}": (form, problem) for title, form in forms.items()}
     return _in_turn(problems, argument)
 
 
