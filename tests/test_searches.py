@@ -23,19 +23,20 @@ def test_the_best_is_found_at_its_first_trial():
 
 
 def test_the_interval_of_a_mean_is_student_s():
-    made = searches.mean_estimate([1.0, 2.0, 3.0])
-    half = 4.3027 / 3**0.5
-    assert plain(made) == 2.0
-    assert interval_of(made) == pytest.approx((2 - half, 2 + half), abs=1e-4)
+    made = searches.mean_estimate([0.4, 0.5, 0.6])
+    half = 0.43027 / 3**0.5
+    assert plain(made) == 0.5
+    assert interval_of(made) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
+    assert interval_of(searches.mean_estimate([0.8, 0.9, 1.0]))[1] == 1.0  # no share is more
     assert searches.mean_estimate([1.0]).interval is None
 
 
 def test_curves_are_means_over_studies_with_an_interval():
-    rows = searches.curve_rows({"A": [[1.0, 3.0], [2.0, 1.0]], "B": [[0.5]]})
+    rows = searches.curve_rows({"A": [[0.4, 0.6], [0.5, 0.4]], "B": [[0.5]]})
     assert [row["trial"] for row in rows] == [1, 2]
-    assert [plain(row["A"]) for row in rows] == [1.5, 2.5]
+    assert [plain(row["A"]) for row in rows] == [0.45, 0.55]
     low, high = interval_of(rows[1]["A"])
-    assert low < 2.5 < high
+    assert low < 0.55 < high
     assert [plain(row["B"]) for row in rows] == [0.5, None]
     assert interval_of(rows[0]["B"]) is None
 

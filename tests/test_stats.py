@@ -221,6 +221,28 @@ def test_the_units_said_to_be_needed_for_a_t_test_decide_and_one_less_does_not(n
     assert needed == n + 1 or power(needed - 1) < 0.82
 
 
+@pytest.mark.parametrize("level", [stats.ALPHA, stats.ALPHA / 5])
+def test_the_seeds_said_to_be_needed_allow_for_a_scatter_known_from_few(level):
+    """On so many examples that the seeds alone scatter, as many as a t test over seeds needs."""
+    won, n = (300, 180, 120), 2000
+    pairs = [(Outcomes(np.arange(n) < w, "x"), Outcomes(np.zeros(n, bool), "x")) for w in won]
+    made = stats.compare(*zip(*pairs, strict=True))
+    needed = int(made.needs(made.effect, level).split()[1])
+    drawn = np.random.default_rng(0).normal(made.effect, np.std(won, ddof=1) / n, (4000, needed))
+    power = float((ttest_1samp(drawn, 0.0, axis=1).pvalue <= level).mean())
+    assert 0.75 < power < 0.9
+
+
+def test_where_the_examples_are_too_few_it_says_how_many_more_it_would_take():
+    rng = np.random.default_rng(5)
+    a, b = (np.array([rng.random(400) < 0.5] * 2) for _ in range(2))
+    a[1, :3] ^= True  # two models that are all but one
+    sides = ([Outcomes(row, "x") for row in side] for side in (a, b))
+    made = stats.compare(*sides)
+    assert "times as many examples" in made.needs(0.03, stats.ALPHA)
+    assert made.needs(1e-6, stats.ALPHA).startswith("no affordable number")
+
+
 def test_more_units_are_needed_beside_more_claims_and_never_as_few_as_did_not_decide():
     made = stats.mean([0.9, 1.0, 1.1], unit=Unit.TIMES, drawn="processes")
     few, many = (int(made.needs(1.0, stats.ALPHA / k).split()[1]) for k in (1, 1000))

@@ -94,9 +94,32 @@ class Arm(Sealed):
             raise MadlError(f"{self.label} has no parameter {name!r}; known: {', '.join(params)}")
         return params[name]
 
+    def each(self, name: str) -> list[Any]:
+        """What each seed's case gave under this name, beside the judgement."""
+        return [judged[name] for judged in self._judged()]
+
     def value(self, name: str) -> Any:
-        """What the first seed's case gave under this name, beside the judgement."""
-        return _inside(self.records[0], self.within)[name]
+        """What every seed's case gave under this name.
+
+        Raises:
+            MadlError: they gave several.
+        """
+        found = self.each(name)
+        if any(one != found[0] for one in found[1:]):
+            raise MadlError(
+                f"the models of {self.label} do not share one {name!r}: take each(…), mean(…), or "
+                "the first model's (`first`), and say which"
+            )
+        return found[0]
+
+    def mean(self, name: str) -> float:
+        """Over the seeds."""
+        return fmean(float(one) for one in self.each(name))
+
+    @property
+    def first(self) -> "Arm":
+        """Of the first seed alone, for what is told of one model."""
+        return replace(self, records=self.records[:1])
 
     def __format__(self, spec: str) -> str:
         return format(self.accuracy, spec)

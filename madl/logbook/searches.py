@@ -49,7 +49,10 @@ def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimat
     if len(values) < 2:
         return Estimate(mean, None, unit, 1)
     half = float(t.ppf(1 - ALPHA / 2, len(values) - 1)) * float(sem(values))
-    return Estimate(mean, Interval(mean - half, mean + half), unit, len(values))
+    interval = Interval(mean - half, mean + half)
+    return Estimate(
+        mean, interval.of_share() if unit is Unit.PERCENT else interval, unit, len(values)
+    )
 
 
 # ---- studies as units ---------------------------------------------------------------------------
@@ -126,7 +129,7 @@ def apart(a: Comparison, b: Comparison) -> Comparison:
 
     def needs(distance: float, level: float) -> str:
         times = (stats.errors_needed(level) * error / distance) ** 2 if distance else math.inf
-        if times > MOST_TIMES:
+        if times > stats.MOST_TIMES:
             return "no affordable number of examples would decide so small a difference"
         said = f"about {stats.number(times)} times as many examples of both splits"
         return f"{said} would decide an effect of this size{stats.WITH_POWER}"
@@ -144,7 +147,6 @@ def apart(a: Comparison, b: Comparison) -> Comparison:
 
 
 MOST_SURE = 8.0  # standard errors: no p value is smaller than that of so many
-MOST_TIMES = 1000
 
 
 # ---- ranks --------------------------------------------------------------------------------------

@@ -105,6 +105,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def of_share(self) -> "Interval":
+        """What of it a share can be: that of few models may reach beyond."""
+        return Interval(max(self.low, 0.0), min(self.high, 1.0))
+
 
 _SEALED = (
     "a test value chooses nothing: choose on validation with best(records, …), and compare on test "
@@ -279,7 +283,8 @@ def accuracy(outcomes: Sequence[Outcomes]) -> Estimate:
     if len(outcomes) == 1:
         return outcomes[0].accuracy
     made = _compare_methods(outcomes, [_all_wrong(one) for one in outcomes])
-    return Estimate(made.effect, made.interval, Unit.PERCENT, outcomes[0].n, len(outcomes))
+    interval = made.interval.of_share()
+    return Estimate(made.effect, interval, Unit.PERCENT, outcomes[0].n, len(outcomes))
 
 
 def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
@@ -383,7 +388,8 @@ def compare_groups(
 def group_accuracy(groups: Sequence[Sequence[Outcomes]], *, of: str) -> Estimate:
     """Mean accuracy of such groups."""
     made = compare_groups(groups, [[_all_wrong(o) for o in group] for group in groups], of=of)
-    return Estimate(made.effect, made.interval, Unit.PERCENT, groups[0][0].n, len(groups))
+    interval = made.interval.of_share()
+    return Estimate(made.effect, interval, Unit.PERCENT, groups[0][0].n, len(groups))
 
 
 def _crossed(difference: NDArray[np.float64], of: str) -> Comparison:
@@ -408,11 +414,10 @@ def _crossed(difference: NDArray[np.float64], of: str) -> Comparison:
         unit=Unit.POINTS,
         test=f"{_noun(of)} × examples, both random",
     )
-    example_error = max(variance_ms - seed_ms, 0.0) / (seeds * n)
-    seed_variance = float(by_seed.var(ddof=1))
+    of_examples = max(variance_ms - seed_ms, 0.0) / (seeds * n)
 
     def needs(distance: float, level: float) -> str:
-        words = _more_seeds(seeds, seed_variance, example_error, distance, level)
+        words = _more_seeds(seeds, seed_ms / n, of_examples, distance, level)
         return words.replace("seeds", _noun(of))
 
     return replace(made, needs=needs)
@@ -612,13 +617,17 @@ def more(
     if n * times > MOST:
         return f"no affordable number of {what} would decide so small a difference"
     needed = max(math.ceil(n * times), n + 1)
+
+    def power(units: int) -> float:
+        return _power_of_t(units - 1, error * math.sqrt(n / units), distance, level)
+
     if by_t and error:
-        while needed < FEW and _power_of_t(needed, n, error, distance, level) < POWER:
-            needed += 1
+        needed = _enough(needed, power)
     return f"about {_round_up(needed)} {what} would decide an effect of this size{WITH_POWER}"
 
 
 MOST = 1e7  # units that anybody could afford
+MOST_TIMES = 1000  # as many test examples, too
 FEW = 100  # units from which Student's t is the normal distribution, for what is asked here
 
 
@@ -627,20 +636,39 @@ def errors_needed(level: float) -> float:
     return float(norm.ppf(1 - level / 2) + norm.ppf(POWER))
 
 
-def _power_of_t(units: int, n: int, error: float, distance: float, level: float) -> float:
-    """Of the two-sided t test of so many units, where `n` have this error of their mean."""
-    shift = abs(distance) / (error * math.sqrt(n / units))
-    return float(nct.sf(t.ppf(1 - level / 2, units - 1), units - 1, shift))
+def _power_of_t(freedom: float, error: float, distance: float, level: float) -> float:
+    """Of a two-sided t test with this error of its effect."""
+    return float(nct.sf(t.ppf(1 - level / 2, freedom), freedom, abs(distance) / error))
+
+
+def _enough(units: int, power: Callable[[int], float]) -> int:
+    """From so many on, the first number of units whose test has `POWER`."""
+    while units < FEW and power(units) < POWER:
+        units += 1
+    return units
 
 
 def _more_seeds(
-    seeds: int, by_seed: float, example_error: float, distance: float, level: float
+    seeds: int, of_a_seed: float, of_examples: float, distance: float, level: float
 ) -> str:
-    """Seeds that would decide this effect, if the examples allow it at all."""
-    room = (abs(distance) / errors_needed(level)) ** 2 - example_error
-    if room <= 0:
-        return "no number of seeds would decide on this test set; a larger one is needed"
-    needed = max(by_seed / room, seeds + 1)
+    """Seeds that would decide this effect, if the examples allow it at all.
+
+    The effect's variance has a part that more seeds make smaller, and one of the test examples.
+    """
+    room = (abs(distance) / errors_needed(level)) ** 2
+    if room <= of_examples:
+        times = of_examples / room if room else math.inf
+        if times > MOST_TIMES:
+            return "no affordable number of seeds and test examples would decide so small an effect"
+        larger = f"one of more than {_round_up(times)} times as many examples could"
+        return f"no number of seeds would decide on this test set; {larger}"
+
+    def power(units: int) -> float:
+        variance = of_a_seed / units + of_examples
+        freedom = (units - 1) * (variance * units / of_a_seed) ** 2 if of_a_seed else math.inf
+        return _power_of_t(min(freedom, MOST), math.sqrt(variance), distance, level)
+
+    needed = _enough(max(math.ceil(of_a_seed / (room - of_examples)), seeds + 1), power)
     return f"about {_round_up(needed)} seeds would decide an effect of this size{WITH_POWER}"
 
 
