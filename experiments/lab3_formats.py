@@ -17,7 +17,7 @@ from madl.logbook.charts import Chart, doubling, level, line, linear, percent, p
 from madl.logbook.claims import Fact, Judged, above, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import per_cent
 from madl.training import baseline, families, format_arms
 from madl.training.baseline import fp32
 from madl.training.families import MOVED, has_scale, is_log
@@ -88,7 +88,7 @@ def _better(a: Arm, b: Arm, when: str) -> Judged:
     return compare(a, b).judge(
         supported=f"{when}, {pair}: {a - b} more",
         refuted=f"{when}, {pair}: {b - a} less",
-        undecided=f"{when}, nothing tells the two apart: {pair}, {a - b:+i}",
+        undecided=f"{when}, the two are not shown to differ: {pair}, {a - b:+i}",
     )
 
 
@@ -121,9 +121,7 @@ def log_4_lacks_a_position(r: Records) -> Judged:
     format with its default bias."""
     default = f"log({NARROW})"
     moved, own = trained(r, f"{default} moved"), trained(r, default)
-    return _better(
-        moved, own, "With a bias of its own for weights and for inputs, else its default"
-    )
+    return _better(moved, own, "With a bias for weights and one for inputs against its default")
 
 
 @page.claim
@@ -139,7 +137,7 @@ def log_4_is_behind(r: Records) -> Judged:
     logarithmic one."""
     rival = strongest(r, NARROW + SCALES, lambda name: not is_log(name))
     found = strongest(r, NARROW + SCALES, is_log)
-    return _better(rival, found, f"Of at most {NARROW + SCALES:g} bits with a block's scale")
+    return _better(rival, found, f"Of at most {NARROW + SCALES:g} bits, a block's scale counted")
 
 
 @page.claim
@@ -168,7 +166,7 @@ def one_bit_classifies(r: Records) -> Judged:
     return above(found, guess).judge(
         supported=f"{so}; {always}",
         refuted=f"{so}, fewer than guessing: {always}",
-        undecided=f"{so}, which cannot be told from guessing: {always}",
+        undecided=f"{so}, which is not shown to be more than guessing: {always}",
     )
 
 
@@ -177,13 +175,14 @@ def combined_beats_uniform(r: Records) -> Judged:
     """What one search over all formats finds is more accurate than the best single format of no
     more bits."""
     mixed = format_arms.combined(r)
-    alike = strongest(r, mixed.value("bits"))
+    alike = format_arms.strongest_beside(r, mixed)
     found = (
         f"After {mixed.param('trials')} trials of {mixed.param('probe_examples')} validation "
-        f"sentences the mixture found ({number(mixed.value('bits'))} bits) has {mixed} on test"
+        f"sentences, what is found ({format_arms.span(mixed.each('bits'))} bits) has {mixed} on "
+        "test"
     )
     best = (
-        f"the best single format of no more bits, {said(alike)}, chosen among "
+        f"the best single format of no more bits, {alike.label}, chosen among "
         f"all of them by all validation sentences, {alike}"
     )
     return compare(mixed, alike).judge(
@@ -226,7 +225,8 @@ def _curves(rows: Sequence[Row], **limits: Any) -> Chart:
     caption="A small chart a family, and the last for the search over all formats: each kind of "
     "layer takes one of the formats or stays in FP32. "
     "The score is validation accuracy less the price of the bits. Each search has weights of its "
-    "own; dashed is the score of these weights with all layers left in FP32."
+    "own; dashed is the score of these weights with all layers left in FP32. Of several models, "
+    "each searched by itself, lines are means, and the band is the mean's interval."
 )
 def curves(r: Records) -> Chart:
     found = [*format_arms.searched(r).values(), format_arms.combined(r)]
@@ -234,8 +234,8 @@ def curves(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="The families whose searches end near the best one, on a finer scale. What lies below "
-    "it is not drawn."
+    caption=f"The families whose searches end at most {100 * ZOOM:g} points below the best one, on "
+    "a finer scale, which cuts off what lies below it."
 )
 def zoom(r: Records) -> Chart:
     found = format_arms.searched(r).values()
@@ -265,7 +265,7 @@ def front(r: Records) -> Chart:
 
 @page.chart(
     caption="Right after quantization, on validation: accuracy against the share of the weights "
-    "that a format rounds to zero. A point is a format on all layers."
+    "that a format rounds to zero. A point is a format on all layers, of several models their mean."
 )
 def why(r: Records) -> Chart:
     return Chart(

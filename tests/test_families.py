@@ -264,11 +264,48 @@ def test_a_rival_has_no_more_bits_and_is_the_best_on_validation():
     assert found.label == "scaled(8,row)"
 
 
-def test_positions_that_differ_between_models_are_said_once_each():
+def a_search(seed, scores, **params):
+    """A search of one model: each trial as many bits as its score is of ten."""
+    trials = [{"score": score} for score in scores]
+    best = {"score": max(scores), "bits": 10 * max(scores), "validation": max(scores) + 0.01}
+    made = a_model(0.8, seed=seed, bits=best["bits"], trials=len(scores), choices=2, **params)
+    searched = {"trials": trials, "best": best, "nothing": 0.6, "startup": 1, "points": 4}
+    return replace(made, values={**made.values, **searched})
+
+
+def test_a_search_of_several_models_is_told_of_all_of_them():
+    over = {"part": "combined", "probe_examples": 9}
+    family = {"part": "family", "family": "binary", "probe_examples": 9}
+    scores = [[0.8, 0.7], [0.5, 0.6], [0.4, 0.7]]
+    found = [
+        a_search(seed, own, **case) for case in (over, family) for seed, own in enumerate(scores)
+    ]
+    row = format_arms.search_rows(Records(found))[0]
+    assert row["best found at"] == "1, 2, 2"
+    assert (row["best score"], row["its validation"]) == ("70.0 %", "71.0 %")
+    assert row["its bits"] == pytest.approx(7.0)
+    fact = format_arms.ends(Records(found))
+    assert "2 of the 6 searches found their best among the trials drawn at random" in fact.text
+    assert "on each of 3 models" in fact.of
+
+
+def test_the_rival_of_a_mixture_has_no_more_bits_in_any_model():
+    seeds, bits = range(2), [8.0, 5.0]
+    mixed = [a_model(0.8, part="combined", seed=s, bits=b) for s, b in zip(seeds, bits)]
+    wide = [uniform("log(8)", 0.84, seed=s, bits=8.0) for s in seeds]
+    narrow = [uniform("scaled(4,row)", 0.82, seed=s, bits=4.0) for s in seeds]
+    r = Records([*mixed, *wide, *narrow])
+    rival = format_arms.strongest_beside(r, format_arms.combined(r))
+    assert rival.each("bits") == [8.0, 4.0]
+    assert rival.label == "`log(8)` (8 bits) or `scaled(4,row)` (4 bits)"
+    assert format_arms.span(bits) == "5 to 8"
+
+
+def test_positions_that_differ_between_models_are_said_from_the_least_to_the_largest():
     made = format_arms.trained(Records([uniform("log(8)", 0.8, bits=8.0)]), "log(8)")
     moved = replace(made, label="log(8) at 8 and 3 or 8 and 9 or 7 and 9")
     assert format_arms.said(made) == "`log(8)` (8 bits)"
-    places = "exponent bias 8 or 7 for weights, 3 or 9 for inputs"
+    places = "exponent bias 7 to 8 for weights, 3 to 9 for inputs"
     assert format_arms.said(moved) == f"`log(8)` (8 bits; {places})"
 
 

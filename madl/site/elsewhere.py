@@ -72,16 +72,23 @@ def _cell(made: Finding) -> str:
 
 
 def _compared(here: View, other: View) -> str:
-    """How the hypotheses that are decided here came out there."""
+    """How the hypotheses that are decided here came out there, and what is decided only there."""
     decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
-    there = {name: other.findings[name].verdict for name in decided}
-    turned = [n for n, verdict in there.items() if verdict in DECIDED and verdict != decided[n]]
-    counts = Counter(verdict for verdict in there.values() if verdict not in DECIDED)
+    there = {name: other.findings[name].verdict for name in here.findings}
+    turned = [n for n in decided if there[n] in DECIDED and there[n] != decided[n]]
+    counts = Counter(there[name] for name in decided if there[name] not in DECIDED)
     alike = len(decided) - len(turned) - counts.total()
     parts = [f"{alike} come out alike", f"{len(turned)} the other way round"]
     parts += [f"{number} {verdict}" for verdict, number in counts.items()]
     flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in turned]
     named = f": {'; '.join(flips)}" if flips else ""
+    only_there = sum(verdict in DECIDED for verdict in there.values()) - alike - len(turned)
     where = _title(other, here).rpartition(", ")[0]
+    ours = {case.key for case in here.cases} if other.machine == here.machine else set[str]()
+    if shared := sum(case.key in ours for case in other.cases):
+        where += f"; {shared} of its {len(other.cases)} cases are this page's own"
     hypotheses = "hypothesis" if len(decided) == 1 else "hypotheses"
-    return f"Of {len(decided)} {hypotheses} decided here, {', '.join(parts)} ({where}){named}."
+    return (
+        f"Of {len(decided)} {hypotheses} decided here, {', '.join(parts)} ({where}){named}"
+        f"{f'; {only_there} decided there are open here' if only_there else ''}."
+    )

@@ -94,7 +94,7 @@ def _rows(made: Finding, again: str) -> list[tuple[str, str]]:
         rows.append(
             (
                 "Registered",
-                "not with these records: the hypothesis or its test was worded after them",
+                "not with all of these records: the hypothesis or its test was worded later",
             )
         )
     linked = linked_cases(made)

@@ -4,8 +4,9 @@ An experiment that has `lab3_formats` among its needs takes a format's model fro
 `trained(r, "mxint8")`.
 """
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from statistics import fmean
 
 from madl.logbook import searches
@@ -37,7 +38,8 @@ def names(r: Records) -> list[str]:
 def trained(r: Records, name: str) -> Arm:
     """The model with that format on all layers, trained on in it or not, as validation prefers.
 
-    A moved format's label has its positions: `log(4) at 8 and 3`, of weights and of inputs.
+    A moved format's label has its positions, of weights and of inputs, model by model:
+    `log(4) at 8 and 3 or 9 and 3`.
     """
     of = r.of(EXPERIMENT)
     if name not in MOVED:
@@ -82,20 +84,32 @@ def strongest(
     return best_of([a for a in found if least_bits <= a.value("bits") <= most_bits])
 
 
+def strongest_beside(r: Records, other: Arm) -> Arm:
+    """For each model of the other arm, the format of no more bits that validation prefers."""
+    every, chosen = [trained(r, name) for name in names(r)], list[Arm]()
+    for i, bits in enumerate(other.each("bits")):
+        of_model = [replace(a, records=(a.records[i],)) for a in every]
+        chosen.append(best_of([a for a in of_model if a.value("bits") <= bits]))
+    label = " or ".join(dict.fromkeys(said(a) for a in chosen))
+    return replace(chosen[0], label=label, records=tuple(a.records[0] for a in chosen))
+
+
 def said(a: Arm) -> str:
     """A format with its bits, and where it is moved, with its positions in words."""
     bits, (name, _, places) = a.value("bits"), a.label.partition(" at ")
     size = f"{number(bits)} bit{'s' if bits != 1 else ''}"
     if places:
         what = "fraction width" if name.startswith("fixed") else "exponent bias"
-        weights, inputs = zip(*(one.split(" and ") for one in places.split(" or ")), strict=True)
-        size += f"; {what} {_either(weights)} for weights, {_either(inputs)} for inputs"
+        sides = zip(*(map(int, one.split(" and ")) for one in places.split(" or ")), strict=True)
+        weights, inputs = (span(side) for side in sides)
+        size += f"; {what} {weights} for weights, {inputs} for inputs"
     return f"`{name}` ({size})"
 
 
-def _either(values: Iterable[str]) -> str:
-    """What the models have, each once: "3 or 9"."""
-    return " or ".join(dict.fromkeys(values))
+def span(values: Iterable[float]) -> str:
+    """What the models have: "8", or "7 to 9" where they differ."""
+    low, high = min(found := list(values)), max(found)
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 def by_rate(a: Arm) -> dict[float, tuple[float, float]]:
@@ -165,27 +179,31 @@ def searched(r: Records) -> dict[str, Arm]:
     return found
 
 
-def found_at(a: Arm) -> int:
-    """The trial at which a search came by its best, from 1."""
-    return searches.found_at([trial["score"] for trial in a.value("trials")])
+def scores(a: Arm) -> list[list[float]]:
+    """Of the trials of a search, seed by seed."""
+    return [[trial["score"] for trial in trials] for trials in a.each("trials")]
+
+
+def found_at(a: Arm) -> list[int]:
+    """The trial at which a search came by its best, from 1, seed by seed."""
+    return [searches.found_at(one) for one in scores(a)]
+
+
+def best(a: Arm, name: str) -> float:
+    """What a search's best trial has under this name, the mean over seeds."""
+    return fmean(float(found[name]) for found in a.each("best"))
 
 
 def score(a: Arm) -> float:
     """What a search was told of its best trial, the mean over seeds."""
-    return fmean(float(record.values["best"]["score"]) for record in a.records)
-
-
-def nothing(a: Arm) -> float:
-    """The score of its weights with all layers left in FP32, the mean over seeds."""
-    return fmean(float(record.values["nothing"]) for record in a.records)
+    return best(a, "score")
 
 
 def curve(a: Arm) -> list[Row]:
     """A row a trial: the best score so far, and that of a model that is left in FP32."""
-    studies = [[trial["score"] for trial in record.values["trials"]] for record in a.records]
     return [
-        {"search": a.label, **row, LEFT_ALONE: nothing(a)}
-        for row in searches.curve_rows({BEST: studies})
+        {"search": a.label, **row, LEFT_ALONE: a.mean("nothing")}
+        for row in searches.curve_rows({BEST: scores(a)})
     ]
 
 
@@ -201,38 +219,46 @@ def settled(r: Records, margin: float) -> Fact:
         text=f"{keeps} formats are shown to stay within {100 * margin:g} points of {full.label} "
         f"({full}), {loses} to lose more, and {open_} are not decided",
         of=f"{len(found)} formats, each on all layers at its best position, with intervals that "
-        "hold for all of them at once",
+        "hold for all of them at once and so are wider than a finding's alone",
     )
 
 
 def training_pays(r: Records) -> Fact:
     """How many formats validation leaves untrained."""
-    every = _every(r).values()
-    left = sum(all(record.values["rate"] == 0 for record in a.records) for a in every)
-    rates = [f"{rate:g}" for rate in by_rate(control(r)) if rate]
+    every, full = _every(r), control(r)
+    taken = [rate for a in every.values() for rate in a.each("rate")]
+    moved, rates = sum(name in MOVED for name in every), [f"{x:g}" for x in by_rate(full) if x]
     return Fact(
-        text=f"Validation prefers {left} of {len(every)} formats as quantization leaves them, the "
-        f"others trained on",
-        of=f"learning rates {' and '.join(rates)}, or none",
+        text=f"Validation ({baseline.fp32(r).value('num_validation'):,} sentences) prefers "
+        f"{taken.count(0)} of {len(taken)} quantized models as quantization leaves them, the "
+        "others trained on",
+        of=f"{len(every) - moved} formats and {moved} of them moved, on {_models(full)}; "
+        f"learning rates {' and '.join(rates)}, or none",
     )
+
+
+def _models(a: Arm) -> str:
+    return f"each of {len(a.records)} models" if len(a.records) > 1 else "1 model"
 
 
 def ends(r: Records) -> Fact:
     """Where the searches end, and where their own FP32 lies."""
     found = searched(r)
     low, high = min(found.values(), key=score), max(found.values(), key=score)
-    alone = [nothing(a) for a in found.values()]
+    alone = [a.mean("nothing") for a in found.values()]
     mixed = combined(r)
-    blind = sum(found_at(a) <= a.value("startup") for a in (*found.values(), mixed))
+    every = [(at, a.value("startup")) for a in (*found.values(), mixed) for at in found_at(a)]
+    blind = sum(at <= startup for at, startup in every)
     return Fact(
         text=f"The families' searches end with scores from {per_cent(score(low))} ({low.label}) to "
         f"{per_cent(score(high))} ({high.label}), the search over all formats with "
         f"{per_cent(score(mixed))}; each on weights of its own, which in FP32 score from "
         f"{per_cent(min(alone))} to {per_cent(max(alone))}, those of the last "
-        f"{per_cent(nothing(mixed))}. {blind} of the {len(found) + 1} searches found their best "
+        f"{per_cent(mixed.mean('nothing'))}. {blind} of the {len(every)} searches found their best "
         "among the trials drawn at random that TPE begins with",
-        of=f"{len(found)} families of {low.param('trials')} trials, one search of "
-        f"{mixed.param('trials')}, on {low.param('probe_examples')} validation sentences",
+        of=f"{len(found)} families of {low.param('trials')} trials and one search of "
+        f"{mixed.param('trials')} on {_models(mixed)}, on {low.param('probe_examples')} "
+        "validation sentences",
     )
 
 
@@ -243,13 +269,13 @@ def front_rows(r: Records) -> list[Row]:
     """Every model that was trained on; those that validation places on the front are named."""
     mixed = combined(r)
     drawn = [(group_of(name), trained(r, name)) for name in names(r)] + [(mixed.label, mixed)]
-    bits, accuracies = [a.value("bits") for _, a in drawn], [a.validation for _, a in drawn]
+    bits, accuracies = [a.mean("bits") for _, a in drawn], [a.validation for _, a in drawn]
     on_front = searches.front(bits, accuracies)
     return [
         {
             "format": one.label,
             "formats": group,
-            "bits": one.value("bits"),
+            "bits": one.mean("bits"),
             "validation": one.validation,
             "test accuracy": one,
             "named": one.label if i in on_front else None,
@@ -287,8 +313,11 @@ def _every(r: Records) -> dict[str, Arm]:
 
 
 def _rate(a: Arm) -> str:
-    taken = dict.fromkeys(record.values["rate"] for record in a.records)
-    return " or ".join(f"{rate:g}" if rate else "untrained" for rate in taken)
+    """What validation takes, and of how many models where they differ."""
+    taken = Counter(f"{rate:g}" if rate else "untrained" for rate in sorted(a.each("rate")))
+    if len(taken) == 1:
+        return next(iter(taken))
+    return ", ".join(f"{rate} ({count})" for rate, count in taken.items())
 
 
 def untrained_rows(r: Records) -> list[Row]:
@@ -297,7 +326,7 @@ def untrained_rows(r: Records) -> list[Row]:
         {
             "format": one.label,
             "formats": group_of(name),
-            "zeroed": fmean(record.values["weight_zeroed"] for record in one.records),
+            "zeroed": one.mean("weight_zeroed"),
             "validation accuracy": before_and_after(one)[0],
         }
         for name, one in _every(r).items()
@@ -310,30 +339,38 @@ def search_rows(r: Records) -> list[Row]:
         {
             "search": one.label,
             "choices a layer": one.param("choices"),
-            "models": _power_of_ten(one.value("points")),
+            "points": _rounded(one.value("points")),
             "trials": one.param("trials"),
-            "best found at": found_at(one),
+            "best found at": ", ".join(map(str, found_at(one))),
             "best score": per_cent(score(one)),
-            "its bits": one.value("best")["bits"],
-            "its validation": per_cent(one.value("best")["validation"]),
+            "its bits": best(one, "bits"),
+            "its validation": per_cent(best(one, "validation")),
         }
         for one in (*searched(r).values(), combined(r))
     ]
 
 
-def _power_of_ten(count: int) -> str:
-    """A count, or how many zeros it has: "about 10^13"."""
-    if count < 10_000:
+def _rounded(count: int) -> str:
+    """A count, or a large one in powers of ten: "about 3.5 × 10¹²"."""
+    if count < 10**6:
         return f"{count:,}"
+    digits, exponent = f"{count:.1e}".split("e")
     superscript = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    return "about 10" + str(round(math.log10(count))).translate(superscript)
+    return f"about {digits} × 10{str(int(exponent)).translate(superscript)}"
 
 
 def taken_rows(r: Records) -> list[Row]:
-    """Which kind of layer took which format in the best model of the combined search."""
+    """Which kind of layer took which format in the best model of each search over all formats."""
     found = combined(r)
-    best = {f"seed {one.case.params['seed']}": one.values["best"] for one in found.records}
-    return [
-        {"layers": kind, **{seed: f"`{short(one['choices'][kind])}`" for seed, one in best.items()}}
+    models = {
+        f"seed {record.case.params['seed']}": replace(found, records=(record,))
+        for record in found.records
+    }
+    chosen = {seed: one.value("best")["choices"] for seed, one in models.items()}
+    rows = [
+        {"layers": kind, **{seed: f"`{short(given[kind])}`" for seed, given in chosen.items()}}
         for kind in found.value("kinds")
     ]
+    bits = {seed: number(one.value("bits")) for seed, one in models.items()}
+    tests = {seed: f"{one}" for seed, one in models.items()}
+    return [*rows, {"layers": "bits per value", **bits}, {"layers": "test accuracy", **tests}]
