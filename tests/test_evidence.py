@@ -1,0 +1,23 @@
+"""The committed evidence, as its pages are made from it: in either profile nothing is left out."""
+
+import pytest
+
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
+from madl.site.views import pages
+from madl.training import workloads
+
+
+@pytest.mark.parametrize("profile", ["quick", "full"])
+def test_every_finding_figure_and_table_of_it_can_be_made(profile, tmp_path):
+    """What fails raises, as what is told of one model and holds for several does."""
+    workload = workloads.resolve("snippets", model=None, dataset=None).params()
+    plan = StoredPlan(Project(), Store(tmp_path), PROFILES[profile], workload)
+    made = pages(plan)
+    assert len(made) == len(Project().names())
+    for page in made:
+        assert page.view.published, f"nothing is committed of {page.name}"
+        assert page.view.shown
+        assert page.view.findings or page.view.facts
