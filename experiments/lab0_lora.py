@@ -185,14 +185,14 @@ def graph_inputs(r: Records) -> Fact:
 
 @page.fact
 def unread_words_move(r: Records) -> Fact:
-    rows, sentences = full(r).value("rows"), full(r).param("tune_examples")
+    rows, sentences = full(r).first.value("rows"), full(r).param("tune_examples")
     said = {k: f"{number(1e3 * v)} ‰" for k, v in rows.items() if isinstance(v, float)}
     return Fact(
         text=f"Full fine-tuning reads {rows['read']:,} rows of the word table and moves the median "
         f"one of them by {said['read_median']} of its length; the other rows move too, by "
         f"{said['others_least']} to {said['others_most']}, where weight decay alone makes "
         f"{said['decay']}",
-        of=f"{rows['rows']:,} rows, {sentences:,} sentences",
+        of=f"{rows['rows']:,} rows, {sentences:,} sentences, the first model",
     )
 
 

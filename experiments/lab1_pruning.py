@@ -177,8 +177,8 @@ def l1_beats_random_alike(r: Records) -> Judged:
 
 
 @page.chart(
-    caption="One layer's weights by magnitude, half of them removed: all of them, and those that "
-    "each method's mask kept, counted in this run."
+    caption="One layer's weights in the first model by magnitude, half of them removed: all of "
+    "them, and those that each method's mask kept, counted in this run."
 )
 def histogram(r: Records) -> Chart:
     kept = [line(f"kept by {name}", markers=False, like=name) for name in METHODS.values()]

@@ -285,7 +285,7 @@ def models(r: Records) -> Sequence[Row]:
                     "at": TITLES[when],
                     "epochs": str(epochs),
                     "test accuracy": judged,
-                    "test loss": str(judged.value("loss")),
+                    "test loss": str(judged.first.value("loss")),
                     "accuracy on its training sentences": per_cent(own["accuracy"]),
                     "loss on them": f"{number(fmean(own['losses']))} nats",
                 }

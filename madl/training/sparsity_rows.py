@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from madl.logbook.arms import Arm, TimedArm, timed
+from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.claims import Fact
 from madl.logbook.records import Params, Records, Row
 from madl.logbook.stats import number, per_cent
@@ -72,7 +72,7 @@ def points(r: Records) -> list[Row]:
 
 def zeros(r: Records) -> list[Row]:
     """What the products see before training, by sparsity, from nothing removed on."""
-    plain = own(r).all(part="nothing")[0].values["zeros"]
+    plain = arm(own(r), part="nothing")
     columns = {"zero weights": "weights", "zero inputs": "inputs", "both, products left": "both"}
     rows: list[Row] = []
     for at in (0.0, *asked(r)):
@@ -81,7 +81,7 @@ def zeros(r: Records) -> list[Row]:
             what = "products" if part == "both" else part
             for method, name in METHODS.items():
                 point = pruned(r, part, method, at, "before") if at else None
-                share = counted(point, "zeros", what) if point else plain[what]
+                share = counted(point or plain, "zeros", what)
                 row[f"{title}: {name}"] = per_cent(share)
         rows.append(row)
     return rows
@@ -132,7 +132,10 @@ def rates(r: Records) -> list[Row]:
 
 
 def histogram_rows(r: Records) -> list[Row]:
-    """One layer's weights by magnitude, and what each method's mask kept of half of them."""
+    """One layer's weights by magnitude, and what each method's mask kept of half of them.
+
+    Of the first model.
+    """
     found = {
         name: pruned(r, "weights", method, HALF).records[0].values["histogram"]
         for method, name in METHODS.items()
