@@ -11,7 +11,7 @@ from madl.logbook.charts import Chart, category, cells
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
-from madl.training import baseline, widths
+from madl.training import baseline, width_facts, widths
 from madl.training.widths import chosen, pair_of, point
 
 page = Experiment(title="Fraction widths, chosen on validation", needs=("baseline",))
@@ -43,7 +43,7 @@ def run(params: Params, ctx: Context) -> Values:
 
 
 def tried(r: Records, swept: str) -> list[Row]:
-    """Every point of a sweep, with its validation accuracy in whole per cent."""
+    """Every point of a sweep, with its mean validation accuracy in whole per cent."""
     best: dict[tuple[int, ...], float] = {}  # of the learning rates
     for arm in every_arm(r, swept=swept, operands="both"):
         place = (arm.param("width"), *pair_of(arm))
@@ -61,7 +61,8 @@ def tried(r: Records, swept: str) -> list[Row]:
 
 @page.chart(
     caption="One fraction width for both, after quantization alone: a row a width, a column the "
-    "bits behind the point, in the cell the validation accuracy in per cent. Empty: not tried."
+    "bits behind the point, in the cell the validation accuracy in per cent, the mean over the "
+    "models. Empty: not tried."
 )
 def shared_sweep(r: Records) -> Chart:
     rows = [row for row in tried(r, "ptq") if row["weights"] == row["inputs"]]
@@ -99,6 +100,10 @@ def qat_sweep(r: Records) -> Chart:
     return by_operand(r, "qat")
 
 
+page.fact(width_facts.chosen_on)
+page.fact(width_facts.learning_rates)
+
+
 @page.table
 def choices(r: Records) -> Sequence[Row]:
     found: list[Row] = []
@@ -110,6 +115,8 @@ def choices(r: Records) -> Sequence[Row]:
             row[f"{swept.upper()}: weights"] = weights
             row[f"{swept.upper()}: inputs"] = inputs
             row[f"{swept.upper()}: validation"] = per_cent(best.validation)
-        row["QAT: learning rate"] = f"{chosen(r, 'qat', width).param('tune_learning_rate'):g}"
+        row["QAT: learning rate"] = widths.power(
+            chosen(r, "qat", width).param("tune_learning_rate")
+        )
         found.append(row)
     return found

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 
 from madl.logbook.arms import Arm, arm, best, best_of
 from madl.logbook.charts import Chart, doubling, level, line, linear, percent
-from madl.logbook.claims import Judged, compare
+from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
-from madl.training import baseline, widths
+from madl.training import baseline, width_facts, widths
 from madl.training.baseline import fp32
+from madl.training.width_facts import apart, as_good, beyond
 from madl.training.width_panel import width_alt, width_panels, width_rows
 from madl.training.widths import (
     FIXED_RULE,
@@ -118,7 +119,8 @@ def six_bits_are_enough(r: Records) -> Judged:
     return tested.judge(
         supported=f"{said}: within two points of FP32's {b}, without any training",
         refuted=f"{said}, more than two points below FP32's {b}",
-        undecided=f"{said}, and FP32 {b}; whether that is within two points is not decided",
+        undecided=f"{said}; FP32 has {b}, the difference is {apart(a, b)}, and whether it is "
+        "within two points is open",
     )
 
 
@@ -131,7 +133,8 @@ def training_adds_at_four_bits(r: Records) -> Judged:
     return compare(a, b).judge(
         supported=f"{trained} adds {a - b} in PTQ's best format: {a} after {b}",
         refuted=f"{trained} costs {b - a} in PTQ's best format: {a} after {b}",
-        undecided=f"{trained} is not shown to change PTQ's best format: {b}, {a - b:+i} with it",
+        undecided=f"{trained} is not shown to change the accuracy of PTQ's best format: {b} "
+        f"before, {a} after, {apart(a, b)}",
     )
 
 
@@ -145,7 +148,9 @@ def training_rescues_a_shared_fraction(r: Records) -> Judged:
         supported=f"{said}, training on brings {a} after {b}; PTQ with the best fraction widths "
         f"has {ptq(r, NARROW)}",
         refuted=f"{said}, training on makes it worse: {a} after {b}",
-        undecided=f"{said}, training on is not shown to change anything: {a - b:+i}",
+        undecided=f"{said}, {b} becomes {a} by training on: {apart(a, b)}; that it helps "
+        f"{beyond(a)} is not shown. PTQ has {best_shared(r, NARROW)} with its best fraction width "
+        f"for both, {ptq(r, NARROW)} with one for each",
     )
 
 
@@ -155,10 +160,15 @@ def qat_beats_the_control(r: Records) -> Judged:
     a, b = best_of([qat(r, width) for width in tried(r)]), control(r)
     said = f"QAT's best width by validation, {a.param('width')} bits, gives {a}"
     return compare(a, b).judge(
-        supported=f"{said}; FP32 after the same training {b}",
-        refuted=f"{said}, less than FP32 after the same training, {b}",
-        undecided=f"{said} and FP32 after the same training {b}: nothing tells them apart",
+        supported=f"{said}; FP32 after the same training {b}{ties(r, a)}",
+        refuted=f"{said}, less than FP32 after the same training, {b}{ties(r, a)}",
+        undecided=f"{said} and FP32 after the same training {b}: nothing tells them apart, "
+        f"{apart(a, b)}{ties(r, a)}",
     )
+
+
+def ties(r: Records, best: Arm) -> str:
+    return as_good([qat(r, width) for width in tried(r)], best)
 
 
 @page.claim
@@ -169,9 +179,9 @@ def inputs_need_more_bits(r: Records) -> Judged:
         f"at {NARROW} bits, weights alone ({behind(a)}) leave {a}, inputs alone ({behind(b)}) {b}"
     )
     return compare(a, b).judge(
-        supported=f"The inputs need more bits: {said}",
-        refuted=f"The weights need more bits: {said}",
-        undecided=f"Which operand needs more bits is not decided: {said}",
+        supported=f"Quantizing the inputs loses more: {said}",
+        refuted=f"Quantizing the weights loses more: {said}",
+        undecided=f"Which of the two loses more is not decided: {said}, {apart(a, b)}",
     )
 
 
@@ -185,7 +195,8 @@ def the_head_is_what_fails(r: Records) -> Judged:
     return compare(a, b).judge(
         supported=f"Pooler and classifier are where a rule loses {a - b}, {said}",
         refuted=f"Leaving pooler and classifier in FP32 makes it worse, {said}",
-        undecided=f"Leaving pooler and classifier in FP32 is not shown to help, {said}",
+        undecided=f"Leaving pooler and classifier in FP32 is not shown to help, {said}, "
+        f"{apart(a, b)}",
     )
 
 
@@ -203,9 +214,29 @@ def accuracy(r: Records) -> Chart:
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 
+@page.fact
+def from_eight_bits_on(r: Records) -> Fact:
+    return width_facts.trained_on(r, [w for w in tried(r) if w >= PROBE], control(r))
+
+
+@page.fact
+def formats_of_qat(r: Records) -> Fact:
+    return width_facts.formats_of_qat(r, [w for w in tried(r) if w in widths.TRAINED])
+
+
+@page.fact
+def shared_only(r: Records) -> Fact:
+    return width_facts.shared_only(r, tried(r))
+
+
+page.fact(width_facts.learning_rates)
+page.fact(width_facts.chosen_on)
+
+
 @page.chart(
     caption="PTQ on the validation sentences: fraction widths chosen for each operand, one chosen "
-    "for both, and given by a rule. The distance to the upper curve is what the restriction loses."
+    "for both, and given by a rule. The distance to the upper curve is what the restriction loses. "
+    "Lines: the mean over the models; bands, where there are several: the lowest to the highest."
 )
 def rules(r: Records) -> Chart:
     rows = widths.restricted(r, tried(r))
@@ -215,7 +246,8 @@ def rules(r: Records) -> Chart:
 
 @page.chart(
     caption="PTQ at the narrowest width, on the validation sentences: what is left when weights, "
-    "inputs or both take the format, for each number of bits behind the point."
+    "inputs or both take the format, for each number of bits behind the point. Lines: the mean "
+    "over the models; bands, where there are several: the lowest to the highest."
 )
 def operands(r: Records) -> Chart:
     return Chart(
@@ -227,9 +259,10 @@ def operands(r: Records) -> Chart:
 
 
 @page.drawing(
-    caption="Bars: one layer's weights by magnitude, all but the largest one in a thousand. Lines: "
-    "the values of the format. What it does to these weights is computed from the bars, as if the "
-    "weights of a bar were spread evenly over it; the accuracies are the whole model's, measured.",
+    caption="Lines: the values of the format. Bars, where the pruning study has counted them: one "
+    "layer's weights by magnitude, all but the largest one in a thousand; what the format does to "
+    "them is computed as if the weights of a bar were spread evenly over it. The accuracies are "
+    "of whole models, measured.",
     panels=width_panels,
     alt=width_alt,
     script="width",
@@ -244,37 +277,14 @@ def lost(r: Records) -> Sequence[Row]:
     """What a format does to the values, rounded to zero or clipped, beside what is left."""
     arms = [shared(r, WIDEST, FIXED_RULE), shared(r, PROBE, FIXED_RULE), best_shared(r, ENOUGH)]
     arms += [best_shared(r, NARROW), *(ptq(r, width) for width in (NARROW, ENOUGH, PROBE))]
-    return [
-        {
-            "format": f"{a.param('width')} bits, " + "{} | {}".format(*pair_of(a)),
-            "test accuracy": a,
-        }
-        | {
-            f"{part}s {what}": per_cent(a.value("shares")[f"{part}_{loss}"])
-            for part in ("weight", "input")
-            for loss, what in (("zeroed", "to zero"), ("saturated", "clipped"))
-        }
-        for a in arms
-    ]
+    return width_facts.lost(arms)
 
 
 @page.table
 def points(r: Records) -> Sequence[Row]:
     """Every width's models on test; bits behind the point as weights | inputs."""
-    rows: list[Row] = [
+    known: list[Row] = [
         {"model": "FP32", "PTQ": fp32(r)},
         {"model": "FP32 + same training", "QAT": control(r)},
     ]
-    for width in tried(r):
-        a, b = ptq(r, width), qat(r, width)
-        rows.append(
-            {
-                "model": f"{width} bits",
-                "PTQ": a,
-                "PTQ: behind the point": "{} | {}".format(*pair_of(a)),
-                "QAT": b,
-                "QAT: behind the point": "{} | {}".format(*pair_of(b)),
-                "QAT − PTQ, in PTQ's format": qat_like(r, a) - a,
-            }
-        )
-    return rows
+    return known + width_facts.points(r, tried(r))

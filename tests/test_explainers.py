@@ -15,12 +15,13 @@ from madl.execution.decode_panel import definition, is_right, steps, value
 from madl.execution.memory_panel import memory_rows
 from madl.execution.places import place
 from madl.logbook.drawing import field
-from madl.logbook.records import Record, Records, read_published
+from madl.logbook.records import Case, Record, Records, read_published
 from madl.running.project import Project
 from madl.site import explain, report
 from madl.site.page import _tight
-from madl.training.width_panel import lost, width_panels
+from madl.training.width_panel import lost, width_alt, width_panels, width_rows
 from tests.conftest import a_record
+from tests.synthetic import judgement, read
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
 ROOT = Path(__file__).parents[1]
@@ -106,8 +107,39 @@ def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
 def test_a_format_is_drawn_without_a_histogram():
     point = {"what": "point", "width": 4, "weights": 5, "inputs": 2, "validation": 0.5}
     (panel,) = width_panels([{**point, "test": None}])
-    assert "not known" in panel.svg
+    assert "not counted here" in panel.svg
+    assert "to zero" in panel.svg
+    assert "become zero" not in panel.svg
+    assert "weights" not in panel.title
     assert "measured with 1 fraction width of" in panel.svg
+
+
+def in_case(experiment, params, values):
+    return a_record(case=Case(experiment=experiment, params=params), values=values)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "said"),
+    [({}, "fine-tuned in FP32"), ({"tune_examples": 512}, "trained on at 8 bits")],
+)
+def test_bars_say_whose_weights_they_are(tuned, said):
+    swept = {"swept": "ptq", "operands": "both", "width": 4}
+    points = {"frac_width": 5, "input_frac_width": 2}
+    histogram = {"all": [3.0, 1.0], "kept": [2.0, 1.0], "top": 0.5}
+    pruned = {"part": "weights", "seed": 2, "width": 8, **tuned}
+    rows = width_rows(
+        read(
+            in_case("lab1_fractions", {**swept, **points}, judgement(1000)),
+            in_case("lab1_quantization", {**swept, **points, "method": "ptq"}, judgement(1000)),
+            in_case("lab1_pruning", pruned, {"histogram": histogram}),
+        )
+    )
+    (panel,) = width_panels(rows)
+    for text in (panel.title, width_alt(rows)):
+        assert "first feed-forward matrix" in text
+        assert "seed 2" in text
+        assert said in text
+    assert "become zero" in panel.svg
 
 
 @pytest.mark.parametrize("name", PROJECT.names())

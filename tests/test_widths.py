@@ -1,10 +1,17 @@
-"""The width study: its candidates hold the rules, and exact products change nothing."""
+"""The width study: its candidates hold the rules, exact products change nothing, models are told.
+
+What the page says of several models holds all of them: their mean, and each one's own value.
+"""
 
 import pytest
 import torch
 
-from madl.training import compressed, models, widths
+from madl.logbook.arms import arm
+from madl.logbook.records import Case
+from madl.training import compressed, models, width_facts, widths
 from madl.training.data import Encoded
+from tests.conftest import a_record
+from tests.synthetic import an_arm, judgement, read
 
 
 @pytest.mark.parametrize("width", widths.SHARED)
@@ -60,3 +67,126 @@ def test_sparing_the_head_leaves_pooler_and_classifier_alone(tiny_model, monkeyp
     assert all(".encoder." in name for name in named)
     assert type(model.classifier) is torch.nn.Linear
     assert type(model.bert.pooler.dense) is torch.nn.Linear
+
+
+# ---- what the page says -------------------------------------------------------------------------
+
+
+def points(correct, *, width=None, pair=None, validation=0.8, values=None, **params):
+    """Records of one configuration, a model for each number of right answers."""
+    place = {} if pair is None else widths.point(width, pair)
+    return [
+        a_record(
+            case=Case(experiment="toy", params={**place, **params, "seed": seed}),
+            values={**judgement(one, validation=validation, loss=0.5), **(values or {})},
+        )
+        for seed, one in enumerate(correct if isinstance(correct, tuple) else (correct,))
+    ]
+
+
+def test_a_difference_is_told_of_each_model_where_there_are_several():
+    a, b = an_arm("a", 1200, 1100, 900), an_arm("b", 1000, 1000, 1000)
+    assert width_facts.apart(a, b).endswith(", by model +10.0, +5.0 and −5.0")
+    assert "model" not in width_facts.apart(width_facts.models(a)[0], width_facts.models(b)[0])
+    assert width_facts.beyond(a) != width_facts.beyond(width_facts.models(a)[0])
+
+
+def test_what_is_lost_is_the_mean_over_models_beside_the_accuracy_of_each():
+    names = [f"{part}_{what}" for part in ("weight", "input") for what in ("zeroed", "saturated")]
+    found = [
+        a_record(case=one.case, values={**one.values, "shares": dict.fromkeys(names, share)})
+        for one, share in zip(points((1000, 1200), method="ptq", width=4, pair=(4, 4)), (0.1, 0.2))
+    ]
+    several, one = (widths.shared(read(*records), 4, 4) for records in (found, found[:1]))
+    (row,) = width_facts.lost([several])
+    assert row["weights to zero"] == "15.0 %"
+    assert row["of each model"] == "50.0 and 60.0 %"
+    assert row["test accuracy, mean"] == "55.0 %"  # no interval of two that reaches beyond both
+    (row,) = width_facts.lost([one])
+    assert row["weights to zero"] == "10.0 %"
+    assert "of each model" not in row
+
+
+def test_a_validation_accuracy_reaches_from_the_lowest_to_the_highest_model():
+    params = {"method": "ptq", **widths.point(4, (4, 4))}
+    both = [
+        a_record(
+            case=Case(experiment="toy", params={**params, "seed": seed}),
+            values=judgement(1000, validation=share),
+        )
+        for seed, share in enumerate((0.9, 0.6))
+    ]
+    several, one = (widths.shared(read(*records), 4, 4) for records in (both, both[:1]))
+    assert widths.validated(several).interval == (0.6, 0.9)
+    assert widths.validated(one).interval is None
+
+
+def test_widths_where_only_one_fraction_width_for_both_was_tried_are_named_with_what_they_lack():
+    swept = [(8, (8, 4), 0.9), (8, (5, 5), 0.8), (9, (5, 5), 0.8), (12, (5, 5), 0.8)]
+    r = read(
+        *(
+            record
+            for width, pair, validation in swept
+            for record in points(1000, swept="ptq", width=width, pair=pair, validation=validation)
+        )
+    )
+    said = width_facts.shared_only(r, (8, 9, 12)).text
+    assert "2 of the 3 widths (9 and 12 bits)" in said
+    assert "8 | 4 at 9 bits" in said  # and not 5 | 5 at 12, which was tried
+    whole = width_facts.shared_only(r, (8,)).text
+    assert "0 of the 1 widths only" in whole
+    assert "Not tried" not in whole
+
+
+def test_qats_format_is_told_apart_from_what_its_sweep_chose():
+    r = read(
+        *points(1000, swept="qat", width=5, pair=(6, 3), validation=0.82),
+        *points(1300, method="qat", width=5, pair=(6, 3), validation=0.82),
+        *points(1200, method="qat", width=5, pair=(5, 2), validation=0.83),
+    )
+    said = width_facts.formats_of_qat(r, [5]).text
+    assert "at 1 of the 1 narrow widths: at 5 bits 5 | 2 in place of 6 | 3" in said
+    assert "test 60.0 % against 65.0 %" in said
+
+
+def test_equals_on_validation_are_named():
+    arms = [
+        widths.qat(read(*points(1000, method="qat", width=width, pair=(4, 4))), width)
+        for width in (8, 12)
+    ]
+    assert "12 bits are as accurate" in width_facts.as_good(arms, arms[0])
+    assert width_facts.as_good(arms[:1], arms[0]) == ""
+
+
+def test_the_learning_rates_tried_are_told_with_how_often_each_won():
+    r = read(
+        *(
+            record
+            for rate, validation in ((3e-5, 0.9), (1e-4, 0.8))
+            for record in points(
+                1000, swept="control", tune_learning_rate=rate, validation=validation
+            )
+        ),
+        *points(1000, swept="qat", width=4, pair=(5, 5), tune_learning_rate=3e-5),
+        *points(1000, method="fp32", values={"num_validation": 500}),
+    )
+    said = width_facts.learning_rates(r)
+    assert "Of the 1 settings" in said.text
+    assert "3e-5 at 1 and 1e-4 at 0" in said.text
+    assert "500 validation sentences" in said.of
+
+
+def test_training_on_is_told_at_every_width_with_its_sign():
+    judged = [("ptq", 8, 1000), ("qat", 8, 900), ("ptq", 16, 1000), ("qat", 16, 1001)]
+    r = read(
+        *(
+            record
+            for method, width, correct in judged
+            for record in points(correct, method=method, width=width, pair=(4, 4))
+        ),
+        *points(1000, method="fp32"),
+        *points(990, method="control"),
+    )
+    said = width_facts.trained_on(r, (8, 16), arm(r, method="control")).text
+    assert "50.0 and 50.0 %" in said
+    assert "less at 1 of these 2 widths. Zero lies inside 1 of the 2" in said

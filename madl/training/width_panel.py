@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from madl.logbook.arms import Arm, every_arm
 from madl.logbook.drawing import Panel, field, field_table, says
-from madl.logbook.records import Records, Row
+from madl.logbook.records import Params, Records, Row
 from madl.logbook.stats import number, per_cent
 from madl.training.widths import APART, chosen, pair_of
 
 WIDTH, HEIGHT, TOP, BOTTOM = 420.0, 190.0, 22.0, 22.0
+LAYER = "the first block's first feed-forward matrix"  # `pruned_layer.LAYER`
 MOST_TICKS = 200  # more are closer than a reader can tell
 BAR, POINT = "bar", "point"
 
@@ -37,9 +38,9 @@ def width_rows(r: Records) -> list[Row]:
     with_one = (x for x in r.of("lab1_pruning") if "histogram" in x.values)
     if found := next(with_one, None):
         histogram = found.values["histogram"]
-        step = histogram["top"] / len(histogram["all"])
+        step, of = histogram["top"] / len(histogram["all"]), _model(found.case.params)
         rows += [
-            {"what": BAR, "from": i * step, "to": (i + 1) * step, "count": int(count)}
+            {"what": BAR, "of": of, "from": i * step, "to": (i + 1) * step, "count": int(count)}
             for i, count in enumerate(histogram["all"])
         ]
     first = (APART, pair_of(chosen(r, "ptq", APART))[0])
@@ -53,6 +54,14 @@ def width_rows(r: Records) -> list[Row]:
         }
         for place in sorted(swept, key=lambda place: (place[:2] != first, place))
     ]
+
+
+def _model(params: Params) -> str:
+    """Whose weights are pruned: of the fine-tuned model, or of that trained on in a format."""
+    name = f"the model of seed {params['seed']}"
+    if params.get("tune_examples") is None:
+        return f"{name}, fine-tuned in FP32"
+    return f"{name}, trained on at {params['width']} bits, before it is rounded"
 
 
 def _place(one: Arm) -> tuple[int, ...]:
@@ -89,7 +98,7 @@ def lost(bars: Sequence[Row], width: int, frac: int) -> Lost:
 
 
 def width_alt(rows: Sequence[Row]) -> str:
-    return _said(rows, _points(rows)[0])
+    return f"{_title(_bars(rows))}. {_said(rows, _points(rows)[0])}"
 
 
 def width_panels(rows: Sequence[Row]) -> list[Panel]:
@@ -102,12 +111,7 @@ def width_panels(rows: Sequence[Row]) -> list[Panel]:
         (
             ("step between values", field("step", _power(frac))),
             ("largest value", field("largest", _largest(width, frac))),
-            ("weights that become zero", field("zeroed", per_cent(made.zeroed) if made else NONE)),
-            (
-                "weights that are clipped",
-                field("clipped", per_cent(made.clipped) if made else NONE),
-            ),
-            ("signal to error", field("db", f"{number(made.db)} dB" if made else NONE)),
+            *(_of_weights(made) if made else (("weights", NOT_COUNTED),)),
         ),
     )
     head = "".join(f"<th>{one}</th>" for one in ("behind the point of inputs", *JUDGED))
@@ -118,7 +122,7 @@ def width_panels(rows: Sequence[Row]) -> list[Panel]:
     )
     return [
         Panel(
-            title="A fixed-point format over the weights of one layer",
+            title=_title(bars),
             svg=f"{_picture(bars, width, frac)}\n{table}\n"
             f'<table class="fields"><thead><tr>{head}</tr></thead>'
             f'<tbody data-f="measured">{measured}</tbody></table>\n{says(_said(rows, first))}',
@@ -128,7 +132,21 @@ def width_panels(rows: Sequence[Row]) -> list[Panel]:
 
 
 JUDGED = ("PTQ on validation", "PTQ on test")
-NONE = "not known"
+NOT_COUNTED = "not counted here: no record of the pruning study"
+
+
+def _title(bars: Sequence[Row]) -> str:
+    if not bars:
+        return "The values of a fixed-point format"
+    return f"A fixed-point format over the weights of {LAYER}: {bars[0]['of']}"
+
+
+def _of_weights(made: Lost) -> tuple[tuple[str, str], ...]:
+    return (
+        ("weights that become zero", field("zeroed", per_cent(made.zeroed))),
+        ("weights that are clipped", field("clipped", per_cent(made.clipped))),
+        ("signal to error", field("db", f"{number(made.db)} dB")),
+    )
 
 
 def _bars(rows: Sequence[Row]) -> list[Row]:

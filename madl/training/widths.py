@@ -12,6 +12,7 @@ from itertools import product
 from madl.logbook.arms import Arm, arm, best, best_of, every_arm
 from madl.logbook.experiment import Plan
 from madl.logbook.records import Params, Records, Row
+from madl.logbook.stats import Estimate, Interval, Unit
 
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits behind the point
 Pair = tuple[int, int]  # bits behind the point: of weights and biases, of inputs
@@ -123,17 +124,29 @@ def behind(a: Arm) -> str:
     return f"{weights} bits behind the point for weights and {inputs} for inputs"
 
 
+def power(rate: float) -> str:
+    """A learning rate in words: "3e-5"."""
+    return f"{rate:.0e}".replace("e-0", "e-")
+
+
+def validated(a: Arm) -> Estimate:
+    """Mean validation accuracy; for an interval, the lowest and the highest of several models."""
+    each = a.each("validation_accuracy")
+    ends = Interval(min(each), max(each)) if len(each) > 1 else None
+    return Estimate(a.validation, ends, Unit.PERCENT, 0, len(each))
+
+
 def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
     """PTQ's validation accuracy at each width, under more and more restriction."""
 
-    def ruled(width: int, frac: int) -> float:
-        return arm(r, swept="ptq", **point(width, (frac, frac))).validation
+    def ruled(width: int, frac: int) -> Estimate:
+        return validated(arm(r, swept="ptq", **point(width, (frac, frac))))
 
     return [
         {
             "width": width,
-            "one for each": chosen(r, "ptq", width).validation,
-            "one for both": chosen(r, "ptq", width, shared=True).validation,
+            "one for each": validated(chosen(r, "ptq", width)),
+            "one for both": validated(chosen(r, "ptq", width, shared=True)),
             "half the width": ruled(width, half(width)),
             "fixed at four": ruled(width, FIXED_RULE),
         }
@@ -143,12 +156,12 @@ def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
 
 def by_operand(r: Records) -> list[Row]:
     """PTQ's validation accuracy where weights and inputs are also quantized alone."""
-    rows: dict[int, dict[str, float]] = {}
+    rows: dict[int, dict[str, Estimate]] = {}
     for operands in (*ALONE, "both"):
         for one in every_arm(r, swept="ptq", width=APART, operands=operands):
             weights, inputs = pair_of(one)
             if weights == inputs:
-                rows.setdefault(weights, {})[operands] = one.validation
+                rows.setdefault(weights, {})[operands] = validated(one)
     return [
         {"fraction": frac} | {name: rows[frac].get(name) for name in (*ALONE, "both")}
         for frac in sorted(rows)
