@@ -87,8 +87,8 @@ def points(correct, *, width=None, pair=None, validation=0.8, values=None, **par
 def test_a_difference_is_told_of_each_model_where_there_are_several():
     a, b = an_arm("a", 1200, 1100, 900), an_arm("b", 1000, 1000, 1000)
     assert width_facts.apart(a, b).endswith(", by model +10.0, +5.0 and −5.0")
-    assert "model" not in width_facts.apart(width_facts.models(a)[0], width_facts.models(b)[0])
-    assert width_facts.beyond(a) != width_facts.beyond(width_facts.models(a)[0])
+    assert "model" not in width_facts.apart(a.first, b.first)
+    assert width_facts.beyond(a) != width_facts.beyond(a.first)
 
 
 def test_what_is_lost_is_the_mean_over_models_beside_the_accuracy_of_each():

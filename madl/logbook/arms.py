@@ -117,9 +117,14 @@ class Arm(Sealed):
         return fmean(float(one) for one in self.each(name))
 
     @property
+    def models(self) -> "list[Arm]":
+        """Each record's model by itself."""
+        return [replace(self, records=(record,)) for record in self.records]
+
+    @property
     def first(self) -> "Arm":
         """Of the first seed alone, for what is told of one model."""
-        return replace(self, records=self.records[:1])
+        return self.models[0]
 
     def __format__(self, spec: str) -> str:
         return format(self.accuracy, spec)

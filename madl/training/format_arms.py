@@ -88,7 +88,7 @@ def strongest_beside(r: Records, other: Arm) -> Arm:
     """For each model of the other arm, the format of no more bits that validation prefers."""
     every, chosen = [trained(r, name) for name in names(r)], list[Arm]()
     for i, bits in enumerate(other.each("bits")):
-        of_model = [replace(a, records=(a.records[i],)) for a in every]
+        of_model = [a.models[i] for a in every]
         chosen.append(best_of([a for a in of_model if a.value("bits") <= bits]))
     label = " or ".join(dict.fromkeys(said(a) for a in chosen))
     return replace(chosen[0], label=label, records=tuple(a.records[0] for a in chosen))
@@ -362,10 +362,7 @@ def _rounded(count: int) -> str:
 def taken_rows(r: Records) -> list[Row]:
     """Which kind of layer took which format in the best model of each search over all formats."""
     found = combined(r)
-    models = {
-        f"seed {record.case.params['seed']}": replace(found, records=(record,))
-        for record in found.records
-    }
+    models = {f"seed {model.param('seed')}": model for model in found.models}
     chosen = {seed: one.value("best")["choices"] for seed, one in models.items()}
     rows = [
         {"layers": kind, **{seed: f"`{short(given[kind])}`" for seed, given in chosen.items()}}

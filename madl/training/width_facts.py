@@ -8,7 +8,6 @@ Units: accuracies are shares; widths and fraction widths in bits.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
@@ -23,14 +22,9 @@ from madl.training.widths import chosen, pair_of, ptq, qat, qat_like
 # ---- several models, in words -------------------------------------------------------------------
 
 
-def models(a: Arm) -> list[Arm]:
-    """Each seed's model by itself."""
-    return [replace(a, records=(one,)) for one in a.records]
-
-
 def apart(a: Arm, b: Arm) -> str:
     """A minus B: "+12.8 points [−1.7, +27.4], by model +19.9, +11.4 and +7.2"."""
-    each = [f"{x - y:+}".removesuffix(" points") for x, y in zip(models(a), models(b), strict=True)]
+    each = [f"{x - y:+}".removesuffix(" points") for x, y in zip(a.models, b.models, strict=True)]
     return f"{a - b:+i}" + (f", by model {listed(each)}" if len(each) > 1 else "")
 
 
@@ -191,7 +185,7 @@ def _lost(a: Arm) -> Row:
     found = a.each("shares")
     row: dict[str, object] = {"format": f"{a.param('width')} bits, {split(a)}"}
     if len(found) > 1:
-        row |= {"test accuracy, mean": str(a), "of each model": _shares(models(a))}
+        row |= {"test accuracy, mean": str(a), "of each model": _shares(a.models)}
     else:
         row["test accuracy"] = a
     for part in ("weight", "input"):
