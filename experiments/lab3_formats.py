@@ -234,8 +234,8 @@ def curves(r: Records) -> Chart:
 
 
 @page.chart(
-    caption=f"The families whose searches end at most {100 * ZOOM:g} points below the best one, on "
-    "a finer scale, which cuts off what lies below it."
+    caption="The families whose searches end close to the best one, on a finer scale, which cuts "
+    "off what lies below it."
 )
 def zoom(r: Records) -> Chart:
     found = format_arms.searched(r).values()

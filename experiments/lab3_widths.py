@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from madl.logbook.arms import Arm, arm, best_of
-from madl.logbook.charts import Chart, line, linear, percent, span
+from madl.logbook.charts import Chart
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.training import baseline, mixed_facts, mixed_records, widths
+from madl.training import baseline, mixed_charts, mixed_facts, mixed_records, widths
 from madl.training.mixed_facts import bits, sampler_of
 from madl.training.mixed_records import alike, moved
 from madl.training.width_space import Space, kind, written
@@ -103,12 +103,14 @@ def on_trials(r: Records, space: str) -> Arm:
 def uniform(r: Records, space: str) -> list[Arm]:
     """One format for all layers: at each tested width, what validation prefers."""
     a = on_trials(r, space)
-    return [replace(a, within=("at", width)) for width in a.value("at")]
+    return [replace(a, within=("at", width)) for width in a.param("tested").split()]
 
 
 # ---- claims and facts ---------------------------------------------------------------------------
 
 page.fact(mixed_facts.blind_orders)
+page.fact(mixed_facts.kinds)
+page.fact(mixed_facts.rival_formats)
 
 
 @page.claim(headline=True)
@@ -125,9 +127,8 @@ def narrow_search_pays(r: Records) -> Judged:
 
 def _search_pays(r: Records, space: str) -> Judged:
     a = best_searches(r)[space]
-    over = f"{mixed_facts.of_trials(a)} over it, which were not evaluated"
     rival = "the best format on offer for all layers" if space == ASKED else ALIKE
-    return _pays(a, best_of(uniform(r, space)), f"what {sampler_of(a)} finds ({over})", rival)
+    return _pays(a, best_of(uniform(r, space)), f"what {sampler_of(a)} finds", rival)
 
 
 @page.claim
@@ -156,9 +157,11 @@ def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
     said = f"{budget}, {named} takes {bits(a)} bits and has {a} on test"
     other = f"{rival} at {bits(b)} bits, {b}"
     return compare(a, b).judge(
-        supported=f"{said}: {a - b} above {other}",
-        refuted=f"{budget}, {named} has only {a} on test at {bits(a)} bits, {b - a} below {other}",
-        undecided=f"{said}, which cannot be told from {other}: {a - b:+i}",
+        supported=f"{said}: {a - b} above {mixed_facts.rival(b, other)}",
+        refuted=f"{budget}, {named} has only {a} on test at {bits(a)} bits, {b - a} below "
+        f"{mixed_facts.rival(b, other)}",
+        undecided=f"It is not decided whether {named} ({a} on test at {bits(a)} bits a weight) is "
+        f"better than {mixed_facts.rival(b, other)}: {a - b:+i}",
     )
 
 
@@ -183,8 +186,10 @@ def one_kind_stands_out(r: Records) -> Judged:
 
 @page.fact
 def narrow_layers(r: Records) -> Fact:
-    others = [blind(r), replace(best_of(uniform(r, NARROWER)), label=ALIKE)]
-    return mixed_facts.which_are_narrow(assembled(r), [*others, best_searches(r)[NARROWER]])
+    found = best_searches(r)[NARROWER]
+    others = {blind(r).label: blind(r), ALIKE: best_of(uniform(r, NARROWER))}
+    others[f"what {sampler_of(found)} finds"] = found
+    return mixed_facts.which_are_narrow(assembled(r), others)
 
 
 @page.fact
@@ -226,9 +231,10 @@ def apart(r: Records) -> Fact:
 
 
 @page.chart(
-    caption="The best accuracy within the budget after each trial: the mean over studies with its "
-    "interval, from where each has found a model that fits. Shaded: TPE draws at random too. One "
-    "format: the best on offer, for all layers, on the same sentences, from the first trial on."
+    caption="The best accuracy within the budget after each trial: the mean over models, studies "
+    "averaged within each, with its interval; of one model, over its studies. It begins where each "
+    "study has found a model that fits. Shaded: TPE draws at random too. One format: for all "
+    "layers, the best on offer in the mean over models, on the same sentences."
 )
 def curves(r: Records) -> Chart:
     rows: list[Row] = []
@@ -236,36 +242,30 @@ def curves(r: Records) -> Chart:
         same = {"space": space, "one format": max(alike(on_trials(r, space)))}
         rows += mixed_records.curve_rows(searches(r)[space], **same)
     startup = searched(r, ASKED).value("settings")["startup_trials"]
-    marks = [line(name, markers=False) for name in (*SAMPLERS.values(), "one format")]
-    return Chart(
-        rows,
-        x=linear("trial", "trials"),
-        y=percent("best validation accuracy"),
-        marks=[span(0.5, startup + 0.5, "drawn at random"), *marks],
-        facet="space",
-    )
+    return mixed_charts.best_so_far(rows, startup, (*SAMPLERS.values(), "one format"))
 
 
 @page.chart(
-    caption="The bits of each layer, of the first seed's models; as asked for, also how many of "
+    caption="The bits of each layer, of the first trained model; as asked for, also how many of "
     "them lie behind the point. *head*: pooler and classifier, one layer each."
 )
 def choices(r: Records) -> Chart:
-    return mixed_facts.choices_map(*best_searches(r).values(), assembled(r))
+    return mixed_charts.choices_map(*best_searches(r).values(), assembled(r))
 
 
 @page.chart(
     caption="How far one layer alone moves a sentence's loss, up or down, in thousandths of a nat: "
-    "the mean over validation sentences. As asked for, among layers of the finest format that the "
-    "budget allows everywhere; narrower, a narrow layer among wide ones."
+    "the mean over validation sentences and trained models. As asked for, among layers of the "
+    "finest format that the budget allows everywhere; narrower, a narrow layer among wide ones."
 )
 def sensitivity(r: Records) -> Chart:
-    return mixed_facts.moved_map(arm(r, part="alone"), assembled(r))
+    return mixed_charts.moved_map(arm(r, part="alone"), assembled(r))
 
 
 @page.chart(
-    caption="Narrower: how much each narrow layer among wide ones raises the mean loss, with its "
-    "interval. Where that holds zero, nothing shows that the layer does harm by itself."
+    caption="Narrower: how much each narrow layer among wide ones raises the mean loss of the "
+    "trained models, with its interval over sentences. Where that holds zero, nothing shows that "
+    "the layer does harm by itself."
 )
 def rises(r: Records) -> Chart:
     return mixed_records.rises(assembled(r))
@@ -273,18 +273,18 @@ def rises(r: Records) -> Chart:
 
 @page.chart(
     caption="Accuracy on the whole validation split at the bits that a model takes, with its "
-    "interval; models of the first seed. By sensitivity: from right to left, more layers are "
+    "interval; all of the first trained model. By sensitivity: from right to left, more layers are "
     "narrow. Points: what a study chose, or an order drawn blindly."
 )
 def front(r: Records) -> Chart:
-    wide = mixed_facts.wide_points(r, PROBE)
+    wide = mixed_charts.wide_points(r, PROBE)
     shown = {
-        "one format": [*wide, *on_trials(r, NARROWER).value("at").values()],
-        "by sensitivity": assembled(r).value("path"),
-        "blind order": blind(r).value("tried"),
-        **{name: a.value("chosen") for name, a in searches(r)[NARROWER].items()},
+        "one format": [*wide, *on_trials(r, NARROWER).first.value("at").values()],
+        "by sensitivity": assembled(r).first.value("path"),
+        "blind order": blind(r).first.value("tried"),
+        **{name: a.first.value("chosen") for name, a in searches(r)[NARROWER].items()},
     }
-    return mixed_facts.front(shown, searched(r, NARROWER).value("sentences"), SAMPLERS.values())
+    return mixed_charts.front(shown, searched(r, NARROWER).value("sentences"), SAMPLERS.values())
 
 
 @page.table
@@ -294,7 +294,7 @@ def models(r: Records) -> Sequence[Row]:
     for space, arms in searches(r).items():
         named += [(space, name, a) for name, a in arms.items()]
         named += [(space, "one format", a) for a in uniform(r, space)]
-    unasked = best_of(mixed_facts.wide_formats(r, WIDE_SPACE.budget))
+    unasked = best_of(mixed_charts.wide_formats(r, WIDE_SPACE.budget))
     named.insert(6, ("", f"one format within {WIDE_SPACE.budget:.1f} bits", unasked))
     named += [(NARROWER, a.label, a) for a in (assembled(r), blind(r))]
-    return [mixed_facts.model_row(*one, searched(r, ASKED).value("sentences")) for one in named]
+    return [mixed_charts.model_row(*one) for one in named]

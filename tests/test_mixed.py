@@ -1,6 +1,7 @@
 """Question 3.1: what a search may draw, what a model costs, and what one layer does to a loss."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,11 @@ from madl.formats.fixed import FixedPoint
 from madl.logbook.arms import Arm
 from madl.logbook.claims import Claim, judge_family
 from madl.logbook.records import Case, Pending, Records, sealed
+from madl.logbook.stats import Outcomes
 from madl.training import (
     data,
     mixed,
+    mixed_charts,
     mixed_facts,
     mixed_records,
     models,
@@ -225,6 +228,17 @@ def an_arm(*values, **params):
     return Arm(label="it", records=tuple(made))
 
 
+LAYERS = [
+    f"bert.encoder.layer.{i}.{tail}"
+    for i in range(2)
+    for tail in ("output.dense", "attention.self.query")
+]
+
+OUTCOMES = {
+    "validation_accuracy": 0.8,
+    "outcomes": Outcomes(np.array([True, False]), "two").to_json(),
+}
+
 STUDIES = {
     "studies": [
         [{"value": -0.5, "head": 2}, {"value": 0.6, "head": 2}, {"value": 0.5, "head": 4}],
@@ -252,19 +266,54 @@ def test_trials_over_the_budget_are_not_counted():
     assert mixed_records.best_trial(arm, 16) == 0.0
 
 
+AGREEING = [
+    {"a": [8, 2, 2], "b": [8, 4, 4], "c": [16, 4, 4], "d": [16, 4, 4]},
+    {"a": [8, 4, 4], "b": [16, 4, 4], "c": [32, 4, 4], "d": [16, 4, 4]},
+]
+
+
 def test_layers_agree_where_all_studies_gave_them_one_width():
-    chosen = [
-        {"choices": {"a": [8, 2, 2], "b": [8, 4, 4], "c": [16, 4, 4], "d": [16, 4, 4]}},
-        {"choices": {"a": [8, 4, 4], "b": [16, 4, 4], "c": [32, 4, 4], "d": [16, 4, 4]}},
-    ]
-    same, blind = mixed_records.agreeing(an_arm({"layers": list("abcd"), "chosen": chosen}))
+    same, blind = mixed_records.agreeing(AGREEING)
     assert same == {"a": 8, "d": 16}
     assert blind == pytest.approx(4 * (2 / 4 * 1 / 4 + 2 / 4 * 2 / 4))
+
+
+def test_agreement_is_counted_within_every_model():
+    other = [{layer: [8, 4, 4] for layer in "abcd"} for _ in range(2)]
+    models = [
+        {"layers": list("abcd"), "chosen": [{"choices": one} for one in chosen]}
+        for chosen in (AGREEING, other)
+    ]
+
+    def said(*values):
+        return mixed_facts.agreement({"narrower": an_arm(*values, studies=2)}).text
+
+    assert "2 choices give the same width to 2 of 4 layers (8 bits: a; 16 bits: d)" in said(
+        models[0]
+    )
+    of_two = said(*models)
+    assert "2 choices for a model give the same width to 6 of 8 layers of 2 models" in of_two
+    assert "all 4 the same to 1 (8 bits: a)" in of_two
+    assert "meet in about 5.5 of these" in of_two  # 1.5 and all four
 
 
 def test_only_formats_on_offer_are_the_rivals_of_trials():
     trials = [{"value": 0.7, "offered": True}, {"value": 0.9, "offered": False}]
     assert mixed_records.alike(an_arm({"trials": trials})) == [0.7]
+
+
+def test_a_format_is_held_against_the_trials_on_its_own_model():
+    def model(formats, trial):
+        searched = {"studies": [[{"value": trial, "head": 2}]]}
+        return {"trials": [{"value": x, "offered": True} for x in formats], **searched}
+
+    arm = an_arm(
+        model((0.7, 0.6), 0.65), model((0.9, 0.8), 0.85), studies=1, trials=1, trial_examples=8
+    )
+    said = mixed_facts.rivals({"narrower": {"TPE": arm}}, {"narrower": arm})
+    assert "2 of the 4 formats on offer within the budget (2 for each of 2 models)" in said.text
+    assert "the best of them 80.0 %, the best trial 75.0 %" in said.text
+    assert said.of.startswith("2 studies of 1 trials a sampler (1 on each of 2 models)")
 
 
 def test_evaluations_are_all_that_were_made():
@@ -282,20 +331,134 @@ def test_a_format_is_named_by_what_it_changes():
     assert said == ["fraction width 2", "8 bits, fraction width 8", "8 bits, fraction width 4"]
 
 
-def test_every_blind_order_is_held_against_the_one_by_sensitivity_on_validation():
-    def validated(accuracy, loss):
-        return {"validation_accuracy": accuracy, "validation_loss": loss}
+def validated(accuracy, loss):
+    return {"validation_accuracy": accuracy, "validation_loss": loss}
 
-    tried = [validated(0.8, 0.5), validated(0.82, 0.44), validated(0.7, 0.4)]
-    values = {"sensitivity": validated(0.81, 0.41), "blind": {"tried": tried, **tried[1]}}
+
+def blind_orders(*models):
+    """What the fact says of models: the one by sensitivity, then its blind orders."""
     records = [
-        a_record(case=Case(experiment="lab3_widths", params={"part": part, "seed": 0}), values=one)
-        for part, one in values.items()
+        a_record(case=Case(experiment="lab3_widths", params={"part": part, "seed": i}), values=one)
+        for i, (own, *tried) in enumerate(models)
+        for part, one in (
+            ("sensitivity", own),
+            ("blind", {"tried": tried, **max(tried, key=lambda one: one["validation_accuracy"])}),
+        )
     ]
-    said = mixed_facts.blind_orders(Records(map(sealed, records), ())).text
-    assert "1 of 3 blind orders beat the order by sensitivity in loss (0.4 to 0.5" in said
-    assert "and 1 in accuracy (70.0 % to 82.0 % against 81.0 %)" in said
+    return mixed_facts.blind_orders(Records(map(sealed, records), ())).text
+
+
+FIRST = validated(0.81, 0.41), validated(0.8, 0.5), validated(0.82, 0.44), validated(0.7, 0.4)
+SECOND = validated(0.6, 0.9), validated(0.7, 0.8), validated(0.65, 0.7), validated(0.61, 0.95)
+
+
+def test_every_blind_order_is_held_against_the_one_by_sensitivity_on_validation():
+    said = blind_orders(FIRST)
+    assert (
+        "1 of 3 blind orders beat the order by sensitivity in loss (−0.010 to +0.090 nats" in said
+    )
+    assert "and 1 in accuracy (−11.0 to +1.0 points from it)" in said
     assert "first by accuracy and number 2 by loss" in said
+
+
+def test_blind_orders_are_counted_on_every_model_against_its_own():
+    said = blind_orders(FIRST, SECOND)
+    assert "3 of 6 blind orders beat the order by sensitivity of their model in loss" in said
+    assert "and 4 in accuracy (−11.0 to +10.0 points from it)" in said
+    assert "numbers 2, 2 by loss" in said
+
+
+def test_layers_that_are_narrow_on_every_model_are_named_and_others_counted():
+    def model(*narrow):
+        choices = {layer: [4 if layer in narrow else 6, 5, 2] for layer in LAYERS}
+        return {"choices": choices, **validated(0.8, 0.5)}
+
+    first, second = model(*LAYERS[:2]), model(*LAYERS[:3])
+    rival = {"the rival": an_arm(first, first)}
+    one = mixed_facts.which_are_narrow(an_arm(first), rival).text
+    assert one.startswith("The model put together by sensitivity gives 4 bits to 2 of 4 layers (")
+    assert "(all of block 0), and 6 to the others" in one
+    two = mixed_facts.which_are_narrow(an_arm(first, second), rival).text
+    assert two.startswith("All 2 models put together by sensitivity give 4 bits to the same 2 of 4")
+    assert "(all of block 0), some of them to 1 more, and 6 to the others" in two
+    assert "the rival 80.0 %" in two
+
+
+def test_the_table_names_every_format_that_was_chosen_for_a_model():
+    def model(*choice):
+        return {"at": {"5": {"choice": list(choice), "bits": 5.0, **OUTCOMES}}}
+
+    def row(*models):
+        chosen = replace(an_arm(*models, widths="4 5 6"), within=("at", "5"))
+        return mixed_charts.model_row("narrower", "one format", chosen)["model"]
+
+    plain, other = model(5, 5, 5), model(5, 5, 2)
+    assert row(plain, plain) == "one format, fixed(5,5)"
+    assert row(other, plain, other) == (
+        "one format, fixed(5,5) and for inputs fixed(5,2) (2 of 3), fixed(5,5) (1 of 3)"
+    )
+
+
+def test_the_format_for_all_layers_may_be_one_that_no_search_was_offered():
+    tried = [[5, weights, inputs] for weights in (4, 5) for inputs in (2, 3)]
+
+    def model(*choice):
+        trials = [{"choice": one, "offered": one[2] == 2, "value": 0.5} for one in tried]
+        return {"trials": trials, "at": {"5": {"choice": list(choice)}}}
+
+    space = {"widths": "5", "fractions": "5", "inputs": "2"}
+    params = {"part": "uniform", "space": "narrower", "tested": "5", **space}
+    arm = an_arm(model(5, 5, 2), model(5, 5, 3), **params)
+    said = mixed_facts.rival_formats(Records(arm.records, ())).text
+    assert "one of 4 formats of 5 bits (behind the point: 4 to 5 for weights, 2 to 3" in said
+    assert "offers a layer 1 of these (5 for weights, 2 for inputs)" in said
+    assert "chosen for 1 of 2 models is among them" in said
+
+
+def test_a_finding_says_of_how_many_models_a_mean_is():
+    rows = [[[900, 800]] * 5, [[700, 900]] * 5]
+    arm = an_arm(*sensitivity(*rows))
+    halves = mixed_records.by_half(arm)
+    made = mixed_facts.further(arm, *halves, "here", "there")
+    assert made.evidence.drawn == "2 validation sentences in the mean of 2 models"
+    alone = mixed_facts.further(replace(arm, records=arm.records[:1]), *halves, "here", "there")
+    assert alone.evidence.drawn == "2 validation sentences of 1 model"
+
+
+def test_the_order_of_the_mean_may_be_that_of_no_model():
+    def model(*changes):
+        return {"layers": LAYERS, "alone": {"8 8 8": dict(zip(LAYERS, changes))}}
+
+    models = [model([9000], [1], [5000], [0]), model([0], [9000], [5000], [0])]
+    alone = an_arm(*models, base="16 8 8", others="8 8 8", sentences=1)
+    said = mixed_facts.furthest(alone, an_arm(*sensitivity([[9]] * 5, [[9]] * 5))).text
+    assert "in this order on 0 of 2 models. Narrower" in said
+
+
+def test_layers_that_change_every_loss_by_the_same_are_named():
+    changes = {"8 8 8": dict(zip(LAYERS, ([3, -4], [3, -4], [0, 0], [0, 0])))}
+    alone = an_arm({"layers": LAYERS, "alone": changes}, base="16 8 8", others="8 8 8", sentences=2)
+    assert mixed_records.same_changes(alone, "alone", "8 8 8") == [tuple(LAYERS[:2])]
+    said = mixed_facts.furthest(alone, an_arm(*sensitivity([[9, 9]] * 5))).text
+    assert "down of block 0 and query of block 0 change the loss of each sentence" in said
+
+
+def test_kinds_are_told_on_the_sentences_that_chose_and_on_the_others():
+    changes = [[900, 100], [800, 9000], [0, 0], [0, 0], [2000, 1000]]
+    case = Case(experiment="lab3_widths", params={"seed": 0, "part": "sensitivity"})
+    record = sealed(a_record(case=case, values=sensitivity(changes)[0]))
+    said = mixed_facts.kinds(Records([record], ())).text
+    assert "pooler 0.2 and 0.1, down 0.045 and 0.005, query 0.04 and 0.45" in said
+    assert said.endswith("move a loss further: query of block 0 (0.9)")
+
+
+def test_of_blind_orders_a_finding_names_the_one_that_validation_chose():
+    judged = {"bits": 4.9, **OUTCOMES}
+    blind = an_arm({"tried": [], **judged}, draws=5, widths="4 5 6")
+    assert mixed_facts.rival(blind, "that of 5").startswith(
+        "the best, on validation, of 5 blind orders of the same two formats at 4.9 bits, 50.0 %"
+    )
+    assert mixed_facts.rival(an_arm(judged), "the best format") == "the best format"
 
 
 def test_reviews_apart_are_chance_where_two_models_disagree_often():
@@ -303,13 +466,6 @@ def test_reviews_apart_are_chance_where_two_models_disagree_often():
     assert "20 reviews apart" in said
     assert "fewer than 105 reviews" in said  # (20 / 1.96)² is 104.1
     assert "0.4 points" in said
-
-
-LAYERS = [
-    f"bert.encoder.layer.{i}.{tail}"
-    for i in range(2)
-    for tail in ("output.dense", "attention.self.query")
-]
 
 
 def sensitivity(*changes):

@@ -1,4 +1,4 @@
-"""What a page shows of the searches for a format for every layer: facts, maps and rows.
+"""What a page says of the searches for a format for every layer: facts, and words of findings.
 
 Every function takes arms by the name of their space; see `mixed_records` for what these hold.
 """
@@ -11,12 +11,10 @@ import numpy as np
 
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, line, linear, percent, points
 from madl.logbook.claims import Fact, Judged, contrast
-from madl.logbook.records import Records, Row
-from madl.logbook.stats import Unit, number, per_cent
+from madl.logbook.records import Records
+from madl.logbook.stats import Unit, number, numbers, per_cent
 from madl.training import mixed_records as records
-from madl.training import widths
 from madl.training.width_space import Space, block, kind, place
 
 MOST_NAMED = 9  # layers in a sentence
@@ -48,12 +46,21 @@ def budget(a: Arm) -> str:
     return f"{Space.of(a.records[0].case.params).budget:.1f}"
 
 
-def of_trials(a: Arm) -> str:
-    """How many were over the budget, of how many: what a sentence goes on from."""
-    return f"{_over(a)} trials proposed models"
+def of_models(a: Arm, several: str, one: str = "") -> str:
+    """What is said where there are several models, `{}` being how many; and of one alone."""
+    return several.format(len(a.records)) if len(a.records) > 1 else one
 
 
-def _over(a: Arm) -> str:
+def rival(a: Arm, other: str) -> str:
+    """A claim's rival as its finding says it; of blind orders, what was chosen among them."""
+    if "tried" not in a.records[0].values:
+        return other
+    orders = f"the best, on validation, of {a.param('draws')} blind orders of the same two formats"
+    return f"{orders} at {bits(a)} bits, {a}"
+
+
+def over_budget(a: Arm) -> str:
+    """How many trials were over the budget, of how many."""
     every = records.num_trials(a)
     return f"{every - len(records.within_budget(a))} of {every}"
 
@@ -64,19 +71,50 @@ def first(spaces: Spaces) -> dict[str, Arm]:
 
 
 def rivals(spaces: Spaces, uniform: Mapping[str, Arm]) -> Fact:
-    """How many formats on offer, for all layers, do better than every trial."""
+    """How many formats on offer, for all layers, do better than every trial on the same model."""
+    a = next(iter(first(spaces).values()))
 
     def said(space: str) -> str:
-        given = records.alike(uniform[space])
-        found = max(records.best_trial(a) for a in spaces[space].values())
+        given = [records.alike(one) for one in uniform[space].models]
+        by_sampler = (one.models for one in spaces[space].values())
+        found = [max(map(records.best_trial, same)) for same in zip(*by_sampler, strict=True)]
+        above = sum(value > best for values, best in zip(given, found) for value in values)
         return (
-            f"{sum(value > found for value in given)} of the {len(given)} formats on offer within "
-            f"the budget, each for all layers, reach more than any trial of a search: the best of "
-            f"them {per_cent(max(given))}, the best trial {per_cent(found)}"
+            f"{above} of the {sum(map(len, given))} formats on offer within the budget"
+            f"{of_models(a, f' ({len(given[0])} for each of {{}} models)')}, each for all layers, "
+            f"reach more than any trial of a search{of_models(a, ' on the same model')}: the best "
+            f"of them {per_cent(fmean(map(max, given)))}, the best trial {per_cent(fmean(found))}"
         )
 
-    a = next(iter(first(spaces).values()))
-    return Fact(text=of_each_space(uniform, said), of=_on_trials(a))
+    means = of_models(a, "; the best are means over models")
+    return Fact(text=of_each_space(uniform, said), of=_on_trials(a) + means)
+
+
+def rival_formats(r: Records) -> Fact:
+    """Among how many formats the one for all layers was chosen, and how many a search offered."""
+    a = arm(r, part="uniform", space="narrower")
+    width = int(a.param("tested"))
+    tried = [x["choice"] for x in a.records[0].values["trials"] if x["choice"][0] == width]
+    offered = [one for one in Space.of(a.records[0].case.params).uniform() if one[0] == width]
+    chosen = [tuple(at[str(width)]["choice"]) for at in a.each("at")]
+
+    def behind(formats: Iterable[Sequence[int]]) -> str:
+        weights, inputs = ([one[i] for one in formats] for i in (1, 2))
+        return f"{_span(weights)} for weights, {_span(inputs)} for inputs"
+
+    known = sum(one in offered for one in chosen)
+    return Fact(
+        text=f"Narrower, the best format for all layers is one of {len(tried)} formats of "
+        f"{width} bits (behind the point: {behind(tried)}). A search offers a layer "
+        f"{len(offered)} of these ({behind(offered)}); what was chosen for {known} of "
+        f"{len(chosen)} model{'s' * (len(chosen) > 1)} is among them",
+        of="all that were tried at that width, the widest within the budget",
+    )
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def over_trials(spaces: Spaces) -> Fact:
@@ -95,8 +133,9 @@ def over_trials(spaces: Spaces) -> Fact:
     after = min(startup, a.param("trials"))
     return Fact(
         text=of_each_space(first(spaces), said),
-        of=f"the mean over studies after trial {after} and after trial {a.param('trials')}; "
-        + _on_trials(a),
+        of=f"growth: the mean over studies after trial {after} and after trial "
+        f"{a.param('trials')}; a choice: the best of a model's studies"
+        f"{of_models(a, ', the mean over {} models')}; {_on_trials(a)}",
     )
 
 
@@ -112,8 +151,12 @@ def _grown(a: Arm, startup: int) -> str:
 
 
 def _on_trials(a: Arm) -> str:
-    searches = f"{a.param('studies')} searches of {a.param('trials')} trials a sampler"
-    return f"{searches}, each trial on {a.param('trial_examples')} validation sentences"
+    studies = f"{a.param('studies') * len(a.records)} studies"
+    by_model = of_models(a, f" ({a.param('studies')} on each of {{}} models)")
+    return (
+        f"{studies} of {a.param('trials')} trials a sampler{by_model}, each trial on "
+        f"{a.param('trial_examples')} validation sentences"
+    )
 
 
 def agreement(searched: Mapping[str, Arm]) -> Fact:
@@ -121,58 +164,101 @@ def agreement(searched: Mapping[str, Arm]) -> Fact:
 
     def said(space: str) -> str:
         a = searched[space]
-        same, blind = records.agreeing(a)
-        named = "; ".join(
-            f"{width} bits: {', '.join(layer_name(x) for x in same if same[x] == width)}"
-            for width in sorted(set(same.values()))
+        chosen = records.chosen(a)
+        by_model = [records.agreeing(choices) for choices in chosen]
+        every = [one for choices in chosen for one in choices]
+        everywhere, _ = records.agreeing(every)
+        layers = len(a.value("layers"))
+        among = (
+            f"{sum(len(same) for same, _ in by_model)} of {len(chosen) * layers} layers of "
+            f"{len(chosen)} models, and all {len(every)} the same to "
+            f"{len(everywhere) or 'none'}{_by_width(everywhere)}"
         )
+        alone = f"{len(everywhere)} of {layers} layers{_by_width(everywhere)}"
         return (
-            f"{_sampler(a)}'s {a.param('studies')} choices give the same width to "
-            f"{len(same)} of {len(a.value('layers'))} layers"
-            + (f" ({named})" if len(same) in range(1, MOST_NAMED + 1) else "")
-            + f"; dealt out blindly, their widths would meet in about {number(blind)}"
+            f"{_sampler(a)}'s {a.param('studies')} choices{of_models(a, ' for a model')} give the "
+            f"same width to {of_models(a, among, alone)}; dealt out blindly, the widths for a "
+            f"model would meet in about {number(sum(expected for _, expected in by_model))}"
+            f"{of_models(a, ' of these')}"
         )
 
     return Fact(
-        text=of_each_space(searched, said), of="the choices of all studies of one trained model"
+        text=of_each_space(searched, said),
+        of="the choices of all studies of the sampler that validation prefers",
     )
 
 
-def which_are_narrow(sensitive: Arm, rivals: Sequence[Arm]) -> Fact:
-    """The layers of a model of two formats, and how it and its rivals stand on validation."""
-    given = {layer: choice[0] for layer, choice in sensitive.value("choices").items()}
-    taken = {layer for layer, width in given.items() if width == min(given.values())}
+def _by_width(layers: Mapping[str, int]) -> str:
+    """` (8 bits: query of block 0, key of block 1)`; nothing of too many."""
+    named = (
+        f"{width} bits: {', '.join(layer_name(x) for x, given in layers.items() if given == width)}"
+        for width in sorted(set(layers.values()))
+    )
+    return f" ({'; '.join(named)})" if len(layers) in range(1, MOST_NAMED + 1) else ""
+
+
+def which_are_narrow(sensitive: Arm, rivals: Mapping[str, Arm]) -> Fact:
+    """The layers that models of two formats make narrow, and how they stand on validation."""
+    given = [{x: choice[0] for x, choice in one.items()} for one in sensitive.each("choices")]
+    few, many = min(given[0].values()), max(given[0].values())
+    narrow = [{layer for layer, width in one.items() if width == few} for one in given]
+    same = set.intersection(*narrow)
+    others = len(set.union(*narrow) - same)
+    beside = ", ".join(f"{name} {per_cent(a.validation)}" for name, a in rivals.items())
+    some = of_models(sensitive, f", some of them to {others} more") if others else ""
+    return Fact(
+        text=f"{of_models(sensitive, 'All {} models', 'The model')} put together by sensitivity "
+        f"give{of_models(sensitive, '', 's')} {few} bits to {of_models(sensitive, 'the same ')}"
+        f"{len(same)} of {len(given[0])} layers ({_in_blocks(given[0], same)}){some}, and {many} "
+        "to the others. On validation, where no finding holds it against others, such a model has "
+        f"{per_cent(sensitive.validation)}; {beside}",
+        of=f"the whole validation split{of_models(sensitive, ', the mean over {} models')}",
+    )
+
+
+def _in_blocks(layers: Iterable[str], taken: set[str]) -> str:
+    """The layers that were taken; a block of which all were, as a whole."""
     by_block: dict[str, list[str]] = {}
-    for layer in given:
+    for layer in layers:
         by_block.setdefault(place(layer) if block(layer) is not None else layer, []).append(layer)
     whole = [name for name, of in by_block.items() if len(of) > 1 and taken.issuperset(of)]
     inside = {layer for name in whole for layer in by_block[name]}
-    named = [*(f"all of {name}" for name in whole), *map(layer_name, sorted(taken - inside))]
-    beside = ", ".join(f"{a.label} {per_cent(a.validation)}" for a in rivals)
-    return Fact(
-        text=f"The model put together by sensitivity has {min(given.values())} bits in "
-        f"{', '.join(named)}, and {max(given.values())} in all others. On validation, where no "
-        f"finding holds it against others, it has {per_cent(sensitive.validation)}; {beside}",
-        of="layers of the first trained model; the whole validation split",
+    return ", ".join(
+        [*(f"all of {name}" for name in whole), *map(layer_name, sorted(taken - inside))]
     )
 
 
 def blind_orders(r: Records) -> Fact:
-    """How the model put together by sensitivity and every blind order stand on validation."""
+    """How models put together by sensitivity and every blind order stand on validation."""
     made, dealt = arm(r, part="sensitivity"), arm(r, part="blind")
-    tried: Sequence[Mapping[str, float]] = dealt.value("tried")
-    losses = sorted(one["validation_loss"] for one in tried)
-    shares = sorted(one["validation_accuracy"] for one in tried)
-    loss, share = made.value("validation_loss"), made.value("validation_accuracy")
-    place = 1 + losses.index(dealt.value("validation_loss"))
+
+    def less(name: str) -> list[float]:
+        return [
+            one[name] - own
+            for own, tried in zip(made.each(name), dealt.each("tried"), strict=True)
+            for one in tried
+        ]
+
+    losses, shares = less("validation_loss"), less("validation_accuracy")
+    places = [
+        1 + sum(one["validation_loss"] < loss for one in tried)
+        for loss, tried in zip(dealt.each("validation_loss"), dealt.each("tried"), strict=True)
+    ]
+    low, high = numbers([min(losses), max(losses)], sign=True, places=3)
+    least, most = numbers([100 * min(shares), 100 * max(shares)], sign=True, places=1)
+    tested = of_models(
+        made,
+        "Those that met the test split are the first by accuracy of the orders of their model, and "
+        f"numbers {', '.join(map(str, places))} by loss",
+        f"The one that met the test split is first by accuracy and number {places[0]} by loss",
+    )
     return Fact(
-        text=f"On validation, {sum(one < loss for one in losses)} of {len(tried)} blind orders "
-        f"beat the order by sensitivity in loss ({number(losses[0])} to {number(losses[-1])} "
-        f"against {number(loss)}), and {sum(one > share for one in shares)} in accuracy "
-        f"({per_cent(shares[0])} to {per_cent(shares[-1])} against {per_cent(share)}). The one "
-        f"that met the test split is first by accuracy and number {place} by loss; the others "
-        "were not tested",
-        of="models of the first seed; the whole validation split",
+        text=f"On validation, {sum(x < 0 for x in losses)} of {len(losses)} blind orders beat the "
+        f"order by sensitivity{of_models(made, ' of their model')} in loss ({low} to {high} nats "
+        f"from it), and {sum(x > 0 for x in shares)} in accuracy ({least} to {most} points from "
+        f"it). {tested}; the others were not tested",
+        of="the whole validation split"
+        + of_models(made, f"; {len(losses) // len(places)} orders on each of {{}} models"),
     )
 
 
@@ -185,16 +271,46 @@ def furthest(alone: Arm, sensitive: Arm, most: int = 3) -> Fact:
     """Which layers move a loss furthest, by what is done to them alone."""
 
     def led(of: Arm, *within: str) -> str:
-        moves = _thousandths(of, *within)
-        order = sorted(moves, key=lambda layer: -moves[layer])[:most]
-        return ", ".join(f"{layer_name(layer)} ({moves[layer]})" for layer in order)
+        moves = records.thousandths(of, *within)
+        order = records.order(of, *within)[:most]
+        alike = sum(records.order(one, *within)[:most] == order for one in of.models)
+        said = ", ".join(f"{layer_name(layer)} ({moves[layer]})" for layer in order)
+        return said + of_models(of, f", in this order on {alike} of {{}} models")
 
     offered = [f"{change(alone, other)}: {led(alone, 'alone', other)}" for other in others(alone)]
+    same = "".join(
+        f". With {change(alone, other)}, {layer_name(one)} and {layer_name(two)} change the loss "
+        "of each sentence by the same"
+        for other in others(alone)
+        for one, two in records.same_changes(alone, "alone", other)
+    )
     return Fact(
         text=f"Alone among layers of {format_name(alone.param('base'))}, these layers move a loss "
-        f"furthest with {'; with '.join(offered)}. Narrower, they are {led(sensitive)}",
+        f"furthest with {'; with '.join(offered)}. Narrower, they are {led(sensitive)}{same}",
         of=f"all {len(alone.value('layers'))} layers; in thousandths of a nat, the mean over "
-        f"{alone.param('sentences')} validation sentences, narrower over all",
+        f"{alone.param('sentences')} validation sentences, narrower over all"
+        f"{of_models(alone, ', and over {} models')}",
+    )
+
+
+def kinds(r: Records) -> Fact:
+    """Every kind of layer on the sentences that chose the first one, and on the others."""
+    a = arm(r, part="sensitivity")
+    moves, alone = records.moved(a, kind), records.moved(a, lambda layer: layer)
+    order = sorted(moves, key=lambda name: -float(moves[name][::2].mean()))
+    said = [" and ".join(number(float(moves[x][i::2].mean())) for i in (0, 1)) for x in order]
+    most = float(moves[order[0]][1::2].mean())
+    ahead = [
+        f"{layer_name(x)} ({number(float(by[1::2].mean()))})"
+        for x, by in alone.items()
+        if kind(x) != order[0] and float(by[1::2].mean()) > most
+    ]
+    return Fact(
+        text="By kind, on the sentences that chose the first and on the others: "
+        f"{', '.join(f'{name} {pair}' for name, pair in zip(order, said))}. Single layers of "
+        f"another kind that on the others move a loss further: {', '.join(ahead) or 'none'}",
+        of="in nats, the narrower space; of a kind in the blocks, the mean of a layer a block"
+        f"{of_models(a, ', and over {} models')}; the pooler and the classifier are one layer each",
     )
 
 
@@ -221,14 +337,15 @@ def further(a: Arm, one: Any, other: Any, here: str, there: str) -> Judged:
 
     Shapes: one and other (sentences), in nats; of several models, their mean.
     """
-    drawn = "validation sentences of 1 model" if len(a.records) == 1 else "sentences"
+    drawn = f"validation sentences {of_models(a, 'in the mean of {} models', 'of 1 model')}"
     made = stats.paired_mean(one.tolist(), other.tolist(), unit=Unit.NATS, drawn=drawn)
     said = "In the narrower space, a narrow layer moves a loss by"
     mine, others = (number(float(side.mean())) for side in (one, other))
     return contrast(made, a.records).judge(
         supported=f"{said} {mine} nats {here}, and by {others} {there}",
         refuted=f"{said} only {mine} nats {here}, and by {others} {there}",
-        undecided=f"{said} {mine} nats {here}, which cannot be told from {others} {there}",
+        undecided=f"{said} {mine} nats {here}, and by {others} {there}: a difference that is not "
+        "decided",
     )
 
 
@@ -242,8 +359,9 @@ def evaluations(spaces: Mapping[str, Arm], sensitive: Arm) -> Fact:
     return Fact(
         text=f"{of_each_space(spaces, said)}; the model put together by sensitivity takes "
         f"{records.evaluations(sensitive):,}",
-        of="evaluations of a validation sentence by all blocks, all that were made to choose "
-        "for one trained model; without what the width study had chosen before",
+        of="evaluations of a validation sentence by all blocks, all that were made to choose for "
+        f"{of_models(sensitive, 'a model, the mean over {} models', 'one trained model')}; without "
+        "what the width study had chosen before",
     )
 
 
@@ -257,7 +375,8 @@ def coarse_heads(blind: Arm, fractions: Sequence[int]) -> Fact:
         text=f"{sum(with_it)} of Random's {len(with_it)} trials give the pooler or the classifier "
         f"the coarsest fraction width. The best of them reaches {per_cent(reached[coarsest])}, the "
         f"best of the others {per_cent(others)}",
-        of="Random's trials within the budget as asked for, on a trial's sentences",
+        of="Random's trials within the budget as asked for, on a trial's sentences"
+        f"{of_models(blind, '; of all {} models')}",
     )
 
 
@@ -275,86 +394,3 @@ def apart(low: float, high: float, reviews: int) -> Fact:
         f"{100 * fmean((high - interval.low, interval.high - high)):.1f} points",
         of=f"{reviews:,} test reviews, McNemar's test in its normal approximation, at 5 %",
     )
-
-
-# ---- pictures and tables ------------------------------------------------------------------------
-
-
-def choices_map(asked: Arm, *others: Arm) -> Chart:
-    """The widths of each layer; as asked for, also the bits behind the point."""
-    shown = [(f"{a.label}: bits", a, 0) for a in (asked, *others)]
-    shown.insert(1, (f"{asked.label}: behind the point", asked, 1))
-    every = [(title, a.value("choices").items(), i) for title, a, i in shown]
-    return records.layer_map(
-        (title, x, choice[i]) for title, given, i in every for x, choice in given
-    )
-
-
-def front(
-    judged: Mapping[str, Sequence[Mapping[str, Any]]], sentences: int, samplers: Iterable[str]
-) -> Chart:
-    """Validation accuracy against bits: lines, and points of what each sampler found."""
-    found = [*samplers, "blind order"]
-    lines = [line(name) for name in judged if name not in found]
-    return Chart(
-        records.by_bits(judged, sentences),
-        x=linear("bits", "bits per weight"),
-        y=percent("validation accuracy"),
-        marks=[*lines, *map(points, found)],
-    )
-
-
-def moved_map(alone: Arm, sensitive: Arm) -> Chart:
-    """How far each layer alone moves a loss: by each format as asked for, and narrower."""
-    sides: list[tuple[Arm, tuple[str, ...]]] = [(alone, ("alone", x)) for x in others(alone)]
-    rows = [
-        (f"{a.param('space')}: {change(a, path[-1]) if path else 'narrow'}", layer, moves)
-        for a, path in (*sides, (sensitive, ()))
-        for layer, moves in _thousandths(a, *path).items()
-    ]
-    return records.layer_map(rows)
-
-
-def _thousandths(a: Arm, *within: str) -> dict[str, int]:
-    found = records.moved(a, lambda layer: layer, *within)
-    return {layer: round(1e3 * float(by.mean())) for layer, by in found.items()}
-
-
-def wide_points(r: Records, most: float) -> list[Mapping[str, Any]]:
-    """The first models of these, at their bits."""
-    found = wide_formats(r, most)
-    return [{"bits": a.param("width"), **a.records[0].values} for a in found]
-
-
-def wide_formats(r: Records, most: float) -> list[Arm]:
-    """One format for all layers of up to so many bits, as 1.1 chose and judged them."""
-    return [widths.ptq(r, x) for x in r.where(method="qat").each("width") if x <= most]
-
-
-def model_row(space: str, name: str, a: Arm, sentences: int) -> Row:
-    """A row of the table of models that met the test split."""
-    counted = "studies" in a.records[0].values
-    return {
-        "space": space,
-        "model": ", ".join([name, *_format_of(a)]),
-        "budget, bits": budget(a) if space else "",
-        "bits a weight": bits(a),
-        "trials over it": _over(a) if counted else "",
-        "validation": records.on_validation(a.validation, sentences),
-        "test": a,
-    }
-
-
-def _format_of(a: Arm) -> list[str]:
-    """What all layers take, as this page and 1.1 say it; nothing of a mixed model."""
-    params = a.records[0].case.params
-    if a.within:
-        width, weights, inputs = a.value("choice")
-    elif "frac_width" in params:
-        width, weights, inputs = (
-            params[name] for name in ("width", "frac_width", "input_frac_width")
-        )
-    else:
-        return []
-    formats = dict.fromkeys((f"fixed({width},{weights})", f"fixed({width},{inputs})"))
-    return [" and for inputs ".join(formats)]

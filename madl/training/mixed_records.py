@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from itertools import combinations
 from operator import getitem
 from statistics import fmean
 from typing import Any
@@ -23,7 +24,7 @@ from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, category, cells, intervals, linear
 from madl.logbook.records import Record, Row
 from madl.logbook.stats import Estimate, Unit
-from madl.training.width_space import block, kind, place
+from madl.training.width_space import Choices, block, kind, place
 
 PARTS_OF_A_NAT = 10_000
 FULL_BITS = 32  # of a model that is not quantized
@@ -69,8 +70,8 @@ def by_bits(models: Mapping[str, Sequence[Mapping[str, Any]]], sentences: int) -
 
 def alike(a: Arm) -> list[float]:
     """What each format on offer within the budget gives for all layers; on a trial's sentences."""
-    every = [[one for one in record.values["trials"] if one["offered"]] for record in a.records]
-    return [fmean(one["value"] for one in same) for same in zip(*every, strict=True)]
+    every = [[one["value"] for one in tried if one["offered"]] for tried in a.each("trials")]
+    return [fmean(same) for same in zip(*every, strict=True)]
 
 
 def so_far(a: Arm) -> list[list[float]]:
@@ -90,18 +91,19 @@ def curve_rows(arms: Mapping[str, Arm], **same: Any) -> list[Row]:
     return [{**row, **same} for row in found]
 
 
-def agreeing(a: Arm) -> tuple[dict[str, int], float]:
-    """Of the first model: the layers that all studies give the same width, with that width.
+def chosen(a: Arm) -> list[list[Choices]]:
+    """Of each model: what its studies chose, a choice a layer each."""
+    return [[one["choices"] for one in studies] for studies in a.each("chosen")]
 
-    And of how many one would expect it if each study had dealt its widths to layers blindly.
+
+def agreeing(given: Sequence[Choices]) -> tuple[dict[str, int], float]:
+    """The layers to which all of these give the same width, with that width.
+
+    And of how many one would expect it if each had dealt its widths to layers blindly.
     """
-    values = a.records[0].values
-    given = [
-        {layer: one["choices"][layer][0] for layer in values["layers"]} for one in values["chosen"]
-    ]
-    first, *rest = given
+    first, *rest = [{layer: choice[0] for layer, choice in one.items()} for one in given]
     same = {x: width for x, width in first.items() if all(one[x] == width for one in rest)}
-    counts = [Counter(one.values()) for one in given]
+    counts = [Counter(one.values()) for one in (first, *rest)]
     blind = [math.prod(one[width] / len(first) for one in counts) for width in counts[0]]
     return same, len(first) * sum(blind)
 
@@ -119,17 +121,17 @@ def changes(a: Arm, *within: str) -> dict[str, Floats]:
 def evaluations(a: Arm) -> int:
     """Of a sentence by all blocks: for the layers one by one, and for models on all of validation.
 
-    Blocks that are not run again are left out.
+    Of one trained model, the mean over them. Blocks that are not run again are left out.
     """
     found = changes(a)
     blocks = 1 + max(block(layer) or 0 for layer in found)
     run = sum(blocks - (blocks if (i := block(layer)) is None else i) for layer in found)
     sentences = next(iter(found.values())).shape[1]
-    return round(sentences * (1 + run / blocks + len(a.value("path"))))
+    return round(sentences * (1 + run / blocks + fmean(map(len, a.each("path")))))
 
 
 def search_evaluations(a: Arm) -> int:
-    """Of a sentence, for all trials within the budget of one model and what its studies chose."""
+    """Of a sentence, for trials within the budget and what studies chose: the mean over models."""
     fitting = len(within_budget(a)) / len(a.records)
     return round(fitting * a.param("trial_examples")) + a.param("studies") * a.value("sentences")
 
@@ -146,6 +148,28 @@ def moved(a: Arm, group: Callable[[str], str | None], *within: str) -> dict[str,
     return {name: np.mean(rows, axis=0) for name, rows in found.items()}
 
 
+def thousandths(a: Arm, *within: str) -> dict[str, int]:
+    """Of a nat: how far each layer alone moves a loss, the mean over sentences and models."""
+    found = moved(a, lambda layer: layer, *within)
+    return {layer: round(1e3 * float(by.mean())) for layer, by in found.items()}
+
+
+def order(a: Arm, *within: str) -> list[str]:
+    """Its layers by how far each alone moves a loss, the furthest first."""
+    moves = moved(a, lambda layer: layer, *within)
+    return sorted(moves, key=lambda layer: -float(moves[layer].mean()))
+
+
+def same_changes(a: Arm, *within: str) -> list[tuple[str, str]]:
+    """Pairs of layers that change each sentence's loss by the same, on each model; not by none."""
+    found = changes(a, *within)
+    return [
+        (one, two)
+        for one, two in combinations(found, 2)
+        if found[one].any() and np.array_equal(found[one], found[two])
+    ]
+
+
 def by_half(a: Arm) -> tuple[Floats, Floats]:
     """How far layers of the first half of the blocks move each sentence's loss, and the others."""
     last = max(block(layer) or 0 for layer in changes(a))
@@ -159,7 +183,7 @@ def by_half(a: Arm) -> tuple[Floats, Floats]:
 
 
 def rises(a: Arm) -> Chart:
-    """How much each layer raises the mean loss, with its interval over the sentences."""
+    """How much each layer raises the mean loss of the models, with its interval over sentences."""
     rows = [
         {
             "block": place(layer),
