@@ -247,8 +247,8 @@ def zoom(r: Records) -> Chart:
 @page.chart(
     caption="Every format on all layers, at its best learning rate, and what the search over all "
     "formats found: test accuracy with its interval. The line joins those that validation places "
-    "above all of as few bits; of equally accurate ones, that of fewer bits. *At*: positions of "
-    "weights and inputs. Dashed: FP32 tuned alike, and giving the larger class."
+    "above all of as few bits; of equally accurate ones, that of fewer bits. After “at”: "
+    "positions of weights and inputs. Dashed: FP32 tuned alike, and giving the larger class."
 )
 def front(r: Records) -> Chart:
     return searches.front_chart(

@@ -247,7 +247,7 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="The bits of each layer, of the first trained model; as asked for, also how many of "
-    "them lie behind the point. *head*: pooler and classifier, one layer each."
+    "them lie behind the point. The head: pooler and classifier, one layer each."
 )
 def choices(r: Records) -> Chart:
     return mixed_charts.choices_map(*best_searches(r).values(), assembled(r))

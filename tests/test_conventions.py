@@ -82,10 +82,11 @@ def test_prose_holds_no_numbers(path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_captions_and_titles_hold_no_numbers(name):
+def test_captions_and_titles_hold_no_numbers_and_no_markdown(name):
     page = PROJECT.load(name)
     for text in (page.title, *(one.caption for one in page.shown.values())):
         assert prose_numbers(text) == []
+        assert "*" not in text
 
 
 def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
