@@ -47,13 +47,11 @@ def cases(plan: Plan) -> Iterable[Params]:
         }
         probe = {"probe_examples": choose(smoke=16, quick=128)}
         search = {"sampler": "tpe", "weights": "trained on", "price": PRICE_PER_BIT, **probe}
-        trials = choose(smoke=2, quick=40)
-        space = {"choices": len(families.space(None))}
-        yield {"part": "combined", **space, "trials": trials, **search, **base}
-        trials = choose(smoke=2, quick=20)
+        space = {"choices": len(families.space(None)), "trials": choose(smoke=2, quick=40)}
+        yield {"part": "combined", **space, **search, **base}
         for family in choose(smoke=("binary", "MX integer"), quick=every):
-            space = {"family": family, "choices": len(families.space(family))}
-            yield {"part": "family", **space, "trials": trials, **search, **base}
+            space = {"choices": len(families.space(family)), "trials": choose(smoke=2, quick=20)}
+            yield {"part": "family", "family": family, **space, **search, **base}
         yield {"part": "control", **base}
         for name in choose(smoke=few, quick=families.NAMES):
             yield {"part": "uniform", "format": name, **base}
@@ -121,7 +119,9 @@ def log_4_lacks_a_position(r: Records) -> Judged:
     format with its default bias."""
     default = f"log({NARROW})"
     moved, own = trained(r, f"{default} moved"), trained(r, default)
-    return _better(moved, own, "With a bias for weights and one for inputs against its default")
+    return _better(
+        moved, own, "With a bias of its own for weights and for inputs, else its default"
+    )
 
 
 @page.claim
@@ -137,7 +137,7 @@ def log_4_is_behind(r: Records) -> Judged:
     logarithmic one."""
     rival = strongest(r, NARROW + SCALES, lambda name: not is_log(name))
     found = strongest(r, NARROW + SCALES, is_log)
-    return _better(rival, found, f"Of at most {NARROW + SCALES:g} bits, a block's scale counted")
+    return _better(rival, found, f"Of at most {NARROW + SCALES:g} bits with a block's scale")
 
 
 @page.claim
@@ -199,6 +199,16 @@ def settled(r: Records) -> Fact:
 
 
 @page.fact
+def log_loses_to(r: Records) -> Fact:
+    return format_arms.log_loses_to(r, NARROW, PROBE)
+
+
+@page.fact
+def log_with_a_scale(r: Records) -> Fact:
+    return format_arms.log_against_others(r, NARROW + SCALES)
+
+
+@page.fact
 def training_pays(r: Records) -> Fact:
     return format_arms.training_pays(r)
 
@@ -222,11 +232,11 @@ def _curves(rows: Sequence[Row], **limits: Any) -> Chart:
 
 
 @page.chart(
-    caption="A small chart a family, and the last for the search over all formats: each kind of "
-    "layer takes one of the formats or stays in FP32. "
-    "The score is validation accuracy less the price of the bits. Each search has weights of its "
-    "own; dashed is the score of these weights with all layers left in FP32. Of several models, "
-    "each searched by itself, lines are means, and the band is the mean's interval."
+    caption="A chart a family, the last for the search over all formats: each kind of layer takes "
+    "one of the formats or stays in FP32. The score is validation accuracy less the price of the "
+    "bits. Each search has weights of its own; dashed is their score with all layers left in FP32, "
+    "which pays for its bits too. Of several models, each searched by itself, lines are means, and "
+    "the band is the mean's interval."
 )
 def curves(r: Records) -> Chart:
     found = [*format_arms.searched(r).values(), format_arms.combined(r)]
@@ -235,7 +245,7 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="The families whose searches end close to the best one, on a finer scale, which cuts "
-    "off what lies below it."
+    "off what lies below it. That is a choice of what to draw: each has its own dashed line."
 )
 def zoom(r: Records) -> Chart:
     found = format_arms.searched(r).values()
@@ -245,10 +255,10 @@ def zoom(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="Every format on all layers, at its best learning rate, and what the search over all "
-    "formats found: test accuracy with its interval. The line joins those that validation places "
-    "above all of as few bits; of equally accurate ones, that of fewer bits. After “at”: "
-    "positions of weights and inputs. Dashed: FP32 tuned alike, and giving the larger class."
+    caption="Every format on all layers, and what the search over all formats found: test accuracy "
+    "with its interval, of several models the mean. The line joins those that validation places "
+    "above all of as few bits or fewer. After “at”: positions of weights and inputs. Dashed: FP32 "
+    "tuned alike, and giving the larger class."
 )
 def front(r: Records) -> Chart:
     return searches.front_chart(

@@ -217,7 +217,7 @@ def test_a_format_counts_once_at_the_position_that_validation_prefers():
     assert list(rows) == ["`log(4)`", "`log(4) at 8 and 2`", "`log(8)`"]
     assert rows["`log(4)`"]["FP32's accuracy"] == "see moved"
     assert rows["`log(8)`"][format_arms.UNTRAINED] == "84.0 %"
-    assert rows["`log(8)`"][format_arms.TRAINED] == "83.0 %"
+    assert rows["`log(8)`"][format_arms.TAKEN] == "84.0 %"
     assert rows["`log(8)`"]["rate taken"] == "untrained"
 
 
@@ -267,9 +267,11 @@ def test_a_rival_has_no_more_bits_and_is_the_best_on_validation():
 def a_search(seed, scores, **params):
     """A search of one model: each trial as many bits as its score is of ten."""
     trials = [{"score": score} for score in scores]
-    best = {"score": max(scores), "bits": 10 * max(scores), "validation": max(scores) + 0.01}
+    choices = {"query": "fp32", "key": "binary"}
+    best = {"score": max(scores), "bits": 10 * max(scores), "choices": choices}
     made = a_model(0.8, seed=seed, bits=best["bits"], trials=len(scores), choices=2, **params)
     searched = {"trials": trials, "best": best, "nothing": 0.6, "startup": 1, "points": 4}
+    searched["kinds"] = list(choices)
     return replace(made, values={**made.values, **searched})
 
 
@@ -282,7 +284,8 @@ def test_a_search_of_several_models_is_told_of_all_of_them():
     ]
     row = format_arms.search_rows(Records(found))[0]
     assert row["best found at"] == "1, 2, 2"
-    assert (row["best score"], row["its validation"]) == ("70.0 %", "71.0 %")
+    assert row["best score"] == "70.0 %"
+    assert row["kinds of layer in FP32"] == "1, 1, 1 of 2"
     assert row["its bits"] == pytest.approx(7.0)
     fact = format_arms.ends(Records(found))
     assert "2 of the 6 searches found their best among the trials drawn at random" in fact.text
@@ -297,15 +300,16 @@ def test_the_rival_of_a_mixture_has_no_more_bits_in_any_model():
     r = Records([*mixed, *wide, *narrow])
     rival = format_arms.strongest_beside(r, format_arms.combined(r))
     assert rival.each("bits") == [8.0, 4.0]
-    assert rival.label == "`log(8)` (8 bits) or `scaled(4,row)` (4 bits)"
+    each = "`log(8)` (8 bits) in 1 of 2 models", "`scaled(4,row)` (4 bits) in 1 of 2 models"
+    assert rival.label == " or ".join(each)
     assert format_arms.span(bits) == "5 to 8"
 
 
-def test_positions_that_differ_between_models_are_said_from_the_least_to_the_largest():
+def test_positions_that_differ_between_models_are_said_once_each():
     made = format_arms.trained(Records([uniform("log(8)", 0.8, bits=8.0)]), "log(8)")
     moved = replace(made, label="log(8) at 8 and 3 or 8 and 9 or 7 and 9")
     assert format_arms.said(made) == "`log(8)` (8 bits)"
-    places = "exponent bias 7 to 8 for weights, 3 to 9 for inputs"
+    places = "exponent bias 7 or 8 for weights, 3 or 9 for inputs"
     assert format_arms.said(moved) == f"`log(8)` (8 bits; {places})"
 
 

@@ -15,10 +15,10 @@ from madl.logbook.claims import Fact
 from madl.logbook.records import Pending, Records, Row
 from madl.logbook.stats import ALPHA, Estimate, Interval, number, per_cent
 from madl.training import baseline, families
-from madl.training.families import EVERY, MOVED, NAMES, group_of, moved_of, short
+from madl.training.families import EVERY, MOVED, NAMES, group_of, is_log, moved_of, short
 
 EXPERIMENT = "lab3_formats"  # that trains and judges them
-UNTRAINED, TRAINED = "untrained, validation", "trained, validation"
+UNTRAINED, TAKEN = "untrained, validation", "as taken, validation"
 BEST, LEFT_ALONE = "best so far", "all layers left in FP32"
 
 
@@ -86,12 +86,16 @@ def strongest(
 
 def strongest_beside(r: Records, other: Arm) -> Arm:
     """For each model of the other arm, the format of no more bits that validation prefers."""
-    every, chosen = [trained(r, name) for name in names(r)], list[Arm]()
-    for i, bits in enumerate(other.each("bits")):
-        of_model = [a.models[i] for a in every]
-        chosen.append(best_of([a for a in of_model if a.value("bits") <= bits]))
-    label = " or ".join(dict.fromkeys(said(a) for a in chosen))
-    return replace(chosen[0], label=label, records=tuple(a.records[0] for a in chosen))
+    found = [
+        strongest(r.where(seed=model.param("seed")), model.value("bits")) for model in other.models
+    ]
+    taken = Counter(map(said, found))
+    several = len(taken) > 1
+    each = [
+        f"{one}{f' in {count} of {len(found)} models' * several}" for one, count in taken.items()
+    ]
+    records = tuple(record for a in found for record in a.records)
+    return replace(found[0], label=" or ".join(each), records=records)
 
 
 def said(a: Arm) -> str:
@@ -101,8 +105,10 @@ def said(a: Arm) -> str:
     if places:
         what = "fraction width" if name.startswith("fixed") else "exponent bias"
         sides = zip(*(map(int, one.split(" and ")) for one in places.split(" or ")), strict=True)
-        weights, inputs = (span(side) for side in sides)
+        weights, inputs = (" or ".join(map(str, sorted(set(side)))) for side in sides)
         size += f"; {what} {weights} for weights, {inputs} for inputs"
+    elif moved_of(name):
+        size += "; at its default position"
     return f"`{name}` ({size})"
 
 
@@ -122,11 +128,9 @@ def by_rate(a: Arm) -> dict[float, tuple[float, float]]:
     return {rate: (fmean(x for x, _ in of), fmean(y for _, y in of)) for rate, of in found.items()}
 
 
-def before_and_after(a: Arm) -> tuple[float, float]:
-    """Validation accuracy untrained, and trained on at the better of the learning rates."""
-    rates = by_rate(a)
-    after = (pair for rate, pair in rates.items() if rate)
-    return rates[0.0][0], max(after, key=lambda pair: (pair[0], -pair[1]))[0]
+def untrained(a: Arm) -> float:
+    """Validation accuracy right after quantization."""
+    return by_rate(a)[0.0][0]
 
 
 def against(r: Records, arms: Mapping[str, Arm]) -> dict[str, tuple[Estimate, Interval]]:
@@ -199,6 +203,15 @@ def score(a: Arm) -> float:
     return best(a, "score")
 
 
+def _gain(a: Arm) -> float:
+    """Of a search's best trial over all layers left in FP32, on the same weights."""
+    return score(a) - a.mean("nothing")
+
+
+def _points(share: float) -> str:
+    return f"{number(100 * share, sign=True)} points"
+
+
 def curve(a: Arm) -> list[Row]:
     """A row a trial: the best score so far, and that of a model that is left in FP32."""
     return [
@@ -208,6 +221,33 @@ def curve(a: Arm) -> list[Row]:
 
 
 # ---- facts --------------------------------------------------------------------------------------
+
+
+def log_loses_to(r: Records, narrow: int, wide: int) -> Fact:
+    """Whether it is its position or its steps that makes a logarithmic format lose."""
+    zeroed = {
+        name: per_cent(trained(r, name).mean("weight_zeroed"))
+        for name in (f"log({narrow})", f"log({narrow}) moved", f"log({wide})")
+    }
+    at_default, moved, wider = zeroed.values()
+    return Fact(
+        text=f"`log({narrow})` at its default position rounds {at_default} of the weights to zero, "
+        f"moved to where they lie {moved}: there the position makes it look ineffective. "
+        f"`log({wide})` rounds {wider} of them to zero: what it loses, its steps lose",
+        of="weights of all Linear layers",
+    )
+
+
+def log_against_others(r: Records, bits: float) -> Fact:
+    """The best logarithmic format of exactly so many bits and the best other one."""
+    at = {"most_bits": bits, "least_bits": bits}
+    found = strongest(r, keep=is_log, **at)
+    rival = strongest(r, keep=lambda name: not is_log(name), **at)
+    return Fact(
+        text=f"At exactly {number(bits)} bits, a block's scale counted, {said(found)} has {found} "
+        f"on test and {said(rival)} {rival}, {rival - found:+i}",
+        of="of each kind the one that validation prefers; the interval is not corrected",
+    )
 
 
 def settled(r: Records, margin: float) -> Fact:
@@ -230,8 +270,8 @@ def training_pays(r: Records) -> Fact:
     moved, rates = sum(name in MOVED for name in every), [f"{x:g}" for x in by_rate(full) if x]
     return Fact(
         text=f"Validation ({baseline.fp32(r).value('num_validation'):,} sentences) prefers "
-        f"{taken.count(0)} of {len(taken)} quantized models as quantization leaves them, the "
-        "others trained on",
+        f"{taken.count(0)} of {len(taken)} quantized models as quantization leaves them (of "
+        "equally accurate ones by loss), the others trained on",
         of=f"{len(every) - moved} formats and {moved} of them moved, on {_models(full)}; "
         f"learning rates {' and '.join(rates)}, or none",
     )
@@ -245,17 +285,17 @@ def ends(r: Records) -> Fact:
     """Where the searches end, and where their own FP32 lies."""
     found = searched(r)
     low, high = min(found.values(), key=score), max(found.values(), key=score)
-    alone = [a.mean("nothing") for a in found.values()]
     mixed = combined(r)
+    least, most = (pick(found.values(), key=_gain) for pick in (min, max))
     every = [(at, a.value("startup")) for a in (*found.values(), mixed) for at in found_at(a)]
     blind = sum(at <= startup for at, startup in every)
     return Fact(
-        text=f"The families' searches end with scores from {per_cent(score(low))} ({low.label}) to "
-        f"{per_cent(score(high))} ({high.label}), the search over all formats with "
-        f"{per_cent(score(mixed))}; each on weights of its own, which in FP32 score from "
-        f"{per_cent(min(alone))} to {per_cent(max(alone))}, those of the last "
-        f"{per_cent(mixed.mean('nothing'))}. {blind} of the {len(every)} searches found their best "
-        "among the trials drawn at random that TPE begins with",
+        text=f"The families' searches end with scores from {per_cent(score(low))} to "
+        f"{per_cent(score(high))}: {_points(_gain(least))} ({least.label}) to "
+        f"{_points(_gain(most))} ({most.label}) from what all layers in FP32 score on the same "
+        f"weights, {_points(_gain(mixed))} for the search over all formats. {blind} of "
+        f"the {len(every)} searches found their best among the trials drawn at random that TPE "
+        "begins with",
         of=f"{len(found)} families of {low.param('trials')} trials and one search of "
         f"{mixed.param('trials')} on {_models(mixed)}, on {low.param('probe_examples')} "
         "validation sentences",
@@ -290,21 +330,20 @@ def format_rows(r: Records, margin: float) -> list[Row]:
     differences = against(r, counted)
     rows: list[Row] = []
     for name, one in sorted(_every(r).items(), key=lambda pair: pair[1].value("bits")):
-        before, after = before_and_after(one)
         rows.append(
             {
                 "format": f"`{one.label}`",
                 "bits": one.value("bits"),
-                UNTRAINED: per_cent(before),
-                TRAINED: per_cent(after),
+                UNTRAINED: per_cent(untrained(one)),
+                TAKEN: per_cent(one.validation),
                 "rate taken": _rate(one),
                 "test": one,
                 "against FP32": differences[name][0] if name in counted else "see moved",
                 "FP32's accuracy": decided.get(name, "see moved"),
             }
         )
-    before, after = map(per_cent, before_and_after(full))
-    last = {"format": "FP32", "bits": 32, UNTRAINED: before, TRAINED: after}
+    validation = {UNTRAINED: per_cent(untrained(full)), TAKEN: per_cent(full.validation)}
+    last = {"format": "FP32", "bits": 32, **validation}
     return [*rows, {**last, "rate taken": _rate(full), "test": full}]
 
 
@@ -327,7 +366,7 @@ def untrained_rows(r: Records) -> list[Row]:
             "format": one.label,
             "formats": group_of(name),
             "zeroed": one.mean("weight_zeroed"),
-            "validation accuracy": before_and_after(one)[0],
+            "validation accuracy": untrained(one),
         }
         for name, one in _every(r).items()
     ]
@@ -344,10 +383,16 @@ def search_rows(r: Records) -> list[Row]:
             "best found at": ", ".join(map(str, found_at(one))),
             "best score": per_cent(score(one)),
             "its bits": best(one, "bits"),
-            "its validation": per_cent(best(one, "validation")),
+            "kinds of layer in FP32": _in_fp32(one),
         }
         for one in (*searched(r).values(), combined(r))
     ]
+
+
+def _in_fp32(a: Arm) -> str:
+    """How many kinds of layer the best trial of each model leaves as they are."""
+    left = [list(found["choices"].values()).count("fp32") for found in a.each("best")]
+    return f"{', '.join(map(str, left))} of {len(a.value('kinds'))}"
 
 
 def _rounded(count: int) -> str:
