@@ -8,22 +8,30 @@ a shape, and what an objective makes of a search.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import Any
 
 from madl.logbook import searches, stats
-from madl.logbook.arms import Arm, versus
+from madl.logbook.arms import versus
 from madl.logbook.charts import Chart, level, log, percent, points
 from madl.logbook.claims import Fact, Judged, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import number, per_cent
-from madl.training import baseline, widths
+from madl.logbook.records import Params, Records, Row, Values
+from madl.training import baseline, candidate_records, widths
+from madl.training.candidate_records import (
+    AFTER,
+    BETWEEN,
+    NAME,
+    OBJECTIVES,
+    PLAIN,
+    candidates,
+    chosen,
+    everyone,
+    same_choice,
+    studies,
+    validation,
+)
 
-NAME = "lab2_compression"
 page = Experiment(title="Compression-aware search", needs=("baseline", "lab1_fractions"))
 
-PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
 WIDTH, SPARSITY = 8, 0.5  # bits; the share of a layer's weights that is pruned
 DRAWS = 1000  # more than a study has trials: no two candidates share a draw
 
@@ -56,50 +64,6 @@ def run(params: Params, ctx: Context) -> Values:
     from madl.training import schedules
 
     return schedules.candidate(params, ctx)
-
-
-# ---- candidates, and what a search chooses among them -------------------------------------------
-
-
-def candidates(r: Records, schedule: str) -> Arm:
-    """Every candidate of every study under a schedule, on test."""
-    return judged(everyone(r), schedule, units="candidates")
-
-
-def everyone(r: Records) -> list[Record]:
-    return [one for found in studies(r) for one in found]
-
-
-def judged(found: Sequence[Record], schedule: str, *, units: str = "") -> Arm:
-    return Arm(label=schedule, records=tuple(found), within=(schedule,), units=units)
-
-
-def studies(r: Records) -> list[list[Record]]:
-    """The candidates of each study, in the order of its trials."""
-    every = sorted(r.of(NAME).all(), key=lambda one: (_study(one), one.case.params["trial"]))
-    return [list(found) for _, found in groupby(every, _study)]
-
-
-def _study(record: Record) -> tuple[Any, Any]:
-    return record.case.params["seed"], record.case.params["study"]
-
-
-def validation(candidate: Record, schedule: str) -> float:
-    """Its accuracy on validation under a schedule, which is what an objective is."""
-    return candidate.values[schedule]["validation_accuracy"]
-
-
-def best(found: Sequence[Record], objective: str) -> Record:
-    """What a study under this objective chooses: by accuracy, of equal ones by loss."""
-    return max(
-        found,
-        key=lambda one: (validation(one, objective), -one.values[objective]["validation_loss"]),
-    )
-
-
-def chosen(r: Records, objective: str, schedule: str) -> Arm:
-    """What each study under an objective chooses, under a schedule, on test."""
-    return judged([best(found, objective) for found in studies(r)], schedule, units="studies")
 
 
 # ---- claims -------------------------------------------------------------------------------------
@@ -138,15 +102,14 @@ def _objectives(r: Records, schedule: str, alike: str) -> Judged:
     made = contrast(versus(a, b), everyone(r))  # two objectives may choose the same model
     gap = made.comparison.estimate()
     said = f"A search that compresses inside its objective chooses, {alike},"
-    rival = (
-        f"than one that ignores compression, both of the same {len(studies(r)[0])} random shapes"
-    )
+    rival = f"than one that ignores compression, on the same {len(studies(r)[0])} shapes a study"
+    same = f"(the same model in {same_choice(r, schedule)})"
     return made.judge(
-        supported=f"{said} models {gap} better {rival}: {a} against {b}",
-        refuted=f"{said} worse models {rival}, by {gap:+}: {a} against {b}",
+        supported=f"{said} models {gap} better {rival} {same}: {a} against {b}",
+        refuted=f"{said} worse models {rival} {same}, by {gap:+}: {a} against {b}",
         undecided=f"Whether a search gains by compressing inside its objective is open: {alike}, "
-        f"its choices have {a} on test, and those of a search that ignores compression, of the "
-        f"same {len(studies(r)[0])} random shapes, {b}, {gap:+i}",
+        f"its choices have {a} on test, and those of a search that ignores compression {b}, on the "
+        f"same {len(studies(r)[0])} shapes a study {same}, {gap:+i}",
     )
 
 
@@ -156,12 +119,14 @@ def training_after_delivers_more(r: Records) -> Judged:
     a, b = chosen(r, BETWEEN, BETWEEN), chosen(r, AFTER, AFTER)
     made = compare(a, b)
     gap = made.comparison.estimate()
+    plain = chosen(r, PLAIN, BETWEEN) - chosen(r, PLAIN, AFTER)
     said = "What a compression-aware search delivers with training after compression"
+    beside = f"the choices of a search that ignores compression change by {plain:+} alike"
     return made.judge(
-        supported=f"{said} is {gap} better than without it: {a} against {b}",
-        refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}",
+        supported=f"{said} is {gap} better than without it: {a} against {b}; {beside}",
+        refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}; {beside}",
         undecided=f"{said} is not shown to differ from what it delivers without it: {a} and {b}, "
-        f"{gap:+i}",
+        f"{gap:+i}; {beside}",
     )
 
 
@@ -175,11 +140,12 @@ def compression_costs_a_shape(r: Records) -> Judged:
     drawn = "candidates of 1 model" if len(every.each("seed")) == 1 else "trained models"
     made = contrast(stats.paired_mean(plain, between, unit=stats.Unit.POINTS, drawn=drawn), every)
     gap, means = made.comparison.estimate(), [searches.mean_estimate(x) for x in (between, plain)]
-    said = "On validation sentences, compression with half of the training after it"
-    of = f"{means[0]} against {means[1]}, at equal training"
+    sentences = baseline.fp32(r).value("num_validation")
+    said = f"On {sentences:,} validation sentences, compression with half of the training after it"
+    of = f"{means[1]} without compression and {means[0]} with it, at equal training"
     return made.judge(
         supported=f"{said} costs the same shapes {gap}: {of}",
-        refuted=f"{said} changes the same shapes for the better, {gap:+}: {of}",
+        refuted=f"{said} changes the same shapes for the better, a cost of {gap:+}: {of}",
         undecided=f"{said} is not shown to cost the same shapes anything: {of}, {gap:+i}",
     )
 
@@ -189,50 +155,36 @@ def compression_costs_a_shape(r: Records) -> Judged:
 
 @page.fact
 def training_is_equal(r: Records) -> Fact:
-    every = [one.values for one in everyone(r)]
-    amounts = {(values["steps"], values["rates"], values["rates_undivided"]) for values in every}
-    assert len(amounts) == 1, amounts
-    steps, rates, undivided = amounts.pop()
-    return Fact(
-        text=f"Every schedule takes {steps} steps whose learning rates add up to {number(rates)} "
-        f"times the highest; as many steps of one undivided schedule would add up to "
-        f"{number(undivided)} times",
-        of=f"{len(every)} candidates under three schedules each",
-    )
+    return candidate_records.training_is_equal(r)
 
 
 @page.fact
 def choices_coincide(r: Records) -> Fact:
-    every = studies(r)
-    same = {o: sum(best(x, o) is best(x, PLAIN) for x in every) for o in (AFTER, BETWEEN)}
-    return Fact(
-        text=f"The candidate that the plain objective chooses is also the choice of the objective "
-        f"“{AFTER}” in {same[AFTER]} of the studies, and of “{BETWEEN}” in {same[BETWEEN]}",
-        of=f"{len(every)} studies",
-    )
+    return candidate_records.choices_coincide(r)
+
+
+@page.fact
+def ranks_agree(r: Records) -> Fact:
+    return candidate_records.ranks_agree(r)
+
+
+@page.fact
+def largest(r: Records) -> Fact:
+    return candidate_records.largest(r)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
 
 
 @page.chart(
-    caption="Every candidate, compressed, on test, under two schedules; a shape may be drawn more "
-    "than once. Bars are intervals. A line joins those that no smaller one reaches on validation, "
-    "for each schedule apart. FP32: the uncut model, without the candidates' training."
+    caption="Every candidate, compressed, on test, under two schedules, of several models the "
+    "mean; a shape may be drawn more than once. Bars are intervals. A line joins those that no smaller "
+    "one reaches on validation, for each schedule apart. FP32: the uncut and uncompressed model, "
+    "without the candidates' training; its size is beyond this axis."
 )
 def front(r: Records) -> Chart:
-    rows: list[Row] = [
-        {
-            "schedule": schedule,
-            "size": one.values[schedule]["linear_bits"],
-            "test accuracy": judged([one], schedule),
-            "validation": validation(one, schedule),
-        }
-        for one in everyone(r.where(seed=0))
-        for schedule in (AFTER, BETWEEN)
-    ]
     return searches.front_chart(
-        rows,
+        candidate_records.front_rows(r),
         size=log("size", "size of the compressed Linear layers", "Mbit", factor=1e-6),
         value="test accuracy",
         front_by="validation",
@@ -241,37 +193,34 @@ def front(r: Records) -> Chart:
     )
 
 
+CURVES = {
+    "plain": (PLAIN, PLAIN),
+    "compressed": (AFTER, AFTER),
+    "compressed and trained on": (BETWEEN, BETWEEN),
+    "plain search's choice, compressed": (PLAIN, AFTER),
+    "plain search's choice, trained on": (PLAIN, BETWEEN),
+}
+
+
 @page.chart(
     caption="What each search would choose after so many trials, on the validation sentences that "
-    "it chooses by: before compression, and compressed. Means over the studies with intervals; "
-    "the highest of noisy values can be too high."
+    "it chooses by: before compression, and compressed. Lines are means over the studies, bands "
+    "their intervals: over studies of one model, over models of several. The highest of noisy "
+    "values can be too high."
 )
 def curves(r: Records) -> Chart:
-    lines = {
-        "plain": (PLAIN, PLAIN),
-        "compressed": (AFTER, AFTER),
-        "compressed and trained on": (BETWEEN, BETWEEN),
-        "plain search's choice, compressed": (PLAIN, AFTER),
-        "plain search's choice, trained on": (PLAIN, BETWEEN),
-    }
     shown = {
-        title: [chosen_so_far(found, objective, schedule) for found in studies(r)]
-        for title, (objective, schedule) in lines.items()
+        title: candidate_records.choices_over_trials(r, objective, schedule)
+        for title, (objective, schedule) in CURVES.items()
     }
     rows = searches.mean_rows(shown)
     return searches.curves_chart(rows, accuracy="validation accuracy of the choice")
 
 
-def chosen_so_far(found: Sequence[Record], objective: str, schedule: str) -> list[float]:
-    """After every trial, what the study would choose is worth under a schedule, on validation."""
-    picked = [best(found[: i + 1], objective) for i in range(len(found))]
-    return [validation(one, schedule) for one in picked]
-
-
 @page.chart(
-    caption="Every candidate on the validation sentences: how accurate it is without compression, "
-    "and what compression leaves of it. A search without compression is enough where higher means "
-    "further to the right."
+    caption="Every candidate of every model on the validation sentences: how accurate it is "
+    "without compression, and what compression leaves of it. Where one rises with the other, a search that "
+    "ignores compression finds what one that compresses finds."
 )
 def ranks(r: Records) -> Chart:
     return Chart(
@@ -283,17 +232,10 @@ def ranks(r: Records) -> Chart:
 
 
 @page.table
+def by_model(r: Records) -> Sequence[Row]:
+    return candidate_records.model_rows(r)
+
+
+@page.table
 def choices(r: Records) -> Sequence[Row]:
-    """What the studies of the first trained model chose."""
-    return [
-        {
-            "study": str(i),
-            "objective": objective,
-            "shape": " · ".join(map(str, (one := best(found, objective)).values["point"])),
-            "Linear, Mbit": one.values[AFTER]["linear_bits"] / 1e6,
-            "validation": per_cent(validation(one, objective)),
-            **{f"test, {schedule}": judged([one], schedule) for schedule in (AFTER, BETWEEN)},
-        }
-        for i, found in enumerate(studies(r.where(seed=0)), 1)
-        for objective in OBJECTIVES
-    ]
+    return candidate_records.choice_rows(r)

@@ -1,18 +1,17 @@
 """Compression in a short training: schedules that differ in nothing but where it stands."""
 
-import importlib
+from dataclasses import replace
 
 import pytest
 
 from madl.compression import prune, size
 from madl.logbook.records import Case, Records, Store, sealed
 from madl.training import baseline, schedules, train
+from madl.training import candidate_records as page
 from madl.training.schedules import AFTER, BETWEEN, PLAIN
 from madl.training.supernet import Supernet
 from tests.conftest import a_record
 from tests.synthetic import judgement
-
-lab = importlib.import_module("experiments.lab2_compression")
 
 
 class Ctx:
@@ -146,36 +145,56 @@ def records() -> Records:
             params = {"seed": 0, "study": study, "trial": trial}
             values = {
                 objective: judgement(1000 + 10 * trial, validation=score)
-                | {"validation_loss": LOSSES[trial]}
-                for objective, score in zip(lab.OBJECTIVES, by_objective, strict=True)
+                | {"validation_loss": LOSSES[trial], "linear_bits": 1e6}
+                for objective, score in zip(page.OBJECTIVES, by_objective, strict=True)
             }
+            values["point"] = [6, trial]
             found.append(
-                sealed(a_record(case=Case(experiment=lab.NAME, params=params), values=values))
+                sealed(a_record(case=Case(experiment=page.NAME, params=params), values=values))
             )
     return Records(reversed(found))
 
 
 def test_each_objective_chooses_its_own_and_of_equal_ones_by_loss():
-    study = lab.studies(records())[0]
-    trials = [lab.best(study, one).case.params["trial"] for one in lab.OBJECTIVES]
+    study = page.studies(records())[0]
+    trials = [page.best(study, one).case.params["trial"] for one in page.OBJECTIVES]
     assert trials == [1, 0, 2]
-    assert lab.best(lab.studies(records())[1], PLAIN).case.params["trial"] == 1
+    assert page.best(page.studies(records())[1], PLAIN).case.params["trial"] == 1
 
 
 def test_what_a_search_would_choose_follows_its_own_objective():
-    study = lab.studies(records())[0]
-    assert lab.chosen_so_far(study, PLAIN, PLAIN) == [0.5, 0.7, 0.7]
-    assert lab.chosen_so_far(study, PLAIN, AFTER) == [0.9, 0.8, 0.8]
+    study = page.studies(records())[0]
+    assert page.chosen_so_far(study, PLAIN, PLAIN) == [0.5, 0.7, 0.7]
+    assert page.chosen_so_far(study, PLAIN, AFTER) == [0.9, 0.8, 0.8]
 
 
 def test_candidates_and_studies_are_the_units():
     made = records()
-    assert lab.candidates(made, AFTER).drawn == "candidates of 1 model"
-    assert len(lab.candidates(made, AFTER).groups) == 6
-    assert len(lab.chosen(made, BETWEEN, AFTER).groups) == 2
+    assert page.candidates(made, AFTER).drawn == "candidates of 1 model"
+    assert len(page.candidates(made, AFTER).groups) == 6
+    assert len(page.chosen(made, BETWEEN, AFTER).groups) == 2
 
 
 def test_how_often_the_objectives_agree_is_counted():
-    text = lab.choices_coincide(records()).text
-    assert "“compressed” in 1 of the studies" in text
-    assert text.endswith("“compressed and trained on” in 1")
+    text = page.choices_coincide(records()).text
+    assert "“compressed” in 1 of 2 studies" in text
+    assert text.endswith("“compressed and trained on” in 1 of 2 studies")
+
+
+def test_several_models_are_drawn_and_listed_as_their_means():
+    first = records()
+    second = [
+        replace(one, case=replace(one.case, params={**one.case.params, "seed": 1})) for one in first
+    ]
+    both = Records([*first, *second])
+    assert len(page.models(both)) == 2
+    assert page.same_choice(both, AFTER) == "2 of 4 studies"
+    curves = page.choices_over_trials(both, PLAIN, AFTER)
+    assert len(curves) == 2  # models, each the mean of its studies
+    assert curves[0] == curves[1] == pytest.approx([0.7, 0.65, 0.65])
+    assert [len(row["test accuracy"].records) for row in page.front_rows(both)] == [2] * 12
+    rows = page.model_rows(both)
+    assert [(row["model"], row["objective"]) for row in rows][:4:3] == [
+        ("seed 0", "plain"),
+        ("seed 1", "plain"),
+    ]

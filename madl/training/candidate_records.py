@@ -1,0 +1,200 @@
+"""The candidates of question 2.2 in its records: studies, what each objective chooses, rows, facts.
+
+A candidate is a shape with training sentences of its own, under three schedules. All models of the
+full profile are given the same shapes, study by study.
+Units: sizes in bits; accuracies as shares.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from madl.logbook import searches
+from madl.logbook.arms import Arm
+from madl.logbook.claims import Fact
+from madl.logbook.records import Record, Records, Row
+from madl.logbook.stats import number, per_cent
+from madl.training import baseline
+
+NAME = "lab2_compression"
+PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
+
+
+def everyone(r: Records) -> list[Record]:
+    """Every candidate, study by study in the order of its trials."""
+    return sorted(r.of(NAME).all(), key=lambda one: (_study(one), one.case.params["trial"]))
+
+
+def studies(r: Records) -> list[list[Record]]:
+    return [list(found) for _, found in groupby(everyone(r), _study)]
+
+
+def _study(record: Record) -> tuple[Any, Any]:
+    return record.case.params["seed"], record.case.params["study"]
+
+
+def models(r: Records) -> list[list[list[Record]]]:
+    """The studies of each trained model."""
+    return [list(found) for _, found in groupby(studies(r), lambda study: _study(study[0])[0])]
+
+
+def judged(found: Sequence[Record], schedule: str, *, units: str = "") -> Arm:
+    return Arm(label=schedule, records=tuple(found), within=(schedule,), units=units)
+
+
+def candidates(r: Records, schedule: str) -> Arm:
+    """Every candidate of every study under a schedule, on test."""
+    return judged(everyone(r), schedule, units="candidates")
+
+
+def validation(candidate: Record, schedule: str) -> float:
+    """Its accuracy on validation under a schedule, which is what an objective is."""
+    return candidate.values[schedule]["validation_accuracy"]
+
+
+def best(found: Sequence[Record], objective: str) -> Record:
+    """What a study under this objective chooses: by accuracy, of equal ones by loss."""
+    return max(
+        found,
+        key=lambda one: (validation(one, objective), -one.values[objective]["validation_loss"]),
+    )
+
+
+def chosen(r: Records, objective: str, schedule: str) -> Arm:
+    """What each study under an objective chooses, under a schedule, on test."""
+    return judged([best(found, objective) for found in studies(r)], schedule, units="studies")
+
+
+def same_choice(r: Records, objective: str) -> str:
+    """In how many studies an objective chooses what the plain one does: "5 of 9 studies"."""
+    every = studies(r)
+    same = sum(best(found, objective) is best(found, PLAIN) for found in every)
+    return f"{same} of {len(every)} studies"
+
+
+def chosen_so_far(found: Sequence[Record], objective: str, schedule: str) -> list[float]:
+    """After every trial, what the study would choose is worth under a schedule, on validation."""
+    picked = [best(found[: i + 1], objective) for i in range(len(found))]
+    return [validation(one, schedule) for one in picked]
+
+
+def choices_over_trials(r: Records, objective: str, schedule: str) -> list[list[float]]:
+    """`chosen_so_far` of each unit: of one model its studies, of several the mean of each's."""
+    each = [[chosen_so_far(study, objective, schedule) for study in own] for own in models(r)]
+    if len(each) == 1:
+        return each[0]
+    return [[fmean(at) for at in zip(*own, strict=True)] for own in each]
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+def _shape(candidate: Record) -> str:
+    return " · ".join(map(str, candidate.values["point"]))
+
+
+def front_rows(r: Records) -> list[Row]:
+    """Every candidate under the two schedules that compress; of several models their mean."""
+
+    def drawn(one: Record) -> tuple[Any, ...]:
+        return one.case.params["study"], one.case.params["trial"], _shape(one)
+
+    alike = [list(found) for _, found in groupby(sorted(everyone(r), key=drawn), drawn)]
+    return [
+        {
+            "schedule": schedule,
+            "shape": _shape(found[0]),
+            "size": fmean(one.values[schedule]["linear_bits"] for one in found),
+            "test accuracy": judged(found, schedule),
+            "validation": fmean(validation(one, schedule) for one in found),
+        }
+        for found in alike
+        for schedule in (AFTER, BETWEEN)
+    ]
+
+
+def choice_rows(r: Records) -> list[Row]:
+    """What the studies of the first trained model chose."""
+    return [
+        {
+            "study": str(i),
+            "objective": objective,
+            "shape": _shape(one := best(found, objective)),
+            "Linear, Mbit": one.values[PLAIN]["linear_bits"] / 1e6,
+            "compressed, Mbit": one.values[AFTER]["linear_bits"] / 1e6,
+            "validation": per_cent(validation(one, objective)),
+            **{f"test, {schedule}": judged([one], schedule) for schedule in (AFTER, BETWEEN)},
+        }
+        for i, found in enumerate(models(r)[0], 1)
+        for objective in OBJECTIVES
+    ]
+
+
+def model_rows(r: Records) -> list[Row]:
+    """A row for each trained model and objective: the mean of what its studies chose."""
+    rows: list[Row] = []
+    for own in models(r):
+        for objective in OBJECTIVES:
+            found = [best(study, objective) for study in own]
+            sizes = [one.values[AFTER]["linear_bits"] / 1e6 for one in found]
+            tests = {f"test, {s}": judged(found, s, units="studies") for s in (AFTER, BETWEEN)}
+            row = {"model": f"seed {_study(found[0])[0]}", "objective": objective}
+            rows.append({**row, "compressed, Mbit": fmean(sizes), **tests})
+    return rows
+
+
+# ---- facts --------------------------------------------------------------------------------------
+
+
+def training_is_equal(r: Records) -> Fact:
+    every = [one.values for one in everyone(r)]
+    amounts = {(values["steps"], values["rates"], values["rates_undivided"]) for values in every}
+    assert len(amounts) == 1, amounts
+    steps, rates, undivided = amounts.pop()
+    return Fact(
+        text=f"Every schedule takes {steps} steps whose learning rates add up to {number(rates)} "
+        f"times the highest; as many steps of one undivided schedule would add up to "
+        f"{number(undivided)} times",
+        of=f"{len(every)} candidates under three schedules each",
+    )
+
+
+def choices_coincide(r: Records) -> Fact:
+    said = " and ".join(f"of “{o}” in {same_choice(r, o)}" for o in (AFTER, BETWEEN))
+    return Fact(
+        text=f"The candidate that the plain objective chooses is also the choice {said}",
+        of=f"{len(everyone(r))} candidates, on validation",
+    )
+
+
+def ranks_agree(r: Records) -> Fact:
+    """How alike candidates rank without compression and with it, model by model."""
+    every = [[one for study in own for one in study] for own in models(r)]
+
+    def rank(schedule: str) -> str:
+        pairs = (([validation(one, o) for one in own] for o in (PLAIN, schedule)) for own in every)
+        found = (searches.rank_correlation(*sides, drawn="candidates") for sides in pairs)
+        return ", ".join(number(one.effect) for one in found)
+
+    several = f" by model ({len(every)})" if len(every) > 1 else ""
+    return Fact(
+        text="Between a candidate's accuracy without compression and what compression leaves of "
+        f"it, the rank correlation{several} is {rank(AFTER)}; with half of the training after it "
+        f"{rank(BETWEEN)}",
+        of=f"{len(every[0])} candidates of a model, on "
+        f"{baseline.fp32(r).value('num_validation'):,} validation sentences, Spearman's",
+    )
+
+
+def largest(r: Records) -> Fact:
+    """What the candidates' own training costs where the least is cut."""
+    size = max(one.values[PLAIN]["linear_bits"] for one in everyone(r))
+    found = [one for one in everyone(r) if one.values[PLAIN]["linear_bits"] == size]
+    after, before = fmean(validation(one, PLAIN) for one in found), baseline.fp32(r).validation
+    return Fact(
+        text=f"The largest shape drawn ({_shape(found[0])}, {number(size / 1e6)} Mbit) has "
+        f"{per_cent(after)} on validation after a candidate's training without compression; the "
+        f"model that all are cut from has {per_cent(before)} without that training",
+        of=f"candidates of this shape: {len(found)}",
+    )
