@@ -151,7 +151,8 @@ def tpe_proposes_better(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} has {a} on validation; the mean point drawn at random {b}",
         refuted=f"{said} has {a} on validation, less than the mean point drawn at random, {b}",
-        undecided=f"{said} cannot be told from one drawn at random on validation: {a} and {b}",
+        undecided=f"{said} is not shown to differ from one drawn at random on validation: "
+        f"{a} and {b}",
     )
 
 
