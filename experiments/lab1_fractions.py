@@ -95,7 +95,10 @@ def own_sweep(r: Records) -> Chart:
     return by_operand(r, "ptq")
 
 
-@page.chart(caption="The same after training on in the format, at the better learning rate.")
+@page.chart(
+    caption="The same after training on in the format; of two learning rates, where they were "
+    "tried, the better one."
+)
 def qat_sweep(r: Records) -> Chart:
     return by_operand(r, "qat")
 

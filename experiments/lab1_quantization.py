@@ -16,7 +16,7 @@ from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
 from madl.training import baseline, width_facts, widths
 from madl.training.baseline import fp32
-from madl.training.width_facts import apart, as_good, beyond
+from madl.training.width_facts import apart, as_good, beyond, means, rates_tried, untrained
 from madl.training.width_panel import width_alt, width_panels, width_rows
 from madl.training.widths import (
     FIXED_RULE,
@@ -95,13 +95,12 @@ def own_fractions_rescue_four_bits(r: Records) -> Judged:
     """At 4 bits, own fraction widths for weights and inputs beat the best one for both."""
     a, b = ptq(r, NARROW), best_shared(r, NARROW)
     return compare(a, b).judge(
-        supported=f"Quantized to {NARROW} bits without training (PTQ), the classifier has {a} on "
-        f"test with {behind(a)}, {qat(r, NARROW)} when trained on (QAT). One fraction width shared "
-        f"by weights and inputs, at its best, gives {b} after PTQ (larger class {larger_class(r)})",
-        refuted=f"Quantized to {NARROW} bits without training (PTQ), the classifier has {a} on "
-        f"test with {behind(a)}, less than with one fraction width for both, {b}",
-        undecided=f"At {NARROW} bits without training (PTQ) nothing shows that weights and inputs "
-        f"want fraction widths of their own: {a} and {b}, {a - b:+i}",
+        supported=f"{untrained(a)}: {apart(a, b)}, on the {b} of the best fraction width for both. "
+        f"Trained on (QAT) it has {qat(r, NARROW)}; the larger class is {larger_class(r)}",
+        refuted=f"{untrained(a)}, less than with the best fraction width for both, {b}: "
+        f"{apart(a, b)}",
+        undecided=f"{untrained(a)}, and {b} with the best fraction width for both: nothing shows "
+        f"that weights and inputs want their own, {apart(a, b)}",
     )
 
 
@@ -117,10 +116,11 @@ def six_bits_are_enough(r: Records) -> Judged:
     said = f"{ENOUGH} bits, {behind(a)}, give {a} after PTQ"
     tested = compare(a, b).no_worse(MARGIN)
     return tested.judge(
-        supported=f"{said}: within two points of FP32's {b}, without any training",
-        refuted=f"{said}, more than two points below FP32's {b}",
-        undecided=f"{said}; FP32 has {b}, the difference is {apart(a, b)}, and whether it is "
-        "within two points is open",
+        supported=f"{said}: less than two points below FP32's {b}{means(b)}, without any training, "
+        f"{apart(a, b)}",
+        refuted=f"{said}, more than two points below FP32's {b}{means(b)}, {apart(a, b)}",
+        undecided=f"{said}, where FP32 has {b}{means(b)}: {apart(a, b)}. Whether that is less than "
+        "two points below is open",
     )
 
 
@@ -131,10 +131,10 @@ def training_adds_at_four_bits(r: Records) -> Judged:
     a = qat_like(r, b)
     trained = f"At {NARROW} bits, training on with {a.param('tune_examples')} sentences"
     return compare(a, b).judge(
-        supported=f"{trained} adds {a - b} in PTQ's best format: {a} after {b}",
-        refuted=f"{trained} costs {b - a} in PTQ's best format: {a} after {b}",
+        supported=f"{trained} adds {a - b} in PTQ's best format: {a} after {b}{means(b)}",
+        refuted=f"{trained} costs {b - a} in PTQ's best format: {a} after {b}{means(b)}",
         undecided=f"{trained} is not shown to change the accuracy of PTQ's best format: {b} "
-        f"before, {a} after, {apart(a, b)}",
+        f"before, {a} after{means(a)}, {apart(a, b)}",
     )
 
 
@@ -148,9 +148,9 @@ def training_rescues_a_shared_fraction(r: Records) -> Judged:
         supported=f"{said}, training on brings {a} after {b}; PTQ with the best fraction widths "
         f"has {ptq(r, NARROW)}",
         refuted=f"{said}, training on makes it worse: {a} after {b}",
-        undecided=f"{said}, {b} becomes {a} by training on: {apart(a, b)}; that it helps "
-        f"{beyond(a)} is not shown. PTQ has {best_shared(r, NARROW)} with its best fraction width "
-        f"for both, {ptq(r, NARROW)} with one for each",
+        undecided=f"{said}, {b} becomes {a} by training on: {apart(a, b)}; not shown to "
+        f"help {beyond(a)}. PTQ has {best_shared(r, NARROW)} with its best fraction width for "
+        f"both, {ptq(r, NARROW)} with one for each",
     )
 
 
@@ -168,7 +168,8 @@ def qat_beats_the_control(r: Records) -> Judged:
 
 
 def ties(r: Records, best: Arm) -> str:
-    return as_good([qat(r, width) for width in tried(r)], best)
+    equals = as_good([qat(r, width) for width in tried(r)], best)
+    return f"{equals}. {rates_tried(r, best)}"
 
 
 @page.claim
@@ -202,7 +203,8 @@ def the_head_is_what_fails(r: Records) -> Judged:
 
 @page.chart(
     caption="Test accuracy at each width, with the fraction widths that validation prefers among "
-    "those tried. Hold PTQ against FP32, QAT against FP32 with the same training. Bands: intervals."
+    "those tried; of several models, the mean. Hold PTQ against FP32, QAT against FP32 with the "
+    "same training. Bands: intervals."
 )
 def accuracy(r: Records) -> Chart:
     both = "PTQ, one fraction width for both"
@@ -278,6 +280,12 @@ def lost(r: Records) -> Sequence[Row]:
     arms = [shared(r, WIDEST, FIXED_RULE), shared(r, PROBE, FIXED_RULE), best_shared(r, ENOUGH)]
     arms += [best_shared(r, NARROW), *(ptq(r, width) for width in (NARROW, ENOUGH, PROBE))]
     return width_facts.lost(arms)
+
+
+@page.fact
+def collapse(r: Records) -> Fact:
+    wider = shared(r, PROBE, FIXED_RULE)
+    return width_facts.collapse(best_shared(r, NARROW), ptq(r, NARROW), wider)
 
 
 @page.table

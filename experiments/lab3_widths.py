@@ -14,7 +14,7 @@ from madl.logbook.charts import Chart
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.training import baseline, mixed_charts, mixed_facts, mixed_records, widths
+from madl.training import baseline, mixed_charts, mixed_facts, mixed_records, width_facts, widths
 from madl.training.mixed_facts import bits, sampler_of
 from madl.training.mixed_records import alike, moved
 from madl.training.width_space import Space, kind, written
@@ -100,6 +100,10 @@ def on_trials(r: Records, space: str) -> Arm:
     return arm(r, "one format", part="uniform", space=space)
 
 
+def formats(r: Records) -> dict[str, Arm]:
+    return {space: on_trials(r, space) for space in (ASKED, NARROWER)}
+
+
 def uniform(r: Records, space: str) -> list[Arm]:
     """One format for all layers: at each tested width, what validation prefers."""
     a = on_trials(r, space)
@@ -108,9 +112,12 @@ def uniform(r: Records, space: str) -> list[Arm]:
 
 # ---- claims and facts ---------------------------------------------------------------------------
 
+page.fact(mixed_facts.spaces)
 page.fact(mixed_facts.blind_orders)
 page.fact(mixed_facts.kinds)
 page.fact(mixed_facts.rival_formats)
+page.fact(mixed_facts.coarse_heads)
+page.fact(mixed_facts.furthest)
 
 
 @page.claim(headline=True)
@@ -160,8 +167,8 @@ def _pays(a: Arm, b: Arm, named: str, rival: str = ALIKE) -> Judged:
         supported=f"{said}: {a - b} above {mixed_facts.rival(b, other)}",
         refuted=f"{budget}, {named} has only {a} on test at {bits(a)} bits, {b - a} below "
         f"{mixed_facts.rival(b, other)}",
-        undecided=f"It is not decided whether {named} ({a} on test at {bits(a)} bits a weight) is "
-        f"better than {mixed_facts.rival(b, other)}: {a - b:+i}",
+        undecided=f"{said}, against {mixed_facts.rival(b, other)}: {width_facts.apart(a, b)}, "
+        "which is not decided",
     )
 
 
@@ -194,32 +201,22 @@ def narrow_layers(r: Records) -> Fact:
 
 @page.fact
 def rivals(r: Records) -> Fact:
-    return mixed_facts.rivals(searches(r), {x: on_trials(r, x) for x in (ASKED, NARROWER)})
+    return mixed_facts.rivals(searches(r), formats(r))
 
 
 @page.fact
 def over_trials(r: Records) -> Fact:
-    return mixed_facts.over_trials(searches(r))
+    return mixed_facts.over_trials(searches(r), formats(r))
 
 
 @page.fact
-def coarse_heads(r: Records) -> Fact:
-    return mixed_facts.coarse_heads(searched(r, ASKED, "random"), WIDE_SPACE.fractions)
-
-
-@page.fact
-def furthest(r: Records) -> Fact:
-    return mixed_facts.furthest(arm(r, part="alone"), assembled(r))
+def eight_bits(r: Records) -> Fact:
+    return mixed_facts.eight_bits(widths.ptq(r, PROBE), uniform(r, ASKED)[0], baseline.fp32(r))
 
 
 @page.fact
 def evaluations(r: Records) -> Fact:
-    return mixed_facts.evaluations(best_searches(r), assembled(r))
-
-
-@page.fact
-def agreement(r: Records) -> Fact:
-    return mixed_facts.agreement(best_searches(r))
+    return mixed_facts.evaluations(searches(r), best_searches(r), assembled(r))
 
 
 @page.fact
@@ -231,18 +228,16 @@ def apart(r: Records) -> Fact:
 
 
 @page.chart(
-    caption="The best accuracy within the budget after each trial: the mean over models, studies "
-    "averaged within each, with its interval; of one model, over its studies. It begins where each "
-    "study has found a model that fits. Shaded: TPE draws at random too. One format: for all "
-    "layers, the best on offer in the mean over models, on the same sentences."
+    caption="The best accuracy within the budget after each trial, once every study has one: a "
+    "mean with its interval. Shaded: both draw the same at random. One format: the best on offer "
+    "for all layers, on a trial's sentences; the findings' rival is chosen on all of validation."
 )
 def curves(r: Records) -> Chart:
     rows: list[Row] = []
     for space in (ASKED, NARROWER):
         same = {"space": space, "one format": max(alike(on_trials(r, space)))}
         rows += mixed_records.curve_rows(searches(r)[space], **same)
-    startup = searched(r, ASKED).value("settings")["startup_trials"]
-    return mixed_charts.best_so_far(rows, startup, (*SAMPLERS.values(), "one format"))
+    return mixed_charts.best_so_far(rows, searched(r, ASKED), (*SAMPLERS.values(), "one format"))
 
 
 @page.chart(
@@ -285,6 +280,11 @@ def front(r: Records) -> Chart:
         **{name: a.first.value("chosen") for name, a in searches(r)[NARROWER].items()},
     }
     return mixed_charts.front(shown, searched(r, NARROWER).value("sentences"), SAMPLERS.values())
+
+
+@page.table
+def agreements(r: Records) -> Sequence[Row]:
+    return mixed_charts.agreements(searches(r))
 
 
 @page.table

@@ -106,7 +106,7 @@ def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
 
 def test_a_format_is_drawn_without_a_histogram():
     point = {"what": "point", "width": 4, "weights": 5, "inputs": 2, "validation": 0.5}
-    (panel,) = width_panels([{**point, "test": None}])
+    (panel,) = width_panels([{**point, "test": None, "models": 1}])
     assert "not counted here" in panel.svg
     assert "to zero" in panel.svg
     assert "become zero" not in panel.svg
@@ -140,6 +140,13 @@ def test_bars_say_whose_weights_they_are(tuned, said):
         assert "seed 2" in text
         assert said in text
     assert "become zero" in panel.svg
+    assert "<th>PTQ on test</th>" in panel.svg
+
+
+def test_accuracies_of_several_models_are_not_told_under_the_name_of_one():
+    point = {"what": "point", "width": 4, "weights": 5, "inputs": 2, "validation": 0.5}
+    (panel,) = width_panels([{**point, "test": None, "models": 3}])
+    assert "<th>PTQ on validation, mean of 3 models</th>" in panel.svg
 
 
 @pytest.mark.parametrize("name", PROJECT.names())

@@ -274,27 +274,49 @@ AGREEING = [
 
 def test_layers_agree_where_all_studies_gave_them_one_width():
     same, blind = mixed_records.agreeing(AGREEING)
-    assert same == {"a": 8, "d": 16}
+    assert same == 2  # a and d
     assert blind == pytest.approx(4 * (2 / 4 * 1 / 4 + 2 / 4 * 2 / 4))
+    assert mixed_records.agreeing(AGREEING, 1) == (3, pytest.approx(3.0))
 
 
-def test_agreement_is_counted_within_every_model():
+def test_agreement_is_counted_within_every_model_and_search():
     other = [{layer: [8, 4, 4] for layer in "abcd"} for _ in range(2)]
     models = [
         {"layers": list("abcd"), "chosen": [{"choices": one} for one in chosen]}
         for chosen in (AGREEING, other)
     ]
 
-    def said(*values):
-        return mixed_facts.agreement({"narrower": an_arm(*values, studies=2)}).text
+    def row(*values):
+        found = {"TPE": an_arm(*values, studies=2)}
+        (only,) = mixed_charts.agreements({"narrower": found})
+        return list(only.values())
 
-    assert "2 choices give the same width to 2 of 4 layers (8 bits: a; 16 bits: d)" in said(
-        models[0]
-    )
-    of_two = said(*models)
-    assert "2 choices for a model give the same width to 6 of 8 layers of 2 models" in of_two
-    assert "all 4 the same to 1 (8 bits: a)" in of_two
-    assert "meet in about 5.5 of these" in of_two  # 1.5 and all four
+    assert row(models[0]) == ["narrower", "TPE", 4, 2, 1.5, 3, 3.0]
+    assert row(*models) == ["narrower", "TPE", 8, 6, 5.5, 7, 7.0]
+
+
+def test_a_format_for_all_layers_is_told_on_few_sentences_and_on_all():
+    def model(few, every):
+        trials = [{"choice": [8, x, x], "value": few, "offered": x < 8} for x in (2, 4, 8)]
+        judged = [{"choice": [8, x, x], "validation_accuracy": every} for x in (4, 8)]
+        return {"trials": trials, "at": {"8": {"judged": judged}}}
+
+    (both,) = mixed_records.tried_on_all(an_arm(model(0.9, 0.8), model(0.7, 0.5)))
+    assert both == pytest.approx((0.8, 0.65))
+
+
+def test_growth_and_the_fall_on_all_of_validation_are_both_means_over_all_studies():
+    chosen = [{"validation_accuracy": 0.5}, {"validation_accuracy": 0.7}]
+    values = {**STUDIES, "chosen": chosen, "settings": {"startup_trials": 2}}
+    tpe = an_arm(values, values, studies=2, trials=3, trial_examples=8)
+    tpe = replace(tpe, label="TPE, narrower")
+    formats = {
+        "trials": [{"choice": [5, 5, 2], "value": 0.9, "offered": True}],
+        "at": {"5": {"judged": [{"choice": [5, 5, 2], "validation_accuracy": 0.8}]}},
+    }
+    said = mixed_facts.over_trials({"narrower": {"TPE": tpe}}, {"narrower": an_arm(formats)})
+    assert "TPE's best grows from 65.0 % to 70.0 % and has 60.0 % on all of validation" in said.text
+    assert said.text.endswith("one format for all layers has 90.0 % and 80.0 %")
 
 
 def test_only_formats_on_offer_are_the_rivals_of_trials():
@@ -373,14 +395,13 @@ def test_layers_that_are_narrow_on_every_model_are_named_and_others_counted():
         choices = {layer: [4 if layer in narrow else 6, 5, 2] for layer in LAYERS}
         return {"choices": choices, **validated(0.8, 0.5)}
 
-    first, second = model(*LAYERS[:2]), model(*LAYERS[:3])
+    first, second, third = model(*LAYERS[:2]), model(*LAYERS[:3]), model(*LAYERS[:2], LAYERS[3])
     rival = {"the rival": an_arm(first, first)}
     one = mixed_facts.which_are_narrow(an_arm(first), rival).text
-    assert one.startswith("The model put together by sensitivity gives 4 bits to 2 of 4 layers (")
-    assert "(all of block 0), and 6 to the others" in one
-    two = mixed_facts.which_are_narrow(an_arm(first, second), rival).text
-    assert two.startswith("All 2 models put together by sensitivity give 4 bits to the same 2 of 4")
-    assert "(all of block 0), some of them to 1 more, and 6 to the others" in two
+    assert "gives 4 bits to 2 of 4 layers (all of block 0). The others have 6" in one
+    two = mixed_facts.which_are_narrow(an_arm(second, third), rival).text
+    assert "4 bits to 3 of 4 layers: the same 2 on all 2 models (all of block 0)" in two
+    assert "and down of block 1 (1 of 2 models), query of block 1 (1 of 2 models). The" in two
     assert "the rival 80.0 %" in two
 
 
@@ -425,31 +446,38 @@ def test_a_finding_says_of_how_many_models_a_mean_is():
     assert alone.evidence.drawn == "2 validation sentences of 1 model"
 
 
+def furthest(alone, narrow):
+    """What the fact says of models."""
+    params = {"part": "alone", "base": "16 8 8", "others": "8 8 8", "sentences": 2}
+    arms = an_arm(*alone, **params), an_arm(*narrow, part="sensitivity")
+    return mixed_facts.furthest(Records([x for arm in arms for x in arm.records], ())).text
+
+
 def test_the_order_of_the_mean_may_be_that_of_no_model():
     def model(*changes):
         return {"layers": LAYERS, "alone": {"8 8 8": dict(zip(LAYERS, changes))}}
 
     models = [model([9000], [1], [5000], [0]), model([0], [9000], [5000], [0])]
-    alone = an_arm(*models, base="16 8 8", others="8 8 8", sentences=1)
-    said = mixed_facts.furthest(alone, an_arm(*sensitivity([[9]] * 5, [[9]] * 5))).text
+    said = furthest(models, sensitivity([[9]] * 5, [[9]] * 5))
     assert "in this order on 0 of 2 models. Narrower" in said
 
 
 def test_layers_that_change_every_loss_by_the_same_are_named():
     changes = {"8 8 8": dict(zip(LAYERS, ([3, -4], [3, -4], [0, 0], [0, 0])))}
-    alone = an_arm({"layers": LAYERS, "alone": changes}, base="16 8 8", others="8 8 8", sentences=2)
-    assert mixed_records.same_changes(alone, "alone", "8 8 8") == [tuple(LAYERS[:2])]
-    said = mixed_facts.furthest(alone, an_arm(*sensitivity([[9, 9]] * 5))).text
+    model = {"layers": LAYERS, "alone": changes}
+    assert mixed_records.same_changes(an_arm(model), "alone", "8 8 8") == [tuple(LAYERS[:2])]
+    said = furthest([model], sensitivity([[9, 9]] * 5))
     assert "down of block 0 and query of block 0 change the loss of each sentence" in said
 
 
-def test_kinds_are_told_on_the_sentences_that_chose_and_on_the_others():
+def test_kinds_are_told_where_they_are_tested_in_all_blocks_and_in_the_early_ones():
     changes = [[900, 100], [800, 9000], [0, 0], [0, 0], [2000, 1000]]
     case = Case(experiment="lab3_widths", params={"seed": 0, "part": "sensitivity"})
     record = sealed(a_record(case=case, values=sensitivity(changes)[0]))
     said = mixed_facts.kinds(Records([record], ())).text
-    assert "pooler 0.2 and 0.1, down 0.045 and 0.005, query 0.04 and 0.45" in said
-    assert said.endswith("move a loss further: query of block 0 (0.9)")
+    assert "By kind: pooler 0.1, down 0.005, query 0.45. In the first half" in said
+    assert "of the blocks alone: down 0.01, query 0.9. Single" in said
+    assert said.endswith("of another kind above 0.1: query of block 0 (0.9)")
 
 
 def test_of_blind_orders_a_finding_names_the_one_that_validation_chose():

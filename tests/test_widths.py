@@ -86,9 +86,12 @@ def points(correct, *, width=None, pair=None, validation=0.8, values=None, **par
 
 def test_a_difference_is_told_of_each_model_where_there_are_several():
     a, b = an_arm("a", 1200, 1100, 900), an_arm("b", 1000, 1000, 1000)
-    assert width_facts.apart(a, b).endswith(", by model +10.0, +5.0 and −5.0")
+    assert width_facts.apart(a, b).endswith(", by model +10.00, +5.00 and −5.00")
+    assert width_facts.apart(a.first, b.first).startswith("+10.00 points [")
     assert "model" not in width_facts.apart(a.first, b.first)
     assert width_facts.beyond(a) != width_facts.beyond(a.first)
+    assert width_facts.means(a) == " (mean of 3 models)"
+    assert width_facts.means(a.first) == ""
 
 
 def test_what_is_lost_is_the_mean_over_models_beside_the_accuracy_of_each():
@@ -136,6 +139,7 @@ def test_widths_where_only_one_fraction_width_for_both_was_tried_are_named_with_
     whole = width_facts.shared_only(r, (8,)).text
     assert "0 of the 1 widths only" in whole
     assert "Not tried" not in whole
+    assert "better" not in whole
 
 
 def test_qats_format_is_told_apart_from_what_its_sweep_chose():
@@ -143,10 +147,18 @@ def test_qats_format_is_told_apart_from_what_its_sweep_chose():
         *points(1000, swept="qat", width=5, pair=(6, 3), validation=0.82),
         *points(1300, method="qat", width=5, pair=(6, 3), validation=0.82),
         *points(1200, method="qat", width=5, pair=(5, 2), validation=0.83),
+        *points(1100, method="ptq", width=5, pair=(5, 2)),
+        *points(1000, swept="qat", width=8, pair=(7, 4)),
+        *points(1100, method="qat", width=8, pair=(7, 4), validation=0.83),
+        *points(1300, method="qat", width=8, pair=(8, 4), validation=0.82),
+        *points(1000, method="ptq", width=8, pair=(8, 4)),
     )
     said = width_facts.formats_of_qat(r, [5]).text
+    assert "not PTQ's" not in said
     assert "at 1 of the 1 narrow widths: at 5 bits 5 | 2 in place of 6 | 3" in said
     assert "test 60.0 % against 65.0 %" in said
+    both = width_facts.formats_of_qat(r, [5, 8]).text
+    assert "at 8 bits, where 7 | 4 gives 55.0 % on test, and PTQ's 8 | 4, trained on, 65.0" in both
 
 
 def test_equals_on_validation_are_named():
@@ -178,15 +190,55 @@ def test_the_learning_rates_tried_are_told_with_how_often_each_won():
 
 def test_training_on_is_told_at_every_width_with_its_sign():
     judged = [("ptq", 8, 1000), ("qat", 8, 900), ("ptq", 16, 1000), ("qat", 16, 1001)]
+    rates = {"ptq": {}, "qat": {"tune_learning_rate": 3e-5}}
+    own = {"pair": (5, 4), "validation": 0.9, **rates["qat"]}
     r = read(
         *(
             record
             for method, width, correct in judged
-            for record in points(correct, method=method, width=width, pair=(4, 4))
+            for record in points(correct, method=method, width=width, pair=(4, 4), **rates[method])
         ),
+        *points(1200, method="qat", width=8, **own),
+        *points(1000, swept="control", tune_learning_rate=3e-5),
+        *points(1000, swept="control", tune_learning_rate=1e-4),
         *points(1000, method="fp32"),
         *points(990, method="control"),
     )
     said = width_facts.trained_on(r, (8, 16), arm(r, method="control")).text
     assert "50.0 and 50.0 %" in said
+    assert "at the lowest learning rate tried (3e-5)" in said
     assert "less at 1 of these 2 widths. Zero lies inside 1 of the 2" in said
+    assert "In a format of its own QAT has 60.0 % at 8 bits (5 | 4)" in said
+
+
+def test_learning_rates_are_counted_in_the_format_that_is_told_of():
+    rated = [("control", None, 3e-5), ("control", None, 1e-4), ("qat", (8, 4), 3e-5)]
+    rated += [("qat", (8, 4), 1e-4), ("qat", (7, 4), 3e-5)]
+    r = read(
+        *(
+            record
+            for swept, pair, rate in rated
+            for record in points(1000, swept=swept, width=8, pair=pair, tune_learning_rate=rate)
+        ),
+        *points(1000, method="qat", width=8, pair=(7, 4), tune_learning_rate=3e-5),
+    )
+    said = width_facts.rates_tried(r, widths.qat(r, 8))
+    assert said == "Its format (7 | 4) tried 1 of the control's 2 learning rates"
+
+
+def test_the_collapse_is_told_with_what_is_clipped():
+    def format_of(width, pair, correct, zeroed, clipped):
+        names = [f"{one}_{what}" for one in ("weight", "input") for what in ("zeroed", "saturated")]
+        shares = dict(zip(names, (zeroed, 0.0, 0.0, clipped)))
+        made = points(correct, method="ptq", width=width, pair=pair, values={"shares": shares})
+        return arm(read(*made), method="ptq")
+
+    said = width_facts.collapse(
+        format_of(4, (4, 4), 1000, 0.4, 0.2),
+        format_of(4, (5, 2), 1600, 0.3, 0.01),
+        format_of(8, (4, 4), 1400, 0.4, 0.0),
+    ).text
+    assert "(4 | 4) sets 40.0 % of the weights to zero and clips 20.0 % of the inputs" in said
+    assert "own ones (5 | 2) 30.0 % and 1.0 %" in said
+    assert "At 8 bits 4 | 4 sets 40.0 % of the weights to zero and clips 0.0 %" in said
+    assert said.endswith("On test the three have 50.0, 80.0 and 70.0 %")

@@ -99,6 +99,12 @@ def per_cent(share: float) -> str:
     return f"{100 * share:.1f} %".replace("-", "−")
 
 
+def listed(names: Sequence[object]) -> str:
+    """In a sentence: "a, b and c"."""
+    *most, last = [*map(str, names)] or ["none"]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 class Interval(NamedTuple):
     """A confidence interval, of 95 % unless it says otherwise."""
 

@@ -13,21 +13,44 @@ from madl.logbook.records import Records, Row
 from madl.logbook.stats import per_cent
 from madl.training import mixed_records as records
 from madl.training import widths
-from madl.training.mixed_facts import bits, budget, change, others, over_budget
+from madl.training.mixed_facts import Spaces, bits, budget, change, of_models, others, over_budget
 
 
-def best_so_far(rows: Sequence[Row], startup: int, names: Iterable[str]) -> Chart:
-    """The curves of `mixed_records.curve_rows`, a space beside the other."""
+def best_so_far(rows: Sequence[Row], a: Arm, names: Iterable[str]) -> Chart:
+    """The curves of `mixed_records.curve_rows`, a space beside the other; one of the searches."""
+    startup = a.value("settings")["startup_trials"]
+    over = of_models(a, "{} models", f"{a.param('studies')} studies of a model")
     return Chart(
         rows,
         x=linear("trial", "trials"),
-        y=percent("best validation accuracy"),
+        y=percent(f"best validation accuracy, mean of {over}"),
         marks=[
             span(0.5, startup + 0.5, "drawn at random"),
             *(line(name, markers=False) for name in names),
         ],
         facet="space",
     )
+
+
+def agreements(spaces: Spaces) -> list[Row]:
+    """To how many layers all studies on a model give the same; a row a search, models added up."""
+    return [
+        {
+            "space": space,
+            "search": name,
+            "layers": len(a.value("layers")) * len(a.records),
+            **_agreed(a, "same width", 0),
+            **_agreed(a, "same fraction width", 1),
+        }
+        for space, arms in spaces.items()
+        for name, a in arms.items()
+    ]
+
+
+def _agreed(a: Arm, what: str, part: int) -> Row:
+    found = [records.agreeing(choices, part) for choices in records.chosen(a)]
+    same, by_chance = map(sum, zip(*found))
+    return {what: same, f"{what}, by chance": round(by_chance, 1)}
 
 
 def choices_map(asked: Arm, *others: Arm) -> Chart:

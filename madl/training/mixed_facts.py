@@ -3,6 +3,7 @@
 Every function takes arms by the name of their space; see `mixed_records` for what these hold.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -15,9 +16,9 @@ from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
 from madl.logbook.stats import Unit, number, numbers, per_cent
 from madl.training import mixed_records as records
+from madl.training.width_facts import counted, listed
 from madl.training.width_space import Space, block, kind, place
 
-MOST_NAMED = 9  # layers in a sentence
 Spaces = Mapping[str, Mapping[str, Arm]]  # of each space, its searches by their sampler
 
 
@@ -57,6 +58,30 @@ def rival(a: Arm, other: str) -> str:
         return other
     orders = f"the best, on validation, of {a.param('draws')} blind orders of the same two formats"
     return f"{orders} at {bits(a)} bits, {a}"
+
+
+def spaces(r: Records) -> Fact:
+    """What a layer may take, and within what a model has to stay."""
+    asked, narrower = (arm(r, part="uniform", space=x) for x in ("as asked for", "narrower"))
+    wide, small = (Space.of(a.records[0].case.params) for a in (asked, narrower))
+    return Fact(
+        text=f"On offer to a layer, as asked for: {listed(wide.widths)} bits with "
+        f"{listed(wide.fractions)} behind the point, for weight and input alike; within "
+        f"{budget(asked)} bits a weight on average. Narrower: {listed(small.widths)} bits with "
+        f"{listed(small.fractions)} behind the point of the weight and {listed(small.inputs)} of "
+        f"the input; within {budget(narrower)}",
+        of="the budget is the average of the widths on offer",
+    )
+
+
+def eight_bits(chosen: Arm, offered: Arm, full: Arm) -> Fact:
+    """One width for all layers that the question asks for, and what its fraction width does."""
+    return Fact(
+        text=f"Uniform {chosen.param('width')} bits have {chosen} on test with the fraction widths "
+        f"that the study of one width for all chose, and {offered} with the best of those on offer "
+        f"as asked for; FP32 has {full}",
+        of=counted(chosen),
+    )
 
 
 def over_budget(a: Arm) -> str:
@@ -117,25 +142,27 @@ def _span(values: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def over_trials(spaces: Spaces) -> Fact:
-    """How far the mean best so far comes, after the random trials and in the end."""
+def over_trials(spaces: Spaces, uniform: Mapping[str, Arm]) -> Fact:
+    """How far the mean best so far comes, and what is left of it on all of validation."""
     a = next(iter(first(spaces).values()))
     startup = int(a.value("settings")["startup_trials"])
 
     def said(space: str) -> str:
         told = [
-            f"{name}'s best grows {_grown(a, startup)}, and what it chooses has "
-            f"{per_cent(a.validation)} on all of validation and {a} on test"
+            f"{name}'s best grows {_grown(a, startup)} and has {per_cent(records.on_all(a))} on "
+            "all of validation"
             for name, a in spaces[space].items()
         ]
+        if both := records.tried_on_all(uniform[space]):
+            told.append("one format for all layers has {} and {}".format(*map(per_cent, max(both))))
         return "; ".join(told)
 
     after = min(startup, a.param("trials"))
     return Fact(
         text=of_each_space(first(spaces), said),
-        of=f"growth: the mean over studies after trial {after} and after trial "
-        f"{a.param('trials')}; a choice: the best of a model's studies"
-        f"{of_models(a, ', the mean over {} models')}; {_on_trials(a)}",
+        of=f"the mean over all studies after trial {after} and after trial {a.param('trials')}; "
+        f"{_on_trials(a)}; a format for all layers on the same sentences"
+        f"{of_models(a, ', the mean over {} models')}, the best there of those tried on both",
     )
 
 
@@ -159,59 +186,23 @@ def _on_trials(a: Arm) -> str:
     )
 
 
-def agreement(searched: Mapping[str, Arm]) -> Fact:
-    """Which layers get the same width from all studies."""
-
-    def said(space: str) -> str:
-        a = searched[space]
-        chosen = records.chosen(a)
-        by_model = [records.agreeing(choices) for choices in chosen]
-        every = [one for choices in chosen for one in choices]
-        everywhere, _ = records.agreeing(every)
-        layers = len(a.value("layers"))
-        among = (
-            f"{sum(len(same) for same, _ in by_model)} of {len(chosen) * layers} layers of "
-            f"{len(chosen)} models, and all {len(every)} the same to "
-            f"{len(everywhere) or 'none'}{_by_width(everywhere)}"
-        )
-        alone = f"{len(everywhere)} of {layers} layers{_by_width(everywhere)}"
-        return (
-            f"{_sampler(a)}'s {a.param('studies')} choices{of_models(a, ' for a model')} give the "
-            f"same width to {of_models(a, among, alone)}; dealt out blindly, the widths for a "
-            f"model would meet in about {number(sum(expected for _, expected in by_model))}"
-            f"{of_models(a, ' of these')}"
-        )
-
-    return Fact(
-        text=of_each_space(searched, said),
-        of="the choices of all studies of the sampler that validation prefers",
-    )
-
-
-def _by_width(layers: Mapping[str, int]) -> str:
-    """` (8 bits: query of block 0, key of block 1)`; nothing of too many."""
-    named = (
-        f"{width} bits: {', '.join(layer_name(x) for x, given in layers.items() if given == width)}"
-        for width in sorted(set(layers.values()))
-    )
-    return f" ({'; '.join(named)})" if len(layers) in range(1, MOST_NAMED + 1) else ""
-
-
 def which_are_narrow(sensitive: Arm, rivals: Mapping[str, Arm]) -> Fact:
     """The layers that models of two formats make narrow, and how they stand on validation."""
     given = [{x: choice[0] for x, choice in one.items()} for one in sensitive.each("choices")]
     few, many = min(given[0].values()), max(given[0].values())
     narrow = [{layer for layer, width in one.items() if width == few} for one in given]
-    same = set.intersection(*narrow)
-    others = len(set.union(*narrow) - same)
+    same, counts = set.intersection(*narrow), sorted({len(one) for one in narrow})
+    others = Counter(layer for one in narrow for layer in one - same)
     beside = ", ".join(f"{name} {per_cent(a.validation)}" for name, a in rivals.items())
-    some = of_models(sensitive, f", some of them to {others} more") if others else ""
+    every = f"{_span(counts)} of {len(given[0])} layers"
+    named = _in_blocks(given[0], same)
+    some = ", ".join(f"{layer_name(x)} ({n} of {len(narrow)} models)" for x, n in others.items())
+    alike = f"{every}: the same {len(same)} on all {{}} models ({named})"
+    alike += f", and {some}" if some else ""
     return Fact(
-        text=f"{of_models(sensitive, 'All {} models', 'The model')} put together by sensitivity "
-        f"give{of_models(sensitive, '', 's')} {few} bits to {of_models(sensitive, 'the same ')}"
-        f"{len(same)} of {len(given[0])} layers ({_in_blocks(given[0], same)}){some}, and {many} "
-        "to the others. On validation, where no finding holds it against others, such a model has "
-        f"{per_cent(sensitive.validation)}; {beside}",
+        text=f"A model put together by sensitivity gives {few} bits to "
+        f"{of_models(sensitive, alike, f'{every} ({named})')}. The others have {many}. On "
+        f"validation such a model has {per_cent(sensitive.validation)}; {beside}",
         of=f"the whole validation split{of_models(sensitive, ', the mean over {} models')}",
     )
 
@@ -267,8 +258,9 @@ def layer_name(layer: str) -> str:
     return kind(layer) if block(layer) is None else f"{kind(layer)} of {place(layer)}"
 
 
-def furthest(alone: Arm, sensitive: Arm, most: int = 3) -> Fact:
+def furthest(r: Records, most: int = 3) -> Fact:
     """Which layers move a loss furthest, by what is done to them alone."""
+    alone, sensitive = arm(r, part="alone"), arm(r, part="sensitivity")
 
     def led(of: Arm, *within: str) -> str:
         moves = records.thousandths(of, *within)
@@ -277,7 +269,7 @@ def furthest(alone: Arm, sensitive: Arm, most: int = 3) -> Fact:
         said = ", ".join(f"{layer_name(layer)} ({moves[layer]})" for layer in order)
         return said + of_models(of, f", in this order on {alike} of {{}} models")
 
-    offered = [f"{change(alone, other)}: {led(alone, 'alone', other)}" for other in others(alone)]
+    offered = [f"{change(alone, x)} in {led(alone, 'alone', x)}" for x in others(alone)]
     same = "".join(
         f". With {change(alone, other)}, {layer_name(one)} and {layer_name(two)} change the loss "
         "of each sentence by the same"
@@ -285,8 +277,10 @@ def furthest(alone: Arm, sensitive: Arm, most: int = 3) -> Fact:
         for one, two in records.same_changes(alone, "alone", other)
     )
     return Fact(
-        text=f"Alone among layers of {format_name(alone.param('base'))}, these layers move a loss "
-        f"furthest with {'; with '.join(offered)}. Narrower, they are {led(sensitive)}{same}",
+        text=f"Where all layers but one have {format_name(alone.param('base'))}, a loss moves "
+        f"furthest with {'; with '.join(offered)}. Narrower, it moves furthest with the narrow "
+        f"format in "
+        f"{led(sensitive)}{same}",
         of=f"all {len(alone.value('layers'))} layers; in thousandths of a nat, the mean over "
         f"{alone.param('sentences')} validation sentences, narrower over all"
         f"{of_models(alone, ', and over {} models')}",
@@ -294,23 +288,31 @@ def furthest(alone: Arm, sensitive: Arm, most: int = 3) -> Fact:
 
 
 def kinds(r: Records) -> Fact:
-    """Every kind of layer on the sentences that chose the first one, and on the others."""
+    """Every kind of layer where the first one is tested, in all blocks and in the early ones."""
     a = arm(r, part="sensitivity")
-    moves, alone = records.moved(a, kind), records.moved(a, lambda layer: layer)
-    order = sorted(moves, key=lambda name: -float(moves[name][::2].mean()))
-    said = [" and ".join(number(float(moves[x][i::2].mean())) for i in (0, 1)) for x in order]
-    most = float(moves[order[0]][1::2].mean())
+    is_early = records.early(a)
+    every, alone = records.moved(a, kind), records.moved(a, lambda layer: layer)
+    order = sorted(every, key=lambda name: -float(every[name][::2].mean()))
+    moves, single, early = (
+        {name: float(by[1::2].mean()) for name, by in found.items()}
+        for found in (every, alone, records.moved(a, lambda x: kind(x) if is_early(x) else None))
+    )
     ahead = [
-        f"{layer_name(x)} ({number(float(by[1::2].mean()))})"
-        for x, by in alone.items()
-        if kind(x) != order[0] and float(by[1::2].mean()) > most
+        f"{layer_name(x)} ({number(by)})"
+        for x, by in single.items()
+        if kind(x) != order[0] and by > moves[order[0]]
     ]
+
+    def told(found: Mapping[str, float]) -> str:
+        return ", ".join(f"{name} {number(found[name])}" for name in order if name in found)
+
     return Fact(
-        text="By kind, on the sentences that chose the first and on the others: "
-        f"{', '.join(f'{name} {pair}' for name, pair in zip(order, said))}. Single layers of "
-        f"another kind that on the others move a loss further: {', '.join(ahead) or 'none'}",
-        of="in nats, the narrower space; of a kind in the blocks, the mean of a layer a block"
-        f"{of_models(a, ', and over {} models')}; the pooler and the classifier are one layer each",
+        text=f"By kind: {told(moves)}. In the first half of the blocks alone: {told(early)}. "
+        f"Single layers of another kind above {number(moves[order[0]])}: "
+        f"{', '.join(ahead) or 'none'}",
+        of="in nats, on the sentences that test the finding, narrower; of a kind in the blocks, "
+        f"the mean of a layer a block{of_models(a, ', and over {} models')}; the pooler and the "
+        "classifier are one layer each",
     )
 
 
@@ -349,24 +351,30 @@ def further(a: Arm, one: Any, other: Any, here: str, there: str) -> Judged:
     )
 
 
-def evaluations(spaces: Mapping[str, Arm], sensitive: Arm) -> Fact:
+def evaluations(spaces: Spaces, preferred: Mapping[str, Arm], sensitive: Arm) -> Fact:
     """What the searches and the sensitivity cost."""
 
     def said(space: str) -> str:
-        a = spaces[space]
-        return f"{sampler_of(a)} takes {records.search_evaluations(a):,}"
+        both = sum(map(records.search_evaluations, spaces[space].values()))
+        a = preferred[space]
+        return (
+            f"{sampler_of(a)} takes {records.search_evaluations(a):,} evaluations ({both:,} with "
+            "the sampler that validation preferred it to)"
+        )
 
     return Fact(
-        text=f"{of_each_space(spaces, said)}; the model put together by sensitivity takes "
+        text=f"{of_each_space(preferred, said)}; the model put together by sensitivity takes "
         f"{records.evaluations(sensitive):,}",
-        of="evaluations of a validation sentence by all blocks, all that were made to choose for "
-        f"{of_models(sensitive, 'a model, the mean over {} models', 'one trained model')}; without "
-        "what the width study had chosen before",
+        of="an evaluation is of one validation sentence by all blocks; all that were made for "
+        f"{of_models(sensitive, 'a model, the mean over {} models', 'one model')}, without what "
+        "the width study had chosen before",
     )
 
 
-def coarse_heads(blind: Arm, fractions: Sequence[int]) -> Fact:
+def coarse_heads(r: Records) -> Fact:
     """How often a blind draw is coarse in the head, and what that is worth."""
+    blind = arm(r, part="search", space="as asked for", sampler="random")
+    fractions = Space.of(blind.records[0].case.params).fractions
     coarsest = min(fractions)
     with_it = [trial["head"] == coarsest for trial in records.within_budget(blind)]
     reached = {head: records.best_trial(blind, head) for head in fractions}

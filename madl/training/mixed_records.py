@@ -74,6 +74,26 @@ def alike(a: Arm) -> list[float]:
     return [fmean(same) for same in zip(*every, strict=True)]
 
 
+def tried_on_all(a: Arm) -> list[tuple[float, float]]:
+    """Of each format on offer that all models tried on all of validation, the means over models.
+
+    Its accuracy on a trial's sentences, and on all.
+    """
+
+    def of_model(values: Any) -> dict[tuple[int, ...], tuple[float, float]]:
+        judged = [one for at in values["at"].values() for one in at["judged"]]
+        every = {tuple(one["choice"]): one["validation_accuracy"] for one in judged}
+        tried = {tuple(one["choice"]): one["value"] for one in values["trials"] if one["offered"]}
+        return {choice: (tried[choice], every[choice]) for choice in tried if choice in every}
+
+    models = [of_model(record.values) for record in a.records]
+    shared = [choice for choice in models[0] if all(choice in one for one in models)]
+    return [
+        (fmean(one[choice][0] for one in models), fmean(one[choice][1] for one in models))
+        for choice in shared
+    ]
+
+
 def so_far(a: Arm) -> list[list[float]]:
     """The best so far of every study of one model; of several, their means. NaN: nothing fits."""
 
@@ -91,21 +111,26 @@ def curve_rows(arms: Mapping[str, Arm], **same: Any) -> list[Row]:
     return [{**row, **same} for row in found]
 
 
+def on_all(a: Arm) -> float:
+    """On all of validation: the mean over what the studies chose."""
+    return fmean(fmean(x["validation_accuracy"] for x in chosen) for chosen in a.each("chosen"))
+
+
 def chosen(a: Arm) -> list[list[Choices]]:
     """Of each model: what its studies chose, a choice a layer each."""
     return [[one["choices"] for one in studies] for studies in a.each("chosen")]
 
 
-def agreeing(given: Sequence[Choices]) -> tuple[dict[str, int], float]:
-    """The layers to which all of these give the same width, with that width.
+def agreeing(given: Sequence[Choices], part: int = 0) -> tuple[int, float]:
+    """To how many layers all of these give the same width, or other part of a choice.
 
-    And of how many one would expect it if each had dealt its widths to layers blindly.
+    And to how many one would expect it if each had dealt its values to layers blindly.
     """
-    first, *rest = [{layer: choice[0] for layer, choice in one.items()} for one in given]
-    same = {x: width for x, width in first.items() if all(one[x] == width for one in rest)}
-    counts = [Counter(one.values()) for one in (first, *rest)]
-    blind = [math.prod(one[width] / len(first) for one in counts) for width in counts[0]]
-    return same, len(first) * sum(blind)
+    every = [[one[layer][part] for layer in given[0]] for one in given]
+    same = sum(len(set(values)) == 1 for values in zip(*every, strict=True))
+    first, *rest = map(Counter, every)
+    blind = (math.prod((n, *(one[value] for one in rest))) for value, n in first.items())
+    return same, sum(blind) / len(every[0]) ** len(rest)
 
 
 # ---- sensitivity --------------------------------------------------------------------------------
@@ -172,14 +197,19 @@ def same_changes(a: Arm, *within: str) -> list[tuple[str, str]]:
 
 def by_half(a: Arm) -> tuple[Floats, Floats]:
     """How far layers of the first half of the blocks move each sentence's loss, and the others."""
-    last = max(block(layer) or 0 for layer in changes(a))
+    is_early = early(a)
 
     def half(layer: str) -> str | None:
-        inside = block(layer)
-        return None if inside is None else "first" if 2 * inside <= last else "second"
+        return None if block(layer) is None else "first" if is_early(layer) else "second"
 
     found = moved(a, half)
     return found["first"], found["second"]
+
+
+def early(a: Arm) -> Callable[[str], bool]:
+    """Whether a layer stands in the first half of the blocks."""
+    last = max(block(layer) or 0 for layer in changes(a))
+    return lambda layer: (i := block(layer)) is not None and 2 * i <= last
 
 
 def rises(a: Arm) -> Chart:

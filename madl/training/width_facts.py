@@ -7,42 +7,56 @@ their mean with every model's own value behind it.
 Units: accuracies are shares; widths and fraction widths in bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
 from madl.logbook.arms import Arm, every_arm, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Records, Row
-from madl.logbook.stats import per_cent
+from madl.logbook.stats import Estimate, listed, per_cent
 from madl.training import widths
 from madl.training.baseline import fp32
-from madl.training.widths import chosen, pair_of, ptq, qat, qat_like
+from madl.training.widths import behind, chosen, pair_of, ptq, qat, qat_like
 
 # ---- several models, in words -------------------------------------------------------------------
 
 
 def apart(a: Arm, b: Arm) -> str:
-    """A minus B: "+12.8 points [−1.7, +27.4], by model +19.9, +11.4 and +7.2"."""
-    each = [f"{x - y:+}".removesuffix(" points") for x, y in zip(a.models, b.models, strict=True)]
-    return f"{a - b:+i}" + (f", by model {listed(each)}" if len(each) > 1 else "")
+    """A minus B: "+12.82 points [−1.72, +27.36], by model +19.90, +11.35 and +7.20"."""
+    made, each = a - b, [x - y for x, y in zip(a.models, b.models, strict=True)]
+    ends = f" [{', '.join(map(_signed, made.interval))}]" if made.interval else ""
+    by_model = f", by model {listed([*map(_signed, each)])}" if len(each) > 1 else ""
+    return f"{_signed(made)} points{ends}{by_model}"
+
+
+def _signed(share: Estimate | float) -> str:
+    """In points, to two decimals, so that models add up to their mean."""
+    return f"{share:+.2%}".removesuffix("%").replace("-", "−")
 
 
 def beyond(a: Arm) -> str:
     """What a result of so many models has still to be shown for."""
-    return "another model" if len(a.records) > 1 else "other sentences"
+    return "with other models" if len(a.records) > 1 else "on other sentences"
+
+
+def means(a: Arm) -> str:
+    """Behind an arm's accuracy, where it is of several models."""
+    return f" (mean of {len(a.records)} models)" if len(a.records) > 1 else ""
+
+
+def untrained(a: Arm) -> str:
+    """An arm of PTQ, and how its format is written."""
+    return (
+        f"At {a.param('width')} bits without training (PTQ), the classifier has {a} on "
+        f"test{means(a)} with {behind(a)} (bits of weights | of inputs)"
+    )
 
 
 def counted(a: Arm) -> str:
     """Of what it is: "2,000 test examples of 3 models"."""
     plural = "s" if len(a.records) > 1 else ""
     return f"{a.accuracy.n:,} test examples of {len(a.records)} model{plural}"
-
-
-def listed(names: Sequence[object]) -> str:
-    """In a sentence: "a, b and c"."""
-    *most, last = [*map(str, names)] or ["none"]
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def as_good(arms: Sequence[Arm], best: Arm) -> str:
@@ -52,6 +66,17 @@ def as_good(arms: Sequence[Arm], best: Arm) -> str:
     if not others:
         return ""
     return f"; {listed(others)} bits are as accurate on validation, at a higher loss"
+
+
+def rates_tried(r: Records, a: Arm) -> str:
+    """How many learning rates QAT tried in this arm's format, beside the control."""
+    arms = every_arm(r, swept="qat") + every_arm(r, method="qat")
+    place = (a.param("width"), pair_of(a))
+    own = {_rate(one) for one in arms if (one.param("width"), pair_of(one)) == place}
+    control = {_rate(one) for one in every_arm(r, swept="control")}
+    return (
+        f"Its format ({split(a)}) tried {len(own)} of the control's {len(control)} learning rates"
+    )
 
 
 # ---- facts --------------------------------------------------------------------------------------
@@ -64,11 +89,17 @@ def trained_on(r: Records, at: Sequence[int], control: Arm) -> Fact:
     made = [versus(b, a) for a, b in zip(before, after)]
     less = sum(one.effect < 0 for one in made)
     around_zero = sum(one.interval.low <= 0 <= one.interval.high for one in made)
+    rates = {_rate(a) for a in after}
+    lowest = rates == {min(_rate(a) for a in every_arm(r, swept="control"))}
+    rate = f"{'the lowest' if lowest else 'a'} learning rate tried ({_powers(rates)})"
+    others = [qat(r, width) for width, a in zip(at, after) if not _alike(qat(r, width), a)]
+    own = [f"{a} at {a.param('width')} bits ({split(a)})" for a in others]
     return Fact(
         text=f"At {listed(at)} bits, PTQ has {_shares(before)} on test, and {_shares(after)} when "
-        f"trained on in the same format: less at {less} of these {len(at)} widths. Zero lies "
-        f"inside {around_zero} of the {len(at)} intervals of the differences. The same training "
-        f"takes FP32 from {fp32(r)} to {control}, {control - fp32(r):+i}",
+        f"trained on in the same format at {rate}: less at {less} of these {len(at)} widths. Zero "
+        f"lies inside {around_zero} of the {len(at)} intervals of the differences; the same "
+        f"training takes FP32 from {fp32(r)} to {control}, {control - fp32(r):+i}"
+        f"{'. In a format of its own QAT has ' + listed(own) if own else ''}",
         of=f"{len(at)} widths, {counted(control)}",
     )
 
@@ -89,12 +120,11 @@ def learning_rates(r: Records) -> Fact:
     rivals = [found for found in by_place.values() if len(found) > 1]
     rates = sorted({_rate(a) for a in arms})
     won = [_rate(widths.best_of(found)) for found in rivals]
-    names = {rate: widths.power(rate) for rate in rates}
-    each = listed([f"{name} at {won.count(rate)}" for rate, name in names.items()])
+    each = listed([f"{widths.power(rate)} at {won.count(rate)}" for rate in rates])
     return Fact(
-        text=f"The learning rates tried are {listed([*names.values()])}. Of the {len(rivals)} "
-        "settings that tried them all, the control and one format at each narrow width, validation "
-        f"prefers {each}. None below {names[rates[0]]} was tried",
+        text=f"The learning rates tried are {_powers(rates)}, none below {_powers(rates[:1])}. Of "
+        f"the {len(rivals)} settings that tried them all, the control and one format at each "
+        f"narrow width, validation prefers {each}",
         of=f"{len(arms)} configurations trained on, {sentences(r)}",
     )
 
@@ -103,21 +133,38 @@ def _rate(a: Arm) -> float:
     return float(a.param("tune_learning_rate"))
 
 
+def _powers(rates: Iterable[float]) -> str:
+    return listed([widths.power(rate) for rate in sorted(rates)])
+
+
+def _alike(a: Arm, b: Arm) -> bool:
+    return pair_of(a) == pair_of(b)
+
+
 def formats_of_qat(r: Records, at: Sequence[int]) -> Fact:
-    """Where QAT's format on this page is not what its own sweep chose."""
-    pairs = [(qat(r, width), chosen(r, "qat", width)) for width in at]
-    others = [(a, b) for a, b in pairs if pair_of(a) != pair_of(b)]
+    """Where QAT's format on this page is not what its own sweep chose, or not PTQ's."""
+    taken = [qat(r, width) for width in at]
+    pairs = [(a, chosen(r, "qat", width)) for a, width in zip(taken, at)]
+    others = [(a, b) for a, b in pairs if not _alike(a, b)]
     said = [
         f"at {a.param('width')} bits {split(a)} in place of {split(b)} (validation "
         f"{per_cent(a.validation)} against {per_cent(b.validation)}, test {a} against "
         f"{qat_like(r, b)})"
         for a, b in others
     ]
+    beside = [(a, ptq(r, width)) for a, width in zip(taken, at)]
+    own = [
+        f"at {a.param('width')} bits, where {split(a)} gives {a} on test, and PTQ's {split(b)}, "
+        f"trained on, {qat_like(r, b)}"
+        for a, b in beside
+        if not _alike(a, b)
+    ]
+    differs = f". It is not PTQ's {'; '.join(own)}"
     return Fact(
-        text="QAT's format is the one that validation prefers, and of equals the one of lower "
-        "loss, among what its own sweep chose and what PTQ chose. "
-        f"PTQ's, which the sweep had not tried, was taken at {len(others)} of the {len(at)} narrow "
-        f"widths{': ' if said else ''}{'; '.join(said)}",
+        text="QAT's format is what validation prefers of its own sweep's choice and PTQ's (of "
+        "equals, that of lower loss). A format of PTQ's that the sweep had not tried won at "
+        f"{len(others)} of the {len(at)} narrow widths{': ' if said else ''}{'; '.join(said)}"
+        f"{differs if own else ''}",
         of=f"{len(at)} widths",
     )
 
@@ -132,14 +179,14 @@ def shared_only(r: Records, at: Sequence[int]) -> Fact:
         if width in alike and pair_of(a) not in _tried(r, width)
     ]
     where = f" ({listed(alike)} bits)" if alike else ""
+    better = ": a format with a fraction width each may be better there than what is shown"
     said = (
-        f"Not tried there, though preferred at the next narrower width: {listed(left_out)} bits. "
+        f". Not tried there, though preferred at the next narrower width: {listed(left_out)} bits. "
+        "A wider format with a narrower one's fraction widths holds all its values"
     )
     return Fact(
         text=f"At {len(alike)} of the {len(at)} widths{where} only one fraction width for both was "
-        "tried: the highest accuracy there is the highest of those. "
-        f"{said if left_out else ''}A wider format with a narrower one's fraction widths holds all "
-        "its values",
+        f"tried{better if alike else ''}{said if left_out else ''}",
         of=f"{len(at)} widths",
     )
 
@@ -193,6 +240,20 @@ def _lost(a: Arm) -> Row:
             share = fmean(shares[f"{part}_{loss}"] for shares in found)
             row[f"{part}s {what}"] = per_cent(share)
     return row
+
+
+def collapse(shared: Arm, own: Arm, wider: Arm) -> Fact:
+    """What one fraction width for both loses, beside own ones and beside one with more bits."""
+    a, b, c = ({**_lost(one), "bits": one.param("width")} for one in (shared, own, wider))
+    return Fact(
+        text=f"At {a['bits']} bits the best fraction width for both ({split(shared)}) sets "
+        f"{a['weights to zero']} of the weights to zero and clips {a['inputs clipped']} of the "
+        f"inputs; own ones ({split(own)}) {b['weights to zero']} and {b['inputs clipped']}. At "
+        f"{c['bits']} bits {split(wider)} sets {c['weights to zero']} of the weights to zero and "
+        f"clips {c['inputs clipped']} of the inputs. On test the three have "
+        f"{_shares([shared, own, wider])}",
+        of=f"3 formats, {counted(own)}",
+    )
 
 
 def points(r: Records, at: Sequence[int]) -> list[Row]:

@@ -51,6 +51,7 @@ def width_rows(r: Records) -> list[Row]:
         {
             **{"what": POINT, "width": place[0], "weights": place[1], "inputs": place[2]},
             **{"validation": swept[place].validation, "test": tested.get(place)},
+            "models": len(swept[place].records),
         }
         for place in sorted(swept, key=lambda place: (place[:2] != first, place))
     ]
@@ -114,7 +115,9 @@ def width_panels(rows: Sequence[Row]) -> list[Panel]:
             *(_of_weights(made) if made else (("weights", NOT_COUNTED),)),
         ),
     )
-    head = "".join(f"<th>{one}</th>" for one in ("behind the point of inputs", *JUDGED))
+    of = f", mean of {first['models']} models" if first["models"] > 1 else ""
+    judged = (f"PTQ on {split}{of}" for split in ("validation", "test"))
+    head = "".join(f"<th>{one}</th>" for one in ("behind the point of inputs", *judged))
     measured = "".join(
         f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(row))}</tr>"
         for row in _points(rows)
@@ -131,14 +134,13 @@ def width_panels(rows: Sequence[Row]) -> list[Panel]:
     ]
 
 
-JUDGED = ("PTQ on validation", "PTQ on test")
 NOT_COUNTED = "not counted here: no record of the pruning study"
 
 
 def _title(bars: Sequence[Row]) -> str:
     if not bars:
         return "The values of a fixed-point format"
-    return f"A fixed-point format over the weights of {LAYER}: {bars[0]['of']}"
+    return f"A fixed-point format over the weights of {LAYER}; bars: {bars[0]['of']}"
 
 
 def _of_weights(made: Lost) -> tuple[tuple[str, str], ...]:

@@ -117,11 +117,11 @@ def chosen(
 
 
 def behind(a: Arm) -> str:
-    """How an arm's bits are split, in words."""
+    """How an arm's bits are split, in words; where they differ, weights | inputs."""
     weights, inputs = pair_of(a)
     if weights == inputs:
         return f"{weights} bits behind the point"
-    return f"{weights} bits behind the point for weights and {inputs} for inputs"
+    return f"{weights} | {inputs} behind the point"
 
 
 def power(rate: float) -> str:
