@@ -178,9 +178,9 @@ def largest(r: Records) -> Fact:
 
 @page.chart(
     caption="Every candidate, compressed, on test, under two schedules, of several models the "
-    "mean; a shape may be drawn more than once. Bars are intervals. A line joins those that no smaller "
-    "one reaches on validation, for each schedule apart. FP32: the uncut and uncompressed model, "
-    "without the candidates' training; its size is beyond this axis."
+    "mean; a shape may be drawn more than once. Bars are intervals. A line joins those that no "
+    "smaller one reaches on validation, for each schedule apart. FP32: the uncut and uncompressed "
+    "model, without the candidates' training; its size is beyond this axis."
 )
 def front(r: Records) -> Chart:
     return searches.front_chart(
@@ -219,8 +219,8 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="Every candidate of every model on the validation sentences: how accurate it is "
-    "without compression, and what compression leaves of it. Where one rises with the other, a search that "
-    "ignores compression finds what one that compresses finds."
+    "without compression, and what compression leaves of it. Where one rises with the other, a "
+    "search that ignores compression finds what one that compresses finds."
 )
 def ranks(r: Records) -> Chart:
     return Chart(

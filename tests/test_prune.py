@@ -239,10 +239,88 @@ def study(trained: list[float], untrained: list[float], nothing: float) -> Recor
 def test_free_is_the_highest_sparsity_that_validation_finds_as_good_trained_or_not():
     r = study([0.79, 0.80, 0.79], [0.81, 0.78, 0.70], nothing=0.80)
     found = sparsities.free(r, "weights")
+    assert found is not None
     assert (found.param("sparsity"), sparsities.how(found)) == (0.2, "trained on")
     assert sparsities.how(sparsities.whole(r)) == "untrained"
-    best = sparsities.free(study([0.70, 0.75], [0.60, 0.50], nothing=0.80), "weights")
-    assert best.param("sparsity") == 0.2  # none is free: the one that validation prefers
+    assert sparsities.free(study([0.70, 0.75], [0.60, 0.50], nothing=0.80), "weights") is None
+
+
+def known(**values: float) -> Record:
+    """What the starting point's record knows of the splits."""
+    case = Case(experiment="baseline", params={"method": "fp32", "seed": 0})
+    return a_record(case=case, values=judgement(1700) | values)
+
+
+def test_where_no_sparsity_is_free_it_is_said_by_how_many_answers(monkeypatch):
+    monkeypatch.setattr(sparsity_rows, "ALONE", ("weights",))
+    base = Records(read(known(num_validation=500)), ())
+    none = study([0.70, 0.75], [0.60, 0.50], nothing=0.80)
+    said = sparsity_rows.free_by_validation(Records([*base, *none], ())).text
+    assert "none of 2 sparsities is free: the best, 20 % (trained on), misses by 25 of 500" in said
+    some = study([0.79, 0.80, 0.79], [0.81, 0.78, 0.70], nothing=0.80)
+    said = sparsity_rows.free_by_validation(Records([*base, *some], ())).text
+    assert "of the weights 20 % is the highest free one (trained on); on test it has" in said
+
+
+def a_point(seed: int = 0, *, kept: float = 1.0, **params: Any) -> Any:
+    """Makes the record of a point with so many right answers before and after training on."""
+
+    def made(before: int, after: int) -> Record:
+        case = Case(experiment="lab1_pruning", params={"seed": seed, **params})
+        judged = {"before": judgement(before), "after": judgement(after)}
+        return a_record(case=case, values=judged | {"kept": {"l2": kept}})
+
+    return made
+
+
+def test_what_training_on_raises_and_lowers_is_counted_over_all_points(monkeypatch):
+    monkeypatch.setattr(sparsity_rows, "PARTS", ("weights",))
+    right = {("l1", 0.1): (1500, 1600), ("l1", 0.2): (1400, 1390), ("random", 0.1): (1000, 1000)}
+    found = [
+        a_point(part=part, pruning=method, sparsity=at)(*counts)
+        for (method, at), counts in right.items()
+        for part in ("weights", "both")
+    ]
+    r = Records([*study([], [], nothing=0.8), *read(*found)], ())
+    said = sparsity_rows.training_on(r).text
+    assert "Of all 3 points, training on raises test accuracy at 1 and lowers it at 1;" in said
+    assert "most with 20 % of the weights removed by L1-norm: 70.0 % before, 69.5 % after" in said
+
+
+def test_the_highest_sparsity_told_from_guessing_is_by_method(monkeypatch):
+    monkeypatch.setattr(sparsity_rows, "PARTS", ("weights",))
+    right = {("l1", 0.1): 1600, ("l1", 0.2): 1400, ("random", 0.1): 1010, ("random", 0.2): 1000}
+    found = [
+        a_point(part="weights", pruning=method, sparsity=at)(1000, count)
+        for (method, at), count in right.items()
+    ]
+    base = [*read(known(positive_share=0.5)), *study([], [], nothing=0.8)]
+    said = sparsity_rows.told_from_guessing(Records([*base, *read(*found)], ())).text
+    assert said.endswith(": of the weights 20 % by L1-norm (70.0 %) and none at random")
+
+
+def test_pairs_of_masks_that_keep_as_much_are_found():
+    kept = {("l1", 0.1): 0.99, ("l1", 0.2): 0.9, ("random", 0.1): 0.91, ("random", 0.2): 0.8}
+    found = [
+        a_point(part=part, pruning=method, sparsity=at, kept=share)(1500, 1500)
+        for (method, at), share in kept.items()
+        for part in ("weights", "both")
+    ]
+    ((a, b),) = sparsities.pairs_alike(read(*found))
+    assert (a.param("sparsity"), b.param("sparsity")) == (0.2, 0.1)
+
+
+def test_models_judged_again_are_told_one_by_one():
+    def judged_twice(seed: int, changed: int) -> Record:
+        params = {"seed": seed, "part": "inputs", "pruning": "fresh random", "sparsity": 0.5}
+        values = {"changed": changed, "of": 500}
+        return a_record(case=Case(experiment="lab1_pruning", params=params), values=values)
+
+    found = [judged_twice(seed, changed) for seed, changed in enumerate((104, 59, 45))]
+    said = sparsity_rows.fresh_masks_answer_anew(read(*found)).text
+    assert "3 models judged again answer 104, 59 and 45 of the same 500 sentences" in said
+    said = sparsity_rows.fresh_masks_answer_anew(read(found[0])).text
+    assert "a model judged again answers 104 of the same 500 sentences" in said
 
 
 def test_a_sparsity_that_one_method_has_alone_is_a_row_and_a_point():

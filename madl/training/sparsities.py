@@ -17,11 +17,13 @@ from madl.logbook.stats import per_cent
 
 STEM = "lab1_pruning"
 METHODS = {"l1": "L1-norm", "random": "Random"}
+BY = {"l1": "by L1-norm", "random": "at random"}
 PARTS = ("weights", "inputs", "both")
 HALF = 0.5  # the sparsity at which methods are held side by side
 ALONE = PARTS[:2]
 QUARTER_LEFT = 0.75  # of one operand: as few products as are left when half of both is removed
 FEW = 0.2  # of the weights, at random: an L1 mask of a high sparsity keeps as much magnitude
+AS_MUCH = 0.02  # of the squared magnitude: masks that keep it alike
 TUNED = {"l1": 0.7, "random": 0.3}  # of the weights: damaged alike, they try learning rates
 POINT_FIELDS = (
     *("operands", "width", "frac_width", "input_frac_width"),
@@ -147,11 +149,15 @@ def how(a: Arm) -> str:
     return "trained on" if a.within == ("after",) else "untrained"
 
 
-def free(r: Records, part: str) -> Arm:
-    """The highest L1 sparsity that validation finds as good as nothing removed; else the best."""
-    tried = [better(r, part, at) for at in asked(r)]
-    as_good = [one for one in tried if one.validation >= whole(r).validation]
-    return as_good[-1] if as_good else best_of(tried)
+def tried(r: Records, part: str) -> list[Arm]:
+    """Pruned by L1 at each sparsity, trained on or not, as validation prefers."""
+    return [better(r, part, at) for at in asked(r)]
+
+
+def free(r: Records, part: str) -> Arm | None:
+    """The highest L1 sparsity that validation finds as good as nothing removed, if any is."""
+    as_good = [one for one in tried(r, part) if one.validation >= whole(r).validation]
+    return as_good[-1] if as_good else None
 
 
 def gains_most(r: Records) -> tuple[Arm, Arm]:
@@ -174,13 +180,23 @@ def alike(r: Records) -> tuple[Arm, Arm]:
     return replace(nearest, records=same, units=rand.units), rand
 
 
+def pairs_alike(r: Records) -> list[tuple[Arm, Arm]]:
+    """Untrained: each L1 mask of the weights with the random one that keeps as much, if one does.
+
+    Of every model one mask by each method.
+    """
+    l1, rand = (curve(r, "weights", method, "before") for method in METHODS)
+    nearest = [min(rand, key=lambda one: abs(energy(one) - energy(a))) for a in l1]
+    return [(a, b) for a, b in zip(l1, nearest) if abs(energy(a) - energy(b)) < AS_MUCH]
+
+
 def one_alone(r: Records) -> Arm:
     """One operand pruned until as many products are left as when half of both is removed, or more.
 
     Of the sparsities that were run the nearest, of the operands the one that validation prefers.
     """
     enough = products_left(better(r, "both", HALF))
-    tried = {
+    half_or_more = {
         part: [better(r, part, at) for at in (*asked(r), QUARTER_LEFT) if at >= HALF]
         for part in ALONE
     }
@@ -191,6 +207,6 @@ def one_alone(r: Records) -> Arm:
                 key=products_left,
                 default=arms[0],
             )
-            for arms in tried.values()
+            for arms in half_or_more.values()
         ]
     )

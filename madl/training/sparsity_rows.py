@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from madl.logbook.arms import Arm, TimedArm, arm, timed
+from madl.logbook.arms import Arm, TimedArm, arm, best_of, timed, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Params, Records, Row
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import Interval, listed, number, per_cent
 from madl.training import baseline
 from madl.training.sparsities import (
+    ALONE,
+    BY,
     HALF,
     METHODS,
     PARTS,
@@ -21,13 +23,22 @@ from madl.training.sparsities import (
     counted,
     curve,
     energy,
+    free,
+    how,
     own,
+    pairs_alike,
     products_left,
     pruned,
+    removed,
     run_at,
     shown,
     starting,
+    tried,
+    whole,
 )
+
+RATE = "recovery_learning_rate"
+FLOAT32_BITS = 32
 
 INPUTS = {  # what is removed of the inputs, by method
     "l1": "values below the layer's threshold",
@@ -96,6 +107,22 @@ def kept_rows(r: Records) -> list[Row]:
     ]
 
 
+def alike(r: Records) -> list[Row]:
+    """Pairs of sparsities at which both methods keep as much, untrained."""
+    return [
+        {
+            "removed by L1-norm": removed(a),
+            "kept": per_cent(energy(a)),
+            "test accuracy": a,
+            "removed at random": removed(b),
+            "kept at random": per_cent(energy(b)),
+            "test accuracy at random": b,
+            "L1-norm − random": a - b,
+        }
+        for a, b in pairs_alike(r)
+    ]
+
+
 def left_rows(r: Records) -> list[Row]:
     """L1-pruned models, trained on, by what is left to multiply."""
     found = {part: [pruned(r, part, "l1", at) for at in run_at(r, part, "l1")] for part in PARTS}
@@ -103,7 +130,7 @@ def left_rows(r: Records) -> list[Row]:
 
 
 def _halved(r: Records) -> dict[str, Arm]:
-    return {name: pruned(r, "inputs", how, HALF, "before") for how, name in INPUTS.items()}
+    return {name: pruned(r, "inputs", way, HALF, "before") for way, name in INPUTS.items()}
 
 
 def ways(r: Records) -> list[Row]:
@@ -115,8 +142,8 @@ def ways(r: Records) -> list[Row]:
     ]
 
 
-def _named(point: Params) -> str:
-    return f"{shown(float(point['sparsity'] or 0))}, {METHODS[str(point['pruning'])]}"
+def _named(point: Params, of: str = "") -> str:
+    return f"{shown(float(point['sparsity'] or 0))} {of}{BY[str(point['pruning'])]}"
 
 
 def rates(r: Records) -> list[Row]:
@@ -155,13 +182,12 @@ def histogram_rows(r: Records) -> list[Row]:
 def kept_at_half(r: Records) -> Fact:
     """How much of the weights' squared magnitude each method leaves."""
     kept = {
-        name: per_cent(energy(pruned(r, "weights", method, HALF, "before")))
-        for method, name in METHODS.items()
+        method: per_cent(energy(pruned(r, "weights", method, HALF, "before"))) for method in METHODS
     }
-    said = ", ".join(f"{name} {share}" for name, share in kept.items())
     return Fact(
-        text=f"With half of the weights removed, the masks keep of their squared magnitude: {said}",
-        of="all weights of the Linear layers",
+        text=f"With half of the weights removed, an L1-norm mask keeps {kept['l1']} of their "
+        f"squared magnitude, a random one {kept['random']}",
+        of=f"all weights of the Linear layers, {models(starting(r))}",
     )
 
 
@@ -185,17 +211,124 @@ def at_the_floor(r: Records) -> Fact:
 
 
 def _holds(one: Arm, share: float) -> bool:
-    low, high = one.accuracy.interval or (share, share)
+    low, high = _interval(one, share)
     return low <= share <= high
+
+
+def told_from_guessing(r: Records) -> Fact:
+    """Up to which sparsity something is left, by part and method."""
+    guessing, count = larger_class(r), 0
+    said: list[str] = []
+    for part in PARTS:
+        last: list[str] = []
+        for method, by in BY.items():
+            arms = [pruned(r, part, method, at) for at in run_at(r, part, method)]
+            above = [one for one in arms if _interval(one, guessing).low > guessing]
+            last.append(f"{removed(above[-1])} {by} ({above[-1]})" if above else f"none {by}")
+            count += len(arms)
+        said.append(f"of {_of(part)} {listed(last)}")
+    return Fact(
+        text="The highest sparsity at which a model that was trained on is told from guessing, "
+        f"which is right for {per_cent(guessing)} of the test sentences: {'; '.join(said)}",
+        of=f"{count} points, {models(control(r))}; told by the interval of the accuracy, which is "
+        "not corrected for their number",
+    )
+
+
+def _of(part: str) -> str:
+    return f"the {part}" if part in ALONE else part
+
+
+def _interval(one: Arm, share: float) -> Interval:
+    return one.accuracy.interval or Interval(share, share)
+
+
+def free_by_validation(r: Records) -> Fact:
+    """Which L1 sparsity validation calls free, and what that one has on test."""
+    n = baseline.fp32(r).value("num_validation")
+    said = [_free_of(r, part, n) for part in ALONE]
+    return Fact(
+        text="Call a sparsity free if validation finds it no worse than nothing removed, each "
+        f"trained on or not as validation prefers. By L1-norm, {'; '.join(said)}",
+        of=f"{n:,} validation sentences, {models(whole(r))}",
+    )
+
+
+def _free_of(r: Records, part: str, n: int) -> str:
+    arms, base = tried(r, part), whole(r)
+    count = len(base.records)
+    answers = f"{count} × {n:,}" if count > 1 else f"{n:,}"
+    if found := free(r, part):
+        said = f"of the {part} {removed(found)} is the highest free one ({how(found)})"
+    else:
+        found = best_of(arms)
+        missing = round(count * n * (base.validation - found.validation))
+        said = (
+            f"of the {part} none of {len(arms)} sparsities is free: the best, {removed(found)} "
+            f"({how(found)}), misses by {missing:,} of {answers} validation answers"
+        )
+    return f"{said}; on test it has {found}, {found - base:+i} against nothing removed"
+
+
+def training_on(r: Records) -> Fact:
+    """At how many points training on raises test accuracy, and where it costs most."""
+    pairs = [
+        (row[name], row[f"{name}, untrained"])
+        for row in accuracy_rows(r)
+        for name in METHODS.values()
+        if row["removed"] and name in row
+    ]
+    made = [versus(after, before) for after, before in pairs]
+    up, down = (sum(sign * one.effect > 0 for one in made) for sign in (1, -1))
+    around_zero = sum(one.interval.low <= 0 <= one.interval.high for one in made)
+    after, before = pairs[min(range(len(made)), key=lambda i: made[i].effect)]
+    return Fact(
+        text=f"Of all {len(made)} points, training on raises test accuracy at {up} and lowers it "
+        f"at {down}; zero lies inside {around_zero} of the intervals. It costs most with "
+        f"{removed(after)} of {_of(after.param('part'))} removed {BY[after.param('pruning')]}: "
+        f"{before} before, {after} after, {after - before:+i}",
+        of=f"{models(after)}; the intervals are not corrected for their number",
+    )
+
+
+def models(a: Arm) -> str:
+    """Of what a number is: "the mean of 3 models"."""
+    count = len(a.records)
+    return f"the mean of {count} models" if count > 1 else "1 model"
+
+
+def rates_tried(r: Records) -> Fact:
+    """Where learning rates were tried, and what validation prefers there."""
+    found = own(r).all(part="rates")
+    said = [
+        f"with {_named(one.case.params, 'of the weights removed ')} (validation prefers "
+        f"{max(one.values['rates'].items(), key=_by_validation)[0]})"
+        for one in found
+    ]
+    taken = f"{control(r).param(RATE):g}".replace("e-0", "e-")
+    return Fact(
+        text=f"All points train on at one learning rate, {taken}. Others were tried in the first "
+        f"model {listed(said)}, not at the {shown(HALF)} at which methods are held side by side",
+        of=f"{len(found)} points, {baseline.fp32(r).value('num_validation'):,} validation "
+        "sentences, 1 model",
+    )
+
+
+def _by_validation(rate: tuple[str, Any]) -> tuple[float, float]:
+    judged = rate[1]
+    return judged["validation_accuracy"], -judged["validation_loss"]
 
 
 def fresh_masks_answer_anew(r: Records) -> Fact:
     """What a mask that is drawn at every forward does to an evaluation."""
     found = own(r).all(pruning="fresh random")
-    changed, of = (sum(one.values[name] for one in found) for name in ("changed", "of"))
+    changed = listed([f"{one.values['changed']:,}" for one in found])
+    judged = f"{len(found)} models" if len(found) > 1 else "a model"
+    again = "answer" if len(found) > 1 else "answers"
+    (of,) = {one.values["of"] for one in found}
     return Fact(
-        text="With a fresh random mask of the inputs at every forward, a model judged again "
-        f"answers {changed:,} of the same {of:,} sentences otherwise",
+        text=f"With a fresh random mask of the inputs at every forward, {judged} judged again "
+        f"{again} {changed} of the same {of:,} sentences otherwise",
         of=f"{of:,} validation sentences, judged twice",
     )
 
@@ -209,9 +342,10 @@ def draws_differ(r: Records) -> Fact:
         at = shown(float(one.case.params["sparsity"] or 0))
         said.append(f"{per_cent(judged[0])} to {per_cent(judged[-1])} with {at} removed")
     return Fact(
-        text="Other draws of the random mask of the weights give other models; before training, "
-        f"their validation accuracy is {', '.join(said)}",
-        of=f"{found[0].case.params['draws']} draws at each sparsity",
+        text="Other draws of the random mask of the weights give other models; before training, in "
+        f"the first model, their validation accuracy is {listed(said)}",
+        of=f"{found[0].case.params['draws']} draws at each sparsity, "
+        f"{baseline.fp32(r).value('num_validation'):,} validation sentences, 1 model",
     )
 
 
@@ -226,6 +360,21 @@ def timed_at(r: Records) -> list[str]:
 def product(r: Records, kind: str, at: str = "") -> TimedArm:
     """One layer's product: dense, inputs (pruned first), masked or csr."""
     return timed(own(r), f"{kind} {at}".strip(), part="cost")
+
+
+def layer_timed(r: Records) -> Fact:
+    """Its shape and what it multiplies."""
+    (size, *_), runs = own(r).one(part="cost").values["bytes"].values(), product(r, "dense").runs
+    tokens, features = map(int, str(runs[0]["subject"]["shape"]).split("×"))
+    rows = size["dense"] // (FLOAT32_BITS // 8 * features)
+    width = control(r).param("width")
+    return Fact(
+        text=f"The layer is the first feed-forward matrix, {rows:,} × {features:,} weights, and "
+        f"multiplies {tokens:,} tokens at once, with {runs[0]['threads']} threads. As an array in "
+        f"the model's {width} bits it takes {number(width / FLOAT32_BITS)} × the bytes of the "
+        "dense one, with no weight removed",
+        of=f"one layer of the first model, in {len(runs)} processes",
+    )
 
 
 def costs(r: Records) -> Sequence[Row]:
