@@ -101,7 +101,7 @@ def loss_still_falls(r: Records) -> Fact:
     return Fact(
         text=f"In the starting point's first pass, the loss on sentences that are new to it is "
         f"{number(early)} nats after the first {seen:,} sentences, and {number(late)} at the end",
-        of=f"{fp32(r).value('num_train'):,} sentences; two means over {seen:,} of them",
+        of=f"{fp32(r).value('num_train'):,} sentences; means over {seen:,} of them and the models",
     )
 
 
@@ -134,17 +134,12 @@ def methods(r: Records) -> Sequence[Row]:
 
 @page.fact
 def rates_are_inside(r: Records) -> Fact:
-    inside = [ways.is_inside(a, rate) for a in ways.tuned(r) for rate in ways.chosen_rates(a)]
-    return Fact(
-        text=f"{sum(inside)} of {len(inside)} chosen learning rates lie inside those that were "
-        f"tried, and {len(inside) - sum(inside)} at an end",
-        of=f"{len(ways.tried(full(r)))} learning rates a way",
-    )
+    return ways.rates_are_inside(r)
 
 
 @page.chart(
-    caption="Validation accuracy of each way of training at each learning rate that it tried. The "
-    "best of a curve is what was judged on test."
+    caption="Validation accuracy of each way of training at each learning rate that it tried, of "
+    "several models the mean. Each model is judged on test at its own best."
 )
 def rates(r: Records) -> Chart:
     return Chart(
@@ -185,26 +180,18 @@ def graph_inputs(r: Records) -> Fact:
 
 @page.fact
 def unread_words_move(r: Records) -> Fact:
-    rows, sentences = full(r).first.value("rows"), full(r).param("tune_examples")
-    said = {k: f"{number(1e3 * v)} ‰" for k, v in rows.items() if isinstance(v, float)}
-    return Fact(
-        text=f"Full fine-tuning reads {rows['read']:,} rows of the word table and moves the median "
-        f"one of them by {said['read_median']} of its length; the other rows move too, by "
-        f"{said['others_least']} to {said['others_most']}, where weight decay alone makes "
-        f"{said['decay']}",
-        of=f"{rows['rows']:,} rows, {sentences:,} sentences, the first model",
-    )
+    return ways.unread_words_move(r)
 
 
 @page.fact(headline=True)
 def fused_is_close(r: Records) -> Fact:
     found = [record.values["fused"] for record in r.all(method="lora")]
     largest, scale = (max(f[name] for f in found) for name in ("largest", "logit_scale"))
-    answers, n = (sum(f[name] for f in found) for name in ("other_answers", "sentences"))
+    answers, n = sum(f["other_answers"] for f in found), max(f["sentences"] for f in found)
     return Fact(
         text=f"Fusing moves no logit by more than {f'{largest:.1e}'.replace('e-0', 'e-')}, where "
-        f"logits reach {number(scale)}, and {answers} of {n} sentences get another answer",
-        of="test sentences in FP32",
+        f"logits reach {number(scale)}, and changes {answers} answers, in FP32",
+        of=f"{n:,} test sentences; models, at every rank: {len(found)}",
     )
 
 
@@ -228,15 +215,17 @@ def fused_time(r: Records) -> Judged:
     return faster(a, b, f"at rank {RANK} on {costs(r)['tokens']:,} tokens")
 
 
-@page.fact
+@page.fact(headline=True)
 def step_memory(r: Records) -> Fact:
     said = (
         f"{number(measured(r, method) * MB)} MB {how} (counted: "
         f"{number(at_peak(counted(r, method)) * MB)})"
         for method, how in reversed(STEPS.items())
     )
+    took = {method: step(r, method) for method in ("full", "frozen", "lora")}
     return Fact(
-        text=f"At its peak a training step holds {' and '.join(said)}",
+        text=f"At its peak a training step holds {' and '.join(said)}; it takes {took['full']} in "
+        f"full, {took['frozen']} with frozen embeddings and {took['lora']} with LoRA",
         of=f"one step on {costs(r)['tokens']:,} tokens",
     )
 
@@ -257,7 +246,7 @@ PARTS = {
 @page.chart(
     caption="What a training step has in memory, counted from its tensors by what they are for, "
     "and the peak that the allocator came to. Gradients come while what was saved goes: of these "
-    "two the larger counts at the peak, and a bar that stacks both is longer."
+    "two the larger counts at the peak, and a bar that stacks both can be longer."
 )
 def memory(r: Records) -> Chart:
     arms = {"full": full(r), "frozen": frozen(r), "lora": lora(r)}

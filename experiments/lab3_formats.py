@@ -17,7 +17,7 @@ from madl.logbook.charts import Chart, doubling, level, line, linear, percent, p
 from madl.logbook.claims import Fact, Judged, above, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import per_cent
+from madl.logbook.stats import per_cent, span
 from madl.training import baseline, families, format_arms
 from madl.training.baseline import fp32
 from madl.training.families import MOVED, has_scale, is_log
@@ -178,7 +178,7 @@ def combined_beats_uniform(r: Records) -> Judged:
     alike = format_arms.strongest_beside(r, mixed)
     found = (
         f"After {mixed.param('trials')} trials of {mixed.param('probe_examples')} validation "
-        f"sentences, what is found ({format_arms.span(mixed.each('bits'))} bits) has {mixed} on "
+        f"sentences, what is found ({span(mixed.each('bits'))} bits) has {mixed} on "
         "test"
     )
     best = (

@@ -18,7 +18,7 @@ from madl.logbook.claims import Claim, judge_family
 from madl.logbook.experiment import PROFILES
 from madl.logbook.number_line import number_lines
 from madl.logbook.records import Case, Pending, Records, sealed
-from madl.logbook.stats import Outcomes
+from madl.logbook.stats import Outcomes, span
 from madl.training import families, format_arms, format_errors, format_models, models, precision
 from madl.training.data import Encoded
 from tests.conftest import a_record
@@ -302,7 +302,7 @@ def test_the_rival_of_a_mixture_has_no_more_bits_in_any_model():
     assert rival.each("bits") == [8.0, 4.0]
     each = "`log(8)` (8 bits) in 1 of 2 models", "`scaled(4,row)` (4 bits) in 1 of 2 models"
     assert rival.label == " or ".join(each)
-    assert format_arms.span(bits) == "5 to 8"
+    assert span(bits) == "5 to 8"
 
 
 def test_positions_that_differ_between_models_are_said_once_each():

@@ -18,7 +18,6 @@ from madl.compression.lora import (
 )
 from madl.compression.size import num_parameters
 from madl.errors import MadlError
-from madl.logbook.arms import Arm
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Published, Records
 from madl.running.plans import StoredPlan
@@ -215,10 +214,22 @@ def test_weight_decay_shortens_what_has_no_gradient_by_what_the_schedule_says(tw
 
 
 def test_a_learning_rate_at_the_end_of_those_tried_is_not_inside():
+    """Counted for every model of every way, two of full fine-tuning."""
     tried = [{"learning_rate": rate, "validation_accuracy": 0.5} for rate in (1.0, 2.0, 4.0)]
-    record = model_record(1500, params={"method": "full"})
-    way = Arm(label="full", records=(replace(record, values={**record.values, "tried": tried}),))
-    assert [ways.is_inside(way, rate) for rate in (1.0, 2.0, 4.0)] == [False, True, False]
+
+    def trained(rate, seed=0, **params):
+        record = model_record(1500, params={"seed": seed, **params})
+        values = {**record.values, "tried": tried, "learning_rate": rate}
+        return replace(record, values=values)
+
+    both = [trained(rate, seed, method="full") for seed, rate in enumerate((1.0, 2.0))]
+    others = [trained(2.0, seed, method="frozen") for seed in range(2)]
+    others += [trained(4.0, seed, method="lora", rank=8) for seed in range(2)]
+    text = ways.rates_are_inside(Records([*both, *others])).text
+    assert text.startswith(
+        "3 of 6 chosen learning rates lie inside those that were tried, and 3 at"
+    )
+    assert text.endswith(": LoRA, rank 8 (2) and full fine-tuning (1)")
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)

@@ -102,7 +102,10 @@ def test_a_finding_says_what_came_out_again_as_long_as_it_is_the_same_hypothesis
     monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
     assert elsewhere.again("p", A["p.x"]) == ""
     repeats.publish([A, A, B], tmp_path)
-    said = "3 runs one after the other: 2 × supported, 1 × undecided; effects 1 to 1.65 ×"
+    said = (
+        "3 runs one after the other: 2 × supported, 1 × undecided; effects 1 to 1.65 ×, 1 outside "
+    )
+    said += "the interval above: it is of one run, and what differs from run to run is not in it"
     assert elsewhere.again("p", A["p.x"]) == said
     assert "<dt>Run again</dt>" in evidence.finding(A["p.x"], again=said)
     assert elsewhere.again("p", replace(A["p.x"], hypothesis="It is not.")) == ""

@@ -17,7 +17,7 @@ Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times
 
 import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
@@ -103,6 +103,13 @@ def listed(names: Sequence[object]) -> str:
     """In a sentence: "a, b and c"."""
     *most, last = [*map(str, names)] or ["none"]
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def span(values: Iterable[float]) -> str:
+    """From the least to the largest as they are shown: "8", or "7 to 9"."""
+    found = sorted(values)
+    low, high = number(found[0]), number(found[-1])
+    return low if low == high else f"{low} to {high}"
 
 
 class Interval(NamedTuple):

@@ -27,6 +27,12 @@ def again(stem: str, made: Finding) -> str:
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
     shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
+    low, high = map(unit.shown, made.evidence.interval)
+    if outside := sum(not low <= effect <= high for effect in effects):
+        shown += (
+            f", {outside} outside the interval above: it is of one run, and what differs from run "
+            "to run is not in it"
+        )
     return f"{sum(counts.values())} runs one after the other: {said}{shown}"
 
 

@@ -5,7 +5,7 @@ An experiment that has `lab3_formats` among its needs takes a format's model fro
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import fmean
 
@@ -110,12 +110,6 @@ def said(a: Arm) -> str:
     elif moved_of(name):
         size += "; at its default position"
     return f"`{name}` ({size})"
-
-
-def span(values: Iterable[float]) -> str:
-    """What the models have: "8", or "7 to 9" where they differ."""
-    low, high = min(found := list(values)), max(found)
-    return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 def by_rate(a: Arm) -> dict[float, tuple[float, float]]:

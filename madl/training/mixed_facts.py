@@ -14,7 +14,7 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
-from madl.logbook.stats import Unit, number, numbers, per_cent
+from madl.logbook.stats import Unit, number, numbers, per_cent, span
 from madl.training import mixed_records as records
 from madl.training.width_facts import counted, listed
 from madl.training.width_space import Space, block, kind, place
@@ -125,7 +125,7 @@ def rival_formats(r: Records) -> Fact:
 
     def behind(formats: Iterable[Sequence[int]]) -> str:
         weights, inputs = ([one[i] for one in formats] for i in (1, 2))
-        return f"{_span(weights)} for weights, {_span(inputs)} for inputs"
+        return f"{span(weights)} for weights, {span(inputs)} for inputs"
 
     known = sum(one in offered for one in chosen)
     return Fact(
@@ -135,11 +135,6 @@ def rival_formats(r: Records) -> Fact:
         f"{len(chosen)} model{'s' * (len(chosen) > 1)} is among them",
         of="all that were tried at that width, the widest within the budget",
     )
-
-
-def _span(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def over_trials(spaces: Spaces, uniform: Mapping[str, Arm]) -> Fact:
@@ -194,7 +189,7 @@ def which_are_narrow(sensitive: Arm, rivals: Mapping[str, Arm]) -> Fact:
     same, counts = set.intersection(*narrow), sorted({len(one) for one in narrow})
     others = Counter(layer for one in narrow for layer in one - same)
     beside = ", ".join(f"{name} {per_cent(a.validation)}" for name, a in rivals.items())
-    every = f"{_span(counts)} of {len(given[0])} layers"
+    every = f"{span(counts)} of {len(given[0])} layers"
     named = _in_blocks(given[0], same)
     some = ", ".join(f"{layer_name(x)} ({n} of {len(narrow)} models)" for x, n in others.items())
     alike = f"{every}: the same {len(same)} on all {{}} models ({named})"

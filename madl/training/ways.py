@@ -5,12 +5,15 @@ rates around one that is usual for it. Imports no torch: plans and pages are mad
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 
 from madl.logbook.arms import Arm, TimedArm, arm, timed
+from madl.logbook.claims import Fact
 from madl.logbook.experiment import Plan
 from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import listed, span
 from madl.training import baseline
 
 RANK = 8  # the middle of those that LoRA's paper tries; fixed before any run
@@ -96,14 +99,39 @@ def tried(way: Arm) -> list[float]:
 
 
 def chosen_rates(way: Arm) -> list[float]:
-    """What validation chose, each rate once; none where nothing was trained."""
+    """What validation chose for each model; none where nothing was trained."""
     found = (record.values.get("learning_rate") for record in way.records)
-    return [rate for rate in dict.fromkeys(found) if rate is not None]
+    return [rate for rate in found if rate is not None]
 
 
-def is_inside(way: Arm, rate: float) -> bool:
-    """Whether a lower and a higher learning rate were tried too."""
-    return min(tried(way)) < rate < max(tried(way))
+def rates_are_inside(r: Records) -> Fact:
+    """How many of the chosen learning rates have a lower and a higher one that was tried too."""
+    chosen = [(way, rate) for way in tuned(r) for rate in chosen_rates(way)]
+    at_end = [way.label for way, rate in chosen if rate in (min(tried(way)), max(tried(way)))]
+    named = listed([f"{label} ({count})" for label, count in Counter(at_end).items()])
+    return Fact(
+        text=f"{len(chosen) - len(at_end)} of {len(chosen)} chosen learning rates lie inside those "
+        f"that were tried, and {len(at_end)} at an end{f': {named}' * bool(at_end)}",
+        of=f"{len(tried(full(r)))} learning rates for each model of a way",
+    )
+
+
+def unread_words_move(r: Records) -> Fact:
+    """What full fine-tuning does to the rows of words that its sentences do not have."""
+    way = full(r)
+    rows = way.each("rows")
+
+    def said(*names: str) -> str:
+        return f"{span(1e3 * row[name] for row in rows for name in names)} ‰"
+
+    return Fact(
+        text=f"Full fine-tuning reads {span(row['read'] for row in rows)} rows of the word table "
+        f"and moves the median one of them by {said('read_median')} of its length; the other rows "
+        f"move too, by {said('others_least', 'others_most')}, where weight decay alone makes "
+        f"{said('decay')}",
+        of=f"{rows[0]['rows']:,} rows, {way.param('tune_examples'):,} sentences, models: "
+        f"{len(rows)}",
+    )
 
 
 def by_rate(r: Records) -> list[Row]:
@@ -120,14 +148,16 @@ def by_rate(r: Records) -> list[Row]:
 def losses_on_new_sentences(r: Records, seen: int) -> tuple[float, float]:
     """The starting point's training loss after so many sentences, and at the end of its first pass.
 
-    In a first pass every batch is new when its loss is taken. Both are means over `seen` sentences.
+    In a first pass every batch is new when its loss is taken. Both are means over `seen` sentences
+    and over the models.
     """
-    record = r.one(method="fp32", seed=0)
-    size = int(record.case.params["batch_size"] or 1)
-    steps = math.ceil(record.values["num_train"] / size)
+    base = baseline.fp32(r)
+    size = int(base.param("batch_size") or 1)
+    steps = math.ceil(base.value("num_train") / size)
     window = min(max(seen // size, 1), steps // 2)
-    losses = record.values["losses"][:steps]
-    return fmean(losses[window : 2 * window]), fmean(losses[-window:])
+    every = [losses[:steps] for losses in base.each("losses")]
+    early = fmean(fmean(losses[window : 2 * window]) for losses in every)
+    return early, fmean(fmean(losses[-window:]) for losses in every)
 
 
 # ---- costs --------------------------------------------------------------------------------------
