@@ -106,7 +106,7 @@ def training_on_helps(r: Records) -> Judged:
     what = f"with {removed(after)} of the weights removed by L1-norm"
     same = f"; with nothing removed, it takes {sparsities.starting(r)} to {control(r)}"
     return compare(after, before).judge(
-        supported=f"Training on takes {before} up to {after} {what}{same}",
+        supported=f"Training on raises {before} to {after} {what}{same}",
         refuted=f"Training on takes {before} down to {after} {what}{same}",
         undecided=f"Training on is not shown to help {what}, {after - before:+i}{same}",
     )
@@ -115,8 +115,8 @@ def training_on_helps(r: Records) -> Judged:
 @page.chart(
     caption="Test accuracy against the share removed of the weights, of the inputs, or of both: as "
     "pruned (untrained), and after training on. Both methods start from the model with nothing "
-    "removed; the level line is that model after the same training. Bands: intervals of the "
-    "accuracy, of several models of their mean."
+    "removed; the level line is that model after the same training. Bands: intervals, of several "
+    "models the mean's."
 )
 def accuracy(r: Records) -> Chart:
     lines = [(line(name), line(f"{name}, untrained", like=name)) for name in METHODS.values()]
@@ -141,14 +141,14 @@ def l1_beats_random_alike(r: Records) -> Judged:
         f"{removed(b)} removed, keeps {per_cent(energy(b))} and has {b}, the mean of "
         f"{len(b.records)} masks"
     )
-    alike, where = "that keep as much squared magnitude", "Untrained, where several were drawn,"
+    alike = "that keep as much squared magnitude"
     return compare(a, b).judge(
-        supported=f"{where[:-1]} ({len(b.records)} {b.units} of the first model), an L1 mask is "
-        f"{a - b} better than random masks {alike}: {said}",
-        refuted=f"{where[:-1]} ({len(b.records)} {b.units} of the first model), an L1 mask is "
-        f"{b - a} worse than random masks {alike}, so that is not all that matters: {said}",
-        undecided=f"{where[:-1]} ({len(b.records)} {b.units} of the first model), nothing tells an "
-        f"L1 mask from random masks {alike}, {a - b:+i}: {said}",
+        supported=f"In the first model, untrained, an L1 mask is {a - b} better than random masks "
+        f"{alike}. {said}",
+        refuted=f"In the first model, untrained, an L1 mask is {b - a} worse than random masks "
+        f"{alike}: that is not all that matters. {said}",
+        undecided=f"In the first model, untrained, an L1 mask is not shown to differ from random "
+        f"masks {alike}, {a - b:+i}. {said}",
     )
 
 
@@ -221,7 +221,7 @@ def both_beat_one(r: Records) -> Judged:
 @page.chart(
     caption="L1-norm, after training on: test accuracy against the share of products whose factors "
     "are both other than zero, counted, a point a sparsity. Further left, less is multiplied. "
-    "Bands: intervals of the accuracy, of several models of their mean."
+    "Bands: intervals, of several models the mean's."
 )
 def products(r: Records) -> Chart:
     return Chart(

@@ -25,6 +25,7 @@ from madl.training.candidate_records import (
     candidates,
     chosen,
     everyone,
+    mbit,
     same_choice,
     studies,
     validation,
@@ -103,7 +104,7 @@ def _objectives(r: Records, schedule: str, alike: str) -> Judged:
     gap = made.comparison.estimate()
     said = f"A search that compresses inside its objective chooses, {alike},"
     rival = f"than one that ignores compression, on the same {len(studies(r)[0])} shapes a study"
-    same = f"(the same model in {same_choice(r, schedule)})"
+    same = f"(the same model in {same_choice(r, schedule)}; {mbit(a)} against {mbit(b)})"
     return made.judge(
         supported=f"{said} models {gap} better {rival} {same}: {a} against {b}",
         refuted=f"{said} worse models {rival} {same}, by {gap:+}: {a} against {b}",
@@ -121,7 +122,10 @@ def training_after_delivers_more(r: Records) -> Judged:
     gap = made.comparison.estimate()
     plain = chosen(r, PLAIN, BETWEEN) - chosen(r, PLAIN, AFTER)
     said = "What a compression-aware search delivers with training after compression"
-    beside = f"the choices of a search that ignores compression change by {plain:+} alike"
+    beside = (
+        f"sizes {mbit(a)} and {mbit(b)}; the choices of a search that ignores compression change "
+        f"by {plain:+} alike"
+    )
     return made.judge(
         supported=f"{said} is {gap} better than without it: {a} against {b}; {beside}",
         refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}; {beside}",
@@ -205,8 +209,8 @@ CURVES = {
 @page.chart(
     caption="What each search would choose after so many trials, on the validation sentences that "
     "it chooses by: before compression, and compressed. Lines are means over the studies, bands "
-    "their intervals: over studies of one model, over models of several. The highest of noisy "
-    "values can be too high."
+    "their intervals, of several models from between models. The highest of noisy values can be "
+    "too high."
 )
 def curves(r: Records) -> Chart:
     shown = {

@@ -66,6 +66,11 @@ def chosen(r: Records, objective: str, schedule: str) -> Arm:
     return judged([best(found, objective) for found in studies(r)], schedule, units="studies")
 
 
+def mbit(a: Arm) -> str:
+    """How large the compressed Linear layers of these models are on average: "34.8 Mbit"."""
+    return f"{number(fmean(one.values[AFTER]['linear_bits'] for one in a.records) / 1e6)} Mbit"
+
+
 def same_choice(r: Records, objective: str) -> str:
     """In how many studies an objective chooses what the plain one does: "5 of 9 studies"."""
     every = studies(r)
@@ -177,11 +182,11 @@ def ranks_agree(r: Records) -> Fact:
         found = (searches.rank_correlation(*sides, drawn="candidates") for sides in pairs)
         return ", ".join(number(one.effect) for one in found)
 
-    several = f" by model ({len(every)})" if len(every) > 1 else ""
+    several = f" in models 1 to {len(every)}" if len(every) > 1 else ""
     return Fact(
         text="Between a candidate's accuracy without compression and what compression leaves of "
-        f"it, the rank correlation{several} is {rank(AFTER)}; with half of the training after it "
-        f"{rank(BETWEEN)}",
+        f"it, the rank correlation{several} is {rank(AFTER)}; with half of the training after "
+        f"compression {rank(BETWEEN)}",
         of=f"{len(every[0])} candidates of a model, on "
         f"{baseline.fp32(r).value('num_validation'):,} validation sentences, Spearman's",
     )

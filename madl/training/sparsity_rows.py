@@ -228,10 +228,10 @@ def told_from_guessing(r: Records) -> Fact:
             count += len(arms)
         said.append(f"of {_of(part)} {listed(last)}")
     return Fact(
-        text="The highest sparsity at which a model that was trained on is told from guessing, "
-        f"which is right for {per_cent(guessing)} of the test sentences: {'; '.join(said)}",
-        of=f"{count} points, {models(control(r))}; told by the interval of the accuracy, which is "
-        "not corrected for their number",
+        text=f"Guessing is right for {per_cent(guessing)} of the test sentences. The highest "
+        "sparsity at which the interval of the accuracy, after training on, lies above that: "
+        f"{'; '.join(said)}",
+        of=f"{count} points, {models(control(r))}; intervals not corrected for their number",
     )
 
 
@@ -248,8 +248,9 @@ def free_by_validation(r: Records) -> Fact:
     n = baseline.fp32(r).value("num_validation")
     said = [_free_of(r, part, n) for part in ALONE]
     return Fact(
-        text="Call a sparsity free if validation finds it no worse than nothing removed, each "
-        f"trained on or not as validation prefers. By L1-norm, {'; '.join(said)}",
+        text="Call a sparsity free if validation finds it no worse, by no answer at all, than "
+        "nothing removed, each trained on or not as validation prefers. By L1-norm, "
+        f"{'; '.join(said)}",
         of=f"{n:,} validation sentences, {models(whole(r))}",
     )
 
