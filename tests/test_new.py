@@ -84,7 +84,7 @@ def test_it_keeps_the_conventions(made, monkeypatch):
     rules.test_each_claim_fact_figure_table_and_text_is_shown_exactly_once(STEM)
     rules.test_a_page_has_prose_and_calls_and_does_not_branch(STEM)
     rules.test_prose_holds_no_numbers(template)
-    rules.test_captions_and_titles_hold_no_numbers(STEM)
+    rules.test_captions_and_titles_hold_no_numbers_and_no_markdown(STEM)
     rules.test_experiments_import_torch_only_where_a_case_runs(path)
     rules.test_experiments_read_nothing_private(path)
     rules.test_experiments_reach_test_values_through_arms_only(path)
