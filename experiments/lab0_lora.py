@@ -132,9 +132,7 @@ def methods(r: Records) -> Sequence[Row]:
     ]
 
 
-@page.fact
-def rates_are_inside(r: Records) -> Fact:
-    return ways.rates_are_inside(r)
+page.fact(ways.rates_are_inside)
 
 
 @page.chart(
@@ -178,9 +176,7 @@ def graph_inputs(r: Records) -> Fact:
     )
 
 
-@page.fact
-def unread_words_move(r: Records) -> Fact:
-    return ways.unread_words_move(r)
+page.fact(ways.unread_words_move)
 
 
 @page.fact(headline=True)

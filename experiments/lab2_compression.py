@@ -7,14 +7,14 @@ each of three objectives, and two things can be told apart: what training after 
 a shape, and what an objective makes of a search.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from madl.logbook import searches, stats
 from madl.logbook.arms import versus
 from madl.logbook.charts import Chart, level, log, percent, points
-from madl.logbook.claims import Fact, Judged, compare, contrast
+from madl.logbook.claims import Judged, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.records import Params, Records, Values
 from madl.training import baseline, candidate_records, widths
 from madl.training.candidate_records import (
     AFTER,
@@ -157,24 +157,10 @@ def compression_costs_a_shape(r: Records) -> Judged:
 # ---- facts --------------------------------------------------------------------------------------
 
 
-@page.fact
-def training_is_equal(r: Records) -> Fact:
-    return candidate_records.training_is_equal(r)
-
-
-@page.fact
-def choices_coincide(r: Records) -> Fact:
-    return candidate_records.choices_coincide(r)
-
-
-@page.fact
-def ranks_agree(r: Records) -> Fact:
-    return candidate_records.ranks_agree(r)
-
-
-@page.fact
-def largest(r: Records) -> Fact:
-    return candidate_records.largest(r)
+page.fact(candidate_records.training_is_equal)
+page.fact(candidate_records.choices_coincide)
+page.fact(candidate_records.ranks_agree)
+page.fact(candidate_records.largest)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
@@ -235,11 +221,5 @@ def ranks(r: Records) -> Chart:
     )
 
 
-@page.table
-def by_model(r: Records) -> Sequence[Row]:
-    return candidate_records.model_rows(r)
-
-
-@page.table
-def choices(r: Records) -> Sequence[Row]:
-    return candidate_records.choice_rows(r)
+page.table(candidate_records.by_model)
+page.table(candidate_records.choices)

@@ -208,14 +208,8 @@ def log_with_a_scale(r: Records) -> Fact:
     return format_arms.log_against_others(r, NARROW + SCALES)
 
 
-@page.fact
-def training_pays(r: Records) -> Fact:
-    return format_arms.training_pays(r)
-
-
-@page.fact
-def ends(r: Records) -> Fact:
-    return format_arms.ends(r)
+page.fact(format_arms.training_pays)
+page.fact(format_arms.ends)
 
 
 # ---- figures and tables -------------------------------------------------------------------------

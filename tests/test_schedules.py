@@ -193,7 +193,7 @@ def test_several_models_are_drawn_and_listed_as_their_means():
     assert len(curves) == 2  # models, each the mean of its studies
     assert curves[0] == curves[1] == pytest.approx([0.7, 0.65, 0.65])
     assert [len(row["test accuracy"].records) for row in page.front_rows(both)] == [2] * 12
-    rows = page.model_rows(both)
+    rows = page.by_model(both)
     assert [(row["model"], row["objective"]) for row in rows][:4:3] == [
         ("seed 0", "plain"),
         ("seed 1", "plain"),

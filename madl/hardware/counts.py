@@ -12,7 +12,7 @@ from madl.hardware.operands import Integer, Signs
 from madl.hardware.synthesis import FLIP_FLOP, PERIODS
 from madl.hardware.units import from_params
 from madl.logbook.records import Pending, Record, Records
-from madl.logbook.stats import number
+from madl.logbook.stats import number, span
 
 EXPERIMENT = "lab4_hardware"
 LANES = 32  # of every unit that is compared with another
@@ -95,8 +95,7 @@ def ratio_range(r: Records, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """The same without a pipeline and with that of every period: "0.447 to 0.541"."""
     sizes = [[transistors(r, **unit) for unit in (a, b)]]
     sizes += [[pipelined(r, period, **unit) for unit in (a, b)] for period in PERIODS]
-    ratios = [mine / other for mine, other in sizes]
-    return " to ".join(dict.fromkeys(number(one) for one in (min(ratios), max(ratios))))
+    return span(mine / other for mine, other in sizes)
 
 
 def parts_of(r: Records, **unit: Any) -> Mapping[str, int]:

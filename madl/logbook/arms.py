@@ -136,6 +136,11 @@ class Arm(Sealed):
         return versus(self, other).estimate(self.accuracy.n)
 
 
+def of_models(a: Arm, several: str, one: str = "") -> str:
+    """What is said where an arm has several models, `{}` being how many; and of one alone."""
+    return several.format(len(a.records)) if len(a.records) > 1 else one
+
+
 def _inside(record: Record, within: Sequence[str]) -> Any:
     found: Any = record.values
     for name in within:

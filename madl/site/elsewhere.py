@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from madl.logbook import benchmarks
 from madl.logbook.claims import Finding
 from madl.logbook.records import Pending
-from madl.logbook.stats import number
+from madl.logbook.stats import Interval, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
 from madl.site.views import View
@@ -27,8 +27,8 @@ def again(stem: str, made: Finding) -> str:
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
     shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
-    low, high = map(unit.shown, made.evidence.interval)
-    if outside := sum(not low <= effect <= high for effect in effects):
+    interval = Interval(*map(unit.shown, made.evidence.interval))
+    if outside := sum(not interval.holds(effect) for effect in effects):
         shown += (
             f", {outside} outside the interval above: it is of one run, and what differs from run "
             "to run is not in it"

@@ -68,7 +68,11 @@ def chosen(r: Records, objective: str, schedule: str) -> Arm:
 
 def mbit(a: Arm) -> str:
     """How large the compressed Linear layers of these models are on average: "34.8 Mbit"."""
-    return f"{number(fmean(one.values[AFTER]['linear_bits'] for one in a.records) / 1e6)} Mbit"
+    return f"{number(_size(a.records) / 1e6)} Mbit"
+
+
+def _size(found: Sequence[Record]) -> float:
+    return fmean(one.values[AFTER]["linear_bits"] for one in found)
 
 
 def same_choice(r: Records, objective: str) -> str:
@@ -119,7 +123,7 @@ def front_rows(r: Records) -> list[Row]:
     ]
 
 
-def choice_rows(r: Records) -> list[Row]:
+def choices(r: Records) -> list[Row]:
     """What the studies of the first trained model chose."""
     return [
         {
@@ -136,16 +140,15 @@ def choice_rows(r: Records) -> list[Row]:
     ]
 
 
-def model_rows(r: Records) -> list[Row]:
+def by_model(r: Records) -> list[Row]:
     """A row for each trained model and objective: the mean of what its studies chose."""
     rows: list[Row] = []
     for own in models(r):
         for objective in OBJECTIVES:
             found = [best(study, objective) for study in own]
-            sizes = [one.values[AFTER]["linear_bits"] / 1e6 for one in found]
             tests = {f"test, {s}": judged(found, s, units="studies") for s in (AFTER, BETWEEN)}
             row = {"model": f"seed {_study(found[0])[0]}", "objective": objective}
-            rows.append({**row, "compressed, Mbit": fmean(sizes), **tests})
+            rows.append({**row, "compressed, Mbit": _size(found) / 1e6, **tests})
     return rows
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from madl.logbook import searches
-from madl.logbook.arms import Arm, arm, best_of, versus
+from madl.logbook.arms import Arm, arm, best_of, of_models, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Pending, Records, Row
 from madl.logbook.stats import ALPHA, Estimate, Interval, number, per_cent
@@ -272,7 +272,7 @@ def training_pays(r: Records) -> Fact:
 
 
 def _models(a: Arm) -> str:
-    return f"each of {len(a.records)} models" if len(a.records) > 1 else "1 model"
+    return of_models(a, "each of {} models", "1 model")
 
 
 def ends(r: Records) -> Fact:

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from madl.logbook.arms import Arm
+from madl.logbook.arms import Arm, of_models
 from madl.logbook.charts import Chart, line, linear, percent, points, span
 from madl.logbook.records import Records, Row
 from madl.logbook.stats import per_cent
 from madl.training import mixed_records as records
 from madl.training import widths
-from madl.training.mixed_facts import Spaces, bits, budget, change, of_models, others, over_budget
+from madl.training.mixed_facts import Spaces, bits, budget, change, others, over_budget
 
 
 def best_so_far(rows: Sequence[Row], a: Arm, names: Iterable[str]) -> Chart:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from madl.logbook import stats
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import Arm, arm, of_models
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
-from madl.logbook.stats import Unit, number, numbers, per_cent, span
+from madl.logbook.stats import Unit, listed, number, numbers, per_cent, span
 from madl.training import mixed_records as records
-from madl.training.width_facts import counted, listed
+from madl.training.width_facts import counted
 from madl.training.width_space import Space, block, kind, place
 
 Spaces = Mapping[str, Mapping[str, Arm]]  # of each space, its searches by their sampler
@@ -45,11 +45,6 @@ def bits(a: Arm) -> str:
 def budget(a: Arm) -> str:
     """Bits per weight."""
     return f"{Space.of(a.records[0].case.params).budget:.1f}"
-
-
-def of_models(a: Arm, several: str, one: str = "") -> str:
-    """What is said where there are several models, `{}` being how many; and of one alone."""
-    return several.format(len(a.records)) if len(a.records) > 1 else one
 
 
 def rival(a: Arm, other: str) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from madl.logbook.arms import Arm, TimedArm, arm, best_of, timed, versus
+from madl.logbook.arms import Arm, TimedArm, arm, best_of, of_models, timed, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Params, Records, Row
 from madl.logbook.stats import Interval, listed, number, per_cent
-from madl.training import baseline
+from madl.training import baseline, widths
 from madl.training.sparsities import (
     ALONE,
     BY,
@@ -211,8 +211,7 @@ def at_the_floor(r: Records) -> Fact:
 
 
 def _holds(one: Arm, share: float) -> bool:
-    low, high = _interval(one, share)
-    return low <= share <= high
+    return _interval(one, share).holds(share)
 
 
 def told_from_guessing(r: Records) -> Fact:
@@ -281,7 +280,7 @@ def training_on(r: Records) -> Fact:
     ]
     made = [versus(after, before) for after, before in pairs]
     up, down = (sum(sign * one.effect > 0 for one in made) for sign in (1, -1))
-    around_zero = sum(one.interval.low <= 0 <= one.interval.high for one in made)
+    around_zero = sum(one.interval.holds(0) for one in made)
     after, before = pairs[min(range(len(made)), key=lambda i: made[i].effect)]
     return Fact(
         text=f"Of all {len(made)} points, training on raises test accuracy at {up} and lowers it "
@@ -294,8 +293,7 @@ def training_on(r: Records) -> Fact:
 
 def models(a: Arm) -> str:
     """Of what a number is: "the mean of 3 models"."""
-    count = len(a.records)
-    return f"the mean of {count} models" if count > 1 else "1 model"
+    return of_models(a, "the mean of {} models", "1 model")
 
 
 def rates_tried(r: Records) -> Fact:
@@ -306,7 +304,7 @@ def rates_tried(r: Records) -> Fact:
         f"{max(one.values['rates'].items(), key=_by_validation)[0]})"
         for one in found
     ]
-    taken = f"{control(r).param(RATE):g}".replace("e-0", "e-")
+    taken = widths.power(control(r).param(RATE))
     return Fact(
         text=f"All points train on at one learning rate, {taken}. Others were tried in the first "
         f"model {listed(said)}, not at the {shown(HALF)} at which methods are held side by side",

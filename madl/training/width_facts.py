@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from madl.logbook.arms import Arm, every_arm, versus
+from madl.logbook.arms import Arm, every_arm, of_models, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Records, Row
 from madl.logbook.stats import Estimate, listed, per_cent
@@ -37,12 +37,12 @@ def _signed(share: Estimate | float) -> str:
 
 def beyond(a: Arm) -> str:
     """What a result of so many models has still to be shown for."""
-    return "with other models" if len(a.records) > 1 else "on other sentences"
+    return of_models(a, "with other models", "on other sentences")
 
 
 def means(a: Arm) -> str:
     """Behind an arm's accuracy, where it is of several models."""
-    return f" (mean of {len(a.records)} models)" if len(a.records) > 1 else ""
+    return of_models(a, " (mean of {} models)")
 
 
 def untrained(a: Arm) -> str:
@@ -55,8 +55,7 @@ def untrained(a: Arm) -> str:
 
 def counted(a: Arm) -> str:
     """Of what it is: "2,000 test examples of 3 models"."""
-    plural = "s" if len(a.records) > 1 else ""
-    return f"{a.accuracy.n:,} test examples of {len(a.records)} model{plural}"
+    return f"{a.accuracy.n:,} test examples of {of_models(a, '{} models', '1 model')}"
 
 
 def as_good(arms: Sequence[Arm], best: Arm) -> str:
@@ -88,7 +87,7 @@ def trained_on(r: Records, at: Sequence[int], control: Arm) -> Fact:
     after = [qat_like(r, a) for a in before]
     made = [versus(b, a) for a, b in zip(before, after)]
     less = sum(one.effect < 0 for one in made)
-    around_zero = sum(one.interval.low <= 0 <= one.interval.high for one in made)
+    around_zero = sum(one.interval.holds(0) for one in made)
     rates = {_rate(a) for a in after}
     lowest = rates == {min(_rate(a) for a in every_arm(r, swept="control"))}
     rate = f"{'the lowest' if lowest else 'a'} learning rate tried ({_powers(rates)})"
@@ -202,7 +201,7 @@ def _tried(r: Records, width: int) -> set[widths.Pair]:
 def sentences(r: Records) -> str:
     """What validation is: "500 validation sentences, the mean of 3 models"."""
     base = fp32(r)
-    several = f", the mean of {len(base.records)} models" if len(base.records) > 1 else ""
+    several = of_models(base, ", the mean of {} models")
     return f"{base.value('num_validation'):,} validation sentences{several}"
 
 
