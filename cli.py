@@ -106,7 +106,7 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
         ),
         "workload": click.option(
             "--workload",
-            type=click.Choice(["snippets", "imdb"]),
+            type=click.Choice(["snippets", "imdb", "imdb-openings"]),
             default="snippets",
             show_default=True,
             help="Model and data set of the run.",

@@ -238,12 +238,37 @@ def test_a_folder_with_a_hash_in_its_name_is_a_folder(folder):
         ({}, ""),
         (workloads.PRESETS["snippets"].params(), ""),
         (workloads.PRESETS["imdb"].params(), " --workload imdb"),
+        (workloads.PRESETS["imdb-openings"].params(), " --workload imdb-openings"),
+        (
+            workloads.PRESETS["imdb-openings"].params() | {"model": "org/m"},
+            " --workload imdb-openings --model org/m",
+        ),
         ({"model": "org/m", "dataset": "movie-snippets"}, " --model org/m"),
         ({"model": "/a b/m#0123456789ab", "dataset": "d"}, " --model '/a b/m' --dataset d"),
     ],
 )
 def test_a_workload_says_with_which_options_it_is_chosen(chosen, options):
     assert workloads.arguments(chosen) == options
+
+
+def test_every_preset_can_be_chosen():
+    import cli
+
+    options = {option.name: option for option in cli.main.commands["run"].params}
+    assert set(options["workload"].type.choices) == set(workloads.PRESETS)
+
+
+def test_the_workload_of_a_case_is_found_with_the_sizes_that_it_states():
+    sizes = {"max_length": 128, "train_examples": None, "seed": 0}
+    for preset in workloads.PRESETS.values():
+        assert workloads.of_case(sizes | preset.params()) == preset.params()
+    other = {"model": "org/m", "dataset": "d"}
+    assert workloads.of_case({**sizes, **other}) == other
+    assert workloads.of_case({"model": "org/m"}) is None
+    openings = workloads.PRESETS["imdb-openings"].params() | {"model": "org/m"}
+    assert workloads.of_case({"seed": 0, **openings}) == openings
+    said = workloads.differences(openings, workloads.PRESETS["snippets"].params())
+    assert said == ["org/m", "stanfordnlp/imdb", "64 tokens of a text", "8,000 texts to train on"]
 
 
 def test_a_hub_that_cannot_be_reached_is_one_clear_line_at_once(monkeypatch, caplog, capfd):

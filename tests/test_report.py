@@ -305,13 +305,15 @@ def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
     experiment.write_text(text)
     template = toy.templates / "toy.md.j2"
     template.write_text(template.read_text() + "{{ elsewhere() }}")
-    found = {}
+    found, workload = {}, {"model": "a model", "dataset": "ours"}
     for dataset, squares in (("ours", 1), ("theirs", 0)):
-        one = StoredPlan(Project(toy.root), plan.store, PROFILES["full"], {"dataset": dataset})
+        one = StoredPlan(
+            Project(toy.root), plan.store, PROFILES["full"], workload | {"dataset": dataset}
+        )
         cases = one.cases("toy")
         found[dataset] = [a_record(squares * c.params["x"], case=c) for c in cases]
     results.publish([*found["ours"], *found["theirs"]], toy.docs / "data" / "toy.jsonl")
-    here = StoredPlan(Project(toy.root), plan.store, PROFILES["quick"], {"dataset": "ours"})
+    here = StoredPlan(Project(toy.root), plan.store, PROFILES["quick"], workload)
     report.write(here, Store(toy.state))
     text = page(plan)
     assert "quick profile" in text

@@ -10,6 +10,7 @@ from madl.logbook.stats import Interval, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
 from madl.site.views import View
+from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
 
@@ -67,8 +68,8 @@ def _has(view: View, name: str) -> bool:
 
 
 def _title(view: View, here: View) -> str:
-    profile, workload = view.plan.profile.name, view.plan.workload
-    other = [str(value) for name, value in workload.items() if value != here.plan.workload[name]]
+    other = workloads.differences(view.plan.workload, here.plan.workload)
+    profile = view.plan.profile.name
     return ", ".join([*other, view.machine, profile, view.date, view.progress])
 
 

@@ -34,6 +34,7 @@ from madl.logbook.records import (
 )
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
+from madl.training import workloads
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +87,10 @@ class _Machine:
     def workloads(self, experiment: str, ours: Params) -> list[Params]:
         """Ours, and every other that the experiment has results of."""
         records = self.evidence.by_key.values()
-        params = (r.case.params for r in records if r.case.experiment == experiment)
-        found = [{name: p[name] for name in ours} for p in params if ours.keys() <= p.keys()]
-        distinct = {tuple(one.items()): one for one in [dict(ours), *found]}
+        named = (
+            workloads.of_case(r.case.params) for r in records if r.case.experiment == experiment
+        )
+        distinct = {frozenset(one.items()): one for one in [ours, *named] if one is not None}
         return list(distinct.values())
 
 

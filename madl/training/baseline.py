@@ -35,7 +35,6 @@ def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
     """What defines the baseline of this plan and seed, and the examples it is judged on."""
     choose = plan.profile.choose
     return {
-        **plan.workload,
         "seed": seed,
         "max_length": choose(smoke=32, quick=128),
         "train_examples": choose(smoke=64, quick=None),
@@ -44,6 +43,7 @@ def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
         "epochs": choose(smoke=1, quick=1),
         "learning_rate": 5e-5,
         "batch_size": 32,
+        **plan.workload,
     }
 
 

@@ -1,34 +1,45 @@
 """A workload is a model and a data set: a preset, a local folder, or a hub id.
 
+Of long texts a preset may take less: so many to train on, so many tokens of each. Sizes that it
+does not state are the profile's.
+
 Imports no torch: the plan of a run is made of names, and only a case loads what they mean.
 """
 
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madl.assets import file_sha256
 from madl.errors import MadlError, WrongCommand
+from madl.logbook.records import Params, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Names that `models.load_pretrained` and `data.load_dataset` resolve."""
+    """Names that `models.load_pretrained` and `data.load_dataset` resolve, and the sizes stated."""
 
     model: str
     dataset: str
+    max_length: int | None = None  # tokens
+    train_examples: int | None = None
 
-    def params(self) -> dict[str, str]:
+    def params(self) -> dict[str, Scalar]:
         """The workload as case parameters; a local folder is named with what is in it."""
-        return {"model": _pin(self.model), "dataset": _pin(self.dataset)}
+        sizes = {"max_length": self.max_length, "train_examples": self.train_examples}
+        stated = {name: size for name, size in sizes.items() if size is not None}
+        return {"model": _pin(self.model), "dataset": _pin(self.dataset), **stated}
 
 
 PRESETS = {
     "snippets": Workload(model="all-MiniLM-L6-v2", dataset="movie-snippets"),
     "imdb": Workload(model="prajjwal1/bert-tiny", dataset="stanfordnlp/imdb"),
+    # as many reviews as there are snippets, and of each its opening: what two cores do in hours
+    "imdb-openings": Workload(
+        model="all-MiniLM-L6-v2", dataset="stanfordnlp/imdb", max_length=64, train_examples=8000
+    ),
 }
 
 
@@ -42,21 +53,35 @@ def resolve(preset: str, *, model: str | None = None, dataset: str | None = None
     for given in (model, dataset):
         if given and given.startswith((".", "/", "~")) and not Path(given).expanduser().is_dir():
             raise WrongCommand(f"no folder {given}; give a folder in the hub's layout, or a hub id")
-    return Workload(model=model or base.model, dataset=dataset or base.dataset)
+    return replace(base, model=model or base.model, dataset=dataset or base.dataset)
 
 
-def arguments(params: Mapping[str, object]) -> str:
-    """The options of the command line that choose the workload of these parameters."""
-    chosen = {name: str(params[name]) for name in ("model", "dataset") if name in params}
+def of_case(params: Params) -> Params | None:
+    """The workload that a case's parameters name; None where they name no data set."""
+    if not {"model", "dataset"} <= params.keys():
+        return None
+    named = {name: params[name] for name in ("model", "dataset")}
+    presets = ({**one.params(), "model": params["model"]} for one in PRESETS.values())
+    return max([named, *(one for one in presets if one.items() <= params.items())], key=len)
+
+
+def differences(workload: Params, other: Params) -> list[str]:
+    """In words, what of this workload is not the other's."""
+    words = {"max_length": "{:,} tokens of a text", "train_examples": "{:,} texts to train on"}
+    changed = {name: value for name, value in workload.items() if value != other.get(name)}
+    return [words.get(name, "{}").format(value) for name, value in changed.items()]
+
+
+def arguments(params: Params) -> str:
+    """The shortest options of the command line that choose the workload of these parameters."""
+    options: list[dict[str, Scalar]] = []
     for preset, workload in PRESETS.items():
-        if chosen == workload.params():
-            return "" if preset == "snippets" else f" --workload {preset}"
-    known = PRESETS["snippets"].params()
-    return "".join(
-        f" --{name} {shlex.quote(_unpinned(value))}"
-        for name, value in chosen.items()
-        if value != known[name]
-    )
+        known = workload.params()
+        changed = {name: value for name, value in params.items() if value != known.get(name)}
+        if params.keys() == known.keys() and changed.keys() <= {"model", "dataset"}:
+            options.append({"workload": preset} | changed if preset != "snippets" else changed)
+    shortest = min(options, key=len, default=dict[str, Scalar]())
+    return "".join(f" --{n} {shlex.quote(_unpinned(str(v)))}" for n, v in shortest.items())
 
 
 def _pin(name: str) -> str:
