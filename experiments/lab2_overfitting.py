@@ -120,7 +120,7 @@ def loss_change(r: Records, model: str, part: str, *, rises: bool) -> Contrast:
 def epochs_at(r: Records, model: str) -> str:
     """After how many epochs validation loss was lowest."""
     found = {one.values["best_step"] / one.values["steps_per_epoch"] for one in every(r, model)}
-    return " or ".join(number(float(one)) for one in sorted(found))
+    return stats.listed([number(float(one)) for one in sorted(found)], "or")
 
 
 # ---- claims -------------------------------------------------------------------------------------
@@ -195,40 +195,39 @@ def as_good_as_the_whole_model(r: Records) -> Judged:
 # ---- figures and tables -------------------------------------------------------------------------
 
 
-def checks(r: Records, model: str) -> list[tuple[int, float, Sequence[Mapping[str, Any]]]]:
-    """Every look at a model: its step, its epoch, and what it gave for each seed."""
-    found = [one.values for one in every(r, model)]
-    per_epoch = found[0]["steps_per_epoch"]
-    together = zip(*(values["checks"] for values in found), strict=True)
-    return [(one[0]["step"], one[0]["step"] / per_epoch, one) for one in together]
+Check = tuple[Sequence[Mapping[str, Any]], Arm | None]  # of each seed; on test where all looked
 
 
-def on_test(r: Records, model: str, check: Mapping[str, Any], what: str) -> Any:
-    """At a check of the first fine-tuned model, where the test split was looked at."""
-    if check["step"] == 0:
-        return started(r, model).value(what)
-    return check.get("test", {}).get(what)
+def checks(r: Records, model: str) -> dict[int, Check]:
+    """Every look at a model, by step."""
+    found: dict[int, Check] = {}
+    together = zip(*(one.values["checks"] for one in every(r, model)), strict=True)
+    for i, seen in enumerate(together):
+        test = arm(r.of(NAME), model, "checks", i, "test", model_of=model)
+        looked = test if all("test" in one for one in seen) else None
+        found[seen[0]["step"]] = seen, looked if seen[0]["step"] else started(r, model)
+    return found
 
 
 @page.chart(
     caption="The loss of every training step, with dropout, and of validation and test sentences, "
     "without. Overfitting is where the held-out curves rise while the training curve falls. Of "
-    "several fine-tuned models, test is that of the first."
+    "several fine-tuned models, their means."
 )
 def loss(r: Records) -> Chart:
     rows: list[Row] = []
     for model in MODELS:
         found = [one.values for one in every(r, model)]
-        looked = {step: one for step, _, one in checks(r, model)}
+        looked = checks(r, model)
         for step in range(len(found[0]["losses"]) + 1):
-            seen = looked.get(step)
+            seen, test = looked.get(step, ((), None))
             rows.append(
                 {
                     "model": MODELS[model],
                     "epoch": step / found[0]["steps_per_epoch"],
                     "training": fmean(v["losses"][step - 1] for v in found) if step else None,
                     "validation": _nats([one["loss"] for one in seen]) if seen else None,
-                    "test": on_test(r, model, seen[0], "loss") if seen else None,
+                    "test": test and test.loss,
                 }
             )
     return Chart(
@@ -253,12 +252,12 @@ def accuracy(r: Records) -> Chart:
     rows: list[Row] = [
         {
             "model": MODELS[model],
-            "epoch": epoch,
+            "epoch": step / every(r, model)[0].values["steps_per_epoch"],
             "validation": mean_estimate([one["accuracy"] for one in seen]),
-            "test": on_test(r, model, seen[0], "accuracy"),
+            "test": test,
         }
         for model in MODELS
-        for _, epoch, seen in checks(r, model)
+        for step, (seen, test) in checks(r, model).items()
     ]
     return Chart(
         rows,
@@ -271,23 +270,23 @@ def accuracy(r: Records) -> Chart:
 
 @page.table
 def models(r: Records) -> Sequence[Row]:
-    """Three models of each training: test, and what they were trained on; losses of the first."""
+    """Each training at three checks: on test, and on what was trained on; means over the seeds."""
     rows: list[Row] = []
     for model in MODELS:
-        first = every(r, model)[0]
-        at = {"start": "0", "best": epochs_at(r, model), "last": first.case.params["more_epochs"]}
+        epochs = every(r, model)[0].case.params["more_epochs"]
+        at = {"start": "0", "best": epochs_at(r, model), "last": epochs}
         for when, epochs in at.items():
             judged = started(r, model) if when == "start" else tested(r, model, when)
-            own = first.values["models"][when]["trained"]
+            own = [one.values["models"][when]["trained"]["accuracy"] for one in every(r, model)]
             rows.append(
                 {
                     "model": MODELS[model],
                     "at": TITLES[when],
                     "epochs": str(epochs),
                     "test accuracy": judged,
-                    "test loss": str(judged.first.value("loss")),
-                    "accuracy on its training sentences": per_cent(own["accuracy"]),
-                    "loss on them": f"{number(fmean(own['losses']))} nats",
+                    "test loss": judged.loss,
+                    "accuracy on its training sentences": per_cent(fmean(own)),
+                    "loss on them": f"{mean_loss(r, model, when, 'trained')} nats",
                 }
             )
     return rows

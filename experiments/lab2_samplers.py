@@ -13,9 +13,10 @@ from statistics import fmean
 from madl.logbook import searches, stats
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, category, intervals, level, percent, points
-from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.claims import Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.training import architecture_facts as facts
 from madl.training import architecture_records as found
 from madl.training import baseline
 from madl.training.architecture_records import (
@@ -71,7 +72,7 @@ def run(params: Params, ctx: Context) -> Values:
 @page.claim(headline=True)
 def search_beats_the_whole(r: Records) -> Judged:
     """On test, what TPE's studies choose is better than the whole model after their training."""
-    return _against(r, "tpe", whole(r), "the whole model after the same training, without a search")
+    return _against(r, "tpe", whole(r), "the whole model, which no search has cut, trained alike")
 
 
 @page.claim(headline=True)
@@ -103,8 +104,8 @@ def _against(r: Records, sampler: str, b: Arm, rival: str) -> Judged:
     return compare(a, b).judge(
         supported=f"{said} {a - b} better than {rival}: {a} against {b}",
         refuted=f"{said} {b - a} worse than {rival}: {a} against {b}",
-        undecided=f"{said} not shown to be better or worse than {rival}, corrected for the "
-        f"page's other claims: {a} and {b}, {a - b:+i}{found.beside(r, a, b)}",
+        undecided=f"{said} not shown to be better or worse than {rival}: {a} and {b}, "
+        f"{a - b:+i}{found.beside(r, a, b)}",
     )
 
 
@@ -132,8 +133,8 @@ def tpe_finds_more(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} TPE has found more on validation sentences than Random: {a} against {b}",
         refuted=f"{said} TPE has found less on validation sentences than Random: {a} against {b}",
-        undecided=f"{said}, TPE and Random are not shown to differ on validation sentences, "
-        f"corrected for other claims: {a} and {b}, {made.comparison.estimate():+i}",
+        undecided=f"{said}, TPE and Random are not shown to differ on validation sentences: "
+        f"{a} and {b}, {made.comparison.estimate():+i}",
     )
 
 
@@ -147,12 +148,11 @@ def tpe_proposes_better(r: Records) -> Judged:
 
     made = searches.compare_values(studies(r, "tpe"), studies(r, "random"), later)
     a, b = found.mean(r, "tpe", later), found.mean(r, "random", later)
-    said = "The mean point that TPE proposes after its start-up"
+    said = "The mean trial of TPE after its start-up, points that it comes by again among them,"
     return made.judge(
-        supported=f"{said} has {a} on validation; the mean point drawn at random {b}",
-        refuted=f"{said} has {a} on validation, less than the mean point drawn at random, {b}",
-        undecided=f"{said} is not shown to differ from one drawn at random on validation: "
-        f"{a} and {b}",
+        supported=f"{said} has {a} on validation; the mean trial of Random {b}",
+        refuted=f"{said} has {a} on validation, less than the mean trial of Random, {b}",
+        undecided=f"{said} is not shown to differ from one of Random on validation: {a} and {b}",
     )
 
 
@@ -162,63 +162,26 @@ def trials_rank(r: Records) -> Judged:
     made, budgets = found.ranking(r), r.all(part="ranking")[0].case.params
     correlation = f"{made.comparison.estimate():i}".replace(f" {stats.Unit.CORRELATION}", "")
     said = (
-        f"Sub-networks drawn at random, on validation after a trial's {budgets['trial_examples']} "
-        f"sentences and on test after {budgets['longer_examples'] or 'all'} of them"
+        f"the order of sub-networks on validation after a trial's {budgets['trial_examples']} "
+        f"sentences and that on test after {budgets['longer_examples'] or 'all'} of them"
     )
+    mean = f"mean rank correlation {correlation} within a draw"
     return made.judge(
-        supported=f"{said}, rank alike: correlation {correlation}",
-        refuted=f"{said}, rank the other way round: correlation {correlation}",
-        undecided=f"{said}, are not shown to rank alike: correlation {correlation}",
+        supported=f"Between {said} there is a {mean}: a trial says something, not all",
+        refuted=f"Between {said} there is a {mean}: a trial misleads",
+        undecided=f"Nothing shows that {said} have to do with each other: {mean}",
     )
 
 
 # ---- facts --------------------------------------------------------------------------------------
 
 
-@page.fact
-def startup_is_random(r: Records) -> Fact:
-    first = startup(r)
-    pairs = [
-        (a, b)
-        for x, y in zip(studies(r, "random"), studies(r, "tpe"), strict=True)
-        for a, b in zip(x.values["points"][:first], y.values["points"][:first], strict=True)
-    ]
-    return Fact(
-        text=f"Of the points in the first {first} trials of TPE's studies, "
-        f"{sum(a == b for a, b in pairs)} are those that Random draws from the same seed",
-        of=f"{len(pairs)} points",
-    )
-
-
-@page.fact
-def what_may_be_an_identity(r: Records) -> Fact:
-    square = dict(r.one(part="audit").values["linear_layers"])
-    every = square.pop("all")
-    return Fact(
-        text=f"{sum(square.values())} Linear layers have as many outputs as inputs, and so may be "
-        f"an identity: {', '.join(name.replace('_', ' ') for name in square)}; the others, those "
-        "of the FFN and the classifier, have not",
-        of=f"{every} Linear layers of the whole model",
-    )
-
-
-@page.fact
-def idle_in_bert_config(r: Records) -> Fact:
-    course = r.one(part="audit").values["course"]
-    idle = [f"`{effect['name']}`" for effect in course if not effect["changes"]]
-    return Fact(
-        text=f"Setting {' or '.join(idle) or 'none of these names'} in a `BertConfig` changes "
-        "nothing of the model that is built",
-        of=f"{len(course)} names were tried",
-    )
-
-
-@page.fact
-def asking_is_cheap(r: Records) -> Fact:
-    asked = r.one(part="audit").values["ask_s"]
-    times = (f"{1000 * asked[one]:.0f} ms under {name}" for one, name in SAMPLERS.items())
-    text = f"To ask for a trial and to write it down took {', '.join(times)}; to train it, seconds"
-    return Fact(text=text, of="means of one process")
+page.fact(headline=True)(facts.growth)
+for counted in (
+    *(facts.startup_is_random, facts.what_matters, facts.first_alike, facts.whole_varies),
+    *(facts.what_may_be_an_identity, facts.idle_in_bert_config),
+):
+    page.fact(counted)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
@@ -226,9 +189,9 @@ def asking_is_cheap(r: Records) -> Fact:
 
 @page.chart(
     caption="What the studies have found so far, on the validation sentences that they choose by: "
-    "means and intervals over studies; the whole model's is over studies and sentences. In the "
-    "shaded trials TPE draws what Random draws. The highest of noisy values can be too high: what "
-    "a choice is worth, its test says."
+    "means, with intervals over the studies of one model, or over models; the whole model's counts "
+    "sentences as well. In the shaded trials TPE draws what Random draws. The highest of noisy "
+    "values can be too high: what a choice is worth, its test says."
 )
 def curves(r: Records) -> Chart:
     def so_far(record: Record) -> list[float]:
@@ -243,7 +206,8 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="What there is to learn: the mean validation accuracy of all trials of Random and Grid "
-    "that have a value, whatever else they have. Bars are intervals over their studies."
+    "that have a value, whatever else they have. Bars are intervals over the studies of one model, "
+    "or over models."
 )
 def effects(r: Records) -> Chart:
     score = "validation accuracy"
@@ -278,6 +242,7 @@ def samplers(r: Records) -> Sequence[Row]:
                 "sampler": title,
                 "points visited": " to ".join(map(str, sorted({min(visited), max(visited)})))
                 + f" of {every[0].values['num_points']:,}",
+                "found at trial": found.found_at(every),
                 "best on validation": found.mean(r, sampler, best_value),
                 "choices on test": a,
                 "less the whole model": a - whole(r),

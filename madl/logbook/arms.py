@@ -32,7 +32,7 @@ class Arm(Sealed):
 
     label: str
     records: tuple[Record, ...]
-    within: tuple[str, ...] = ()  # where among a record's values its judgement stands
+    within: tuple[str | int, ...] = ()  # where among a record's values its judgement stands
     units: str = ""
 
     def __post_init__(self) -> None:
@@ -68,6 +68,11 @@ class Arm(Sealed):
         if self.units and len(self.records) > 1:
             return stats.group_accuracy(self.groups, of=self.drawn)
         return stats.accuracy(self.outcomes)
+
+    @property
+    def loss(self) -> Estimate:
+        """On the test split, the mean over the seeds."""
+        return stats.mean_of(self.each("loss"))
 
     @property
     def validation(self) -> float:
@@ -141,7 +146,7 @@ def of_models(a: Arm, several: str, one: str = "") -> str:
     return several.format(len(a.records)) if len(a.records) > 1 else one
 
 
-def _inside(record: Record, within: Sequence[str]) -> Any:
+def _inside(record: Record, within: Sequence[str | int]) -> Any:
     found: Any = record.values
     for name in within:
         found = found[name]
@@ -168,7 +173,7 @@ def versus(a: Arm, b: Arm) -> Comparison:
         raise MadlError(f"{a.label} and {b.label} cannot be compared: {error}") from error
 
 
-def arm(records: Records, label: str = "", /, *within: str, **where: Scalar) -> Arm:
+def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
     """The configuration with these parameters, all of its seeds.
 
     One record a seed is one arm, too, where something was chosen for each seed: what is judged is
@@ -195,7 +200,9 @@ def arm(records: Records, label: str = "", /, *within: str, **where: Scalar) -> 
     return arms[0]
 
 
-def every_arm(records: Records, label: str = "", /, *within: str, **where: Scalar) -> list[Arm]:
+def every_arm(
+    records: Records, label: str = "", /, *within: str | int, **where: Scalar
+) -> list[Arm]:
     """Every configuration with these parameters, in the order of the plan.
 
     Raises:
@@ -224,7 +231,7 @@ def _listed(seeds: Sequence[Any]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def best(records: Records, label: str = "", /, *within: str, **where: Scalar) -> Arm:
+def best(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
     """Of the configurations with these parameters, the one that validation prefers.
 
     By validation accuracy, then by validation loss, then the first of the plan.

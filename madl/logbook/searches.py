@@ -11,15 +11,14 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm, rankdata, sem, t
+from scipy.stats import rankdata, sem, t
 
 from madl.logbook import claims, stats
-from madl.logbook.arms import SEED, Arm, versus
+from madl.logbook.arms import SEED, Arm
 from madl.logbook.charts import Axis, Chart, Mark, line, linear, percent, points, span
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Record, Records, Row
-from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval, Tails, Unit
+from madl.logbook.stats import ALPHA, Estimate, Interval, Unit
 
 Study = Sequence[float]
 
@@ -82,7 +81,8 @@ def promised(chosen: Arm, rival: Arm, validation: tuple[str, ...]) -> Contrast:
     difficulty of the two splits out: what is left is that a maximum of noisy values is too high.
     """
     seen = [replace(one, within=validation) for one in (chosen, rival)]
-    made = apart(versus(*seen), versus(chosen, rival))
+    splits = ((one.groups, other.groups) for one, other in (seen, (chosen, rival)))
+    made = stats.compare_leads(*splits, of=chosen.drawn)
     cases = {case.key: case for case in (*chosen.cases, *rival.cases)}
     return Contrast(comparison=made, cases=tuple(cases.values()), a=seen[0], b=seen[1])
 
@@ -97,111 +97,14 @@ def lead(a: Arm, b: Arm, validation: tuple[str, ...]) -> Estimate:
     return replace(a, within=validation) - replace(b, within=validation)
 
 
-def gap(chosen: Arm, validation: tuple[str, ...]) -> Estimate:
-    """Validation accuracy less test accuracy."""
-    sides = (replace(chosen, within=validation), chosen)
-    return apart(*(stats.exceeding(one.outcomes, 0.0) for one in sides)).estimate()
-
-
-def apart(a: Comparison, b: Comparison) -> Comparison:
-    """A minus B, each known from examples of its own: A on validation, B on test.
-
-    Source: Zou & Donner 2008, Statistics in Medicine 27:1693 (MOVER, intervals of differences).
-    """
-    effect = a.effect - b.effect
-    error = math.hypot(a.error, b.error)
-
-    def interval_at(level: float) -> Interval:
-        x, y = a.interval_at(level), b.interval_at(level)
-        down = math.hypot(a.effect - x.low, y.high - b.effect)
-        return Interval(effect - down, effect + math.hypot(x.high - a.effect, b.effect - y.low))
-
-    def tails(boundary: float) -> Tails:
-        def short_by(z: float) -> float:  # of the boundary, the interval of so many errors
-            low, high = interval_at(1 - 2 * float(norm.sf(z)))
-            return boundary - high if boundary > effect else low - boundary
-
-        z = MOST_SURE if short_by(MOST_SURE) > 0 else 0.0
-        if z == 0 and short_by(0.0) > 0:
-            z = float(brentq(short_by, 0.0, MOST_SURE))  # type: ignore[arg-type]
-        p = float(norm.sf(z))
-        return Tails(1 - p, p) if boundary > effect else Tails(p, 1 - p)
-
-    def needs(distance: float, level: float) -> str:
-        times = (stats.errors_needed(level) * error / distance) ** 2 if distance else math.inf
-        if times > stats.MOST_TIMES:
-            return "no affordable number of examples would decide so small a difference"
-        said = f"about {stats.number(times)} times as many examples of both splits"
-        return f"{said} would decide an effect of this size{stats.WITH_POWER}"
-
-    return Comparison(
-        effect=effect,
-        error=error,
-        tails=tails,
-        interval_at=interval_at,
-        unit=a.unit,
-        drawn=f"{a.drawn.replace('test examples', 'validation examples')}, and {b.drawn}",
-        test="difference of two samples of examples, MOVER",
-        needs=needs,
-    )
-
-
-MOST_SURE = 8.0  # standard errors: no p value is smaller than that of so many
-
-
 # ---- ranks --------------------------------------------------------------------------------------
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float], *, drawn: str) -> Comparison:
-    """Spearman's rank correlation of paired scores, by Fisher's z.
-
-    Source: Bonett & Wright 2000, Psychometrika 65:23 (its error).
-
-    Raises:
-        ValueError: fewer than four pairs, or another number on the two sides.
-    """
-    n = len(a)
-    if len(b) != n or n < 4:
-        raise ValueError(f"need four or more pairs, got {n} and {len(b)}")
-    constant = len(set(a)) == 1 or len(set(b)) == 1
-    effect = 0.0 if constant else float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
-    error = math.sqrt((1 + effect**2 / 2) / (n - 3))  # of z
-
-    def tails(boundary: float) -> Tails:
-        score = (_fisher_z(effect) - _fisher_z(boundary)) / error
-        return Tails(float(norm.sf(score)), float(norm.cdf(score)))
-
-    def interval_at(level: float) -> Interval:
-        half = float(norm.ppf((1 + level) / 2)) * error
-        return Interval(math.tanh(_fisher_z(effect) - half), math.tanh(_fisher_z(effect) + half))
-
-    def needs(distance: float, level: float) -> str:
-        return stats.more(n, error * (1 - effect**2), distance, level, drawn)
-
-    def redraw(generator: np.random.Generator, truth: float) -> Comparison:
-        """As many pairs from a normal distribution with that rank correlation."""
-        r = 2 * math.sin(math.pi * math.tanh(_fisher_z(truth)) / 6)
-        x, y = generator.standard_normal((2, n))
-        return rank_correlation(list(x), list(r * x + math.sqrt(1 - r * r) * y), drawn=drawn)
-
-    return Comparison(
-        effect=effect,
-        error=error * (1 - effect**2),
-        tails=tails,
-        interval_at=interval_at,
-        unit=Unit.CORRELATION,
-        drawn=f"{n:,} {drawn}",
-        test="Spearman's rank correlation, Fisher's z",
-        needs=needs,
-        redraw=redraw,
-    )
-
-
-def _fisher_z(correlation: float) -> float:
-    return math.atanh(min(max(correlation, -PERFECT), PERFECT))
-
-
-PERFECT = 0.999  # where Fisher's z ends
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's, of paired scores; 0 where one side is constant."""
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        return 0.0
+    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 
 # ---- curves and fronts --------------------------------------------------------------------------

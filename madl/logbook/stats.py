@@ -99,10 +99,10 @@ def per_cent(share: float) -> str:
     return f"{100 * share:.1f} %".replace("-", "−")
 
 
-def listed(names: Sequence[object]) -> str:
+def listed(names: Sequence[object], before_last: str = "and") -> str:
     """In a sentence: "a, b and c"."""
     *most, last = [*map(str, names)] or ["none"]
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)} {before_last} {last}" if most else last
 
 
 def span(values: Iterable[float]) -> str:
@@ -303,6 +303,14 @@ def accuracy(outcomes: Sequence[Outcomes]) -> Estimate:
     return Estimate(made.effect, interval, Unit.PERCENT, outcomes[0].n, len(outcomes))
 
 
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+    """Of one quantity of several trained models, as sealed as they are; one alone as it is."""
+    if len(estimates) == 1:
+        return estimates[0]
+    mean = float(np.mean([one._value for one in estimates]))
+    return Estimate(mean, None, estimates[0].unit, estimates[0].n, len(estimates))
+
+
 def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
     only_a = int((a._correct & ~b._correct).sum())
     only_b = int((b._correct & ~a._correct).sum())
@@ -373,9 +381,10 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
     return _crossed(difference, "training seeds")
 
 
-def compare_groups(
-    a: Sequence[Sequence[Outcomes]], b: Sequence[Sequence[Outcomes]], *, of: str
-) -> Comparison:
+Groups = Sequence[Sequence[Outcomes]]  # several models of each unit of replication
+
+
+def compare_groups(a: Groups, b: Groups, *, of: str) -> Comparison:
     """A minus B of several pairs of models in each group, which are averaged within it.
 
     `of` names the groups, two or more, as what was drawn again: "shapes of 1 model".
@@ -383,13 +392,7 @@ def compare_groups(
     Raises:
         ValueError: other examples, or another number of models, on the two sides.
     """
-    every = [o for side in (a, b) for group in side for o in group]
-    if [len(group) for group in a] != [len(group) for group in b] or len(a) < 2:
-        raise ValueError(f"need the same two or more {of} on both sides")
-    if len({o.examples for o in every}) > 1:
-        raise ValueError("outcomes on different examples cannot be paired")
-    sides = [np.stack([np.mean([o._correct for o in g], axis=0) for g in side]) for side in (a, b)]
-    difference = sides[0] - sides[1]
+    difference = _by_group(a, b, of)
 
     def redraw(generator: np.random.Generator, effect: float) -> Comparison:
         """The sides of each group exchanged at random, and shifted."""
@@ -408,32 +411,103 @@ def group_accuracy(groups: Sequence[Sequence[Outcomes]], *, of: str) -> Estimate
     return Estimate(made.effect, interval, Unit.PERCENT, groups[0][0].n, len(groups))
 
 
+def compare_leads(
+    seen: tuple[Groups, Groups], tested: tuple[Groups, Groups], *, of: str
+) -> Comparison:
+    """By how much more A leads B on validation than on test, over the same pairs of models.
+
+    What a group has of its own on both splits cancels; single examples do not, nor do the two
+    samples of them, which the groups share.
+
+    Raises:
+        ValueError: as `compare_groups`.
+    """
+    splits = [_by_group(*sides, of) for sides in (seen, tested)]
+    parts = [_parts(difference) for difference in splits]
+    more_seen = parts[0].by_unit - parts[1].by_unit
+    single = sum(part.rest_ms / difference.shape[1] for part, difference in zip(parts, splits))
+    of_a_unit = max(float(more_seen.var(ddof=1)), single)
+    return _of_units(
+        float(more_seen.mean()),
+        units=len(more_seen),
+        of_a_unit=of_a_unit,
+        of_examples=sum(part.of_examples for part in parts),
+        of=of,
+        examples=f"{splits[0].shape[1]:,} validation and {splits[1].shape[1]:,} test examples",
+        test="examples of two splits, all random",
+    )
+
+
+def _by_group(a: Groups, b: Groups, of: str) -> NDArray[np.float64]:
+    """A minus B of each group and example (groups, examples), each the mean of its models."""
+    every = [o for side in (a, b) for group in side for o in group]
+    if [len(group) for group in a] != [len(group) for group in b] or len(a) < 2:
+        raise ValueError(f"need the same two or more {of} on both sides")
+    if len({o.examples for o in every}) > 1:
+        raise ValueError("outcomes on different examples cannot be paired")
+    sides = [np.stack([np.mean([o._correct for o in g], axis=0) for g in side]) for side in (a, b)]
+    return sides[0] - sides[1]
+
+
+class _Parts(NamedTuple):
+    """Of differences (units, examples): means, the residual mean square, the variance of the whole
+    mean that comes of the examples."""
+
+    by_unit: NDArray[np.float64]
+    rest_ms: float
+    of_examples: float
+
+
+def _parts(difference: NDArray[np.float64]) -> _Parts:
+    units, n = difference.shape
+    by_unit, by_example = difference.mean(1), difference.mean(0)
+    rest = difference - by_unit[:, None] - by_example[None, :] + difference.mean()
+    rest_ms = float((rest**2).sum()) / ((units - 1) * (n - 1))
+    example_ms = units * float(by_example.var(ddof=1))
+    return _Parts(by_unit, rest_ms, max(example_ms - rest_ms, 0.0) / (units * n))
+
+
 def _crossed(difference: NDArray[np.float64], of: str) -> Comparison:
     """Mean of A minus B over units × examples, both random; difference (units, examples)."""
-    seeds, n = difference.shape
-    effect = float(difference.mean())
-    by_seed, by_example = difference.mean(1), difference.mean(0)
-    seed_ms = n * float(by_seed.var(ddof=1))
-    example_ms = seeds * float(by_example.var(ddof=1))
-    rest = difference - by_seed[:, None] - by_example[None, :] + effect
-    rest_ms = float((rest**2).sum()) / ((seeds - 1) * (n - 1))
-    # By chance a few seeds can agree better than the residual noise allows. Hillis' test takes
-    # that at face value and rejects 6 % of true nulls at three seeds; this floor keeps it below 5.
-    seed_ms = max(seed_ms, rest_ms)
-    variance_ms = seed_ms + max(example_ms - rest_ms, 0.0)
+    units, n = difference.shape
+    by_unit, rest_ms, of_examples = _parts(difference)
+    return _of_units(
+        float(difference.mean()),
+        units=units,
+        # By chance a few units can agree better than the residual noise allows. Hillis' test takes
+        # that at face value and rejects 6 % of true nulls at three; this floor keeps it below 5.
+        of_a_unit=max(float(by_unit.var(ddof=1)), rest_ms / n),
+        of_examples=of_examples,
+        of=of,
+        examples=f"{n:,} test examples",
+        test="examples, both random",
+    )
+
+
+def _of_units(
+    effect: float,
+    *,
+    units: int,
+    of_a_unit: float,
+    of_examples: float,
+    of: str,
+    examples: str,
+    test: str,
+) -> Comparison:
+    """A mean over units, whose variance is that of a unit over their number, and the examples'."""
+    variance = of_a_unit / units + of_examples
     made = _of_mean(
         effect,
-        error=math.sqrt(variance_ms / (seeds * n)),
-        freedom=variance_ms**2 / (seed_ms**2 / (seeds - 1)) if seed_ms > 0 else seeds - 1,
-        n=seeds,
-        of=f"{of} × {n:,} test examples",
+        error=math.sqrt(variance),
+        freedom=(units - 1) * (variance * units / of_a_unit) ** 2 if of_a_unit > 0 else units - 1,
+        n=units,
+        of=f"{of} × {examples}",
         unit=Unit.POINTS,
-        test=f"{_noun(of)} × examples, both random",
+        test=f"{_noun(of)} × {test}",
     )
-    of_examples = max(variance_ms - seed_ms, 0.0) / (seeds * n)
 
     def needs(distance: float, level: float) -> str:
-        words = _more_seeds(seeds, seed_ms / n, of_examples, distance, level)
+        words = _more_seeds(units, of_a_unit, of_examples, distance, level)
         return words.replace("seeds", _noun(of))
 
     return replace(made, needs=needs)
@@ -478,7 +552,8 @@ def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit, drawn: st
 
 def mean(values: Sequence[float], *, unit: Unit, drawn: str) -> Comparison:
     """A mean against nothing, to be held against a boundary."""
-    return paired_mean(values, [0.0] * len(values), unit=unit, drawn=drawn)
+    made = paired_mean(values, [0.0] * len(values), unit=unit, drawn=drawn)
+    return replace(made, test="one-sample t")
 
 
 def _of_mean(

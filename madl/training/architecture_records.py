@@ -5,14 +5,14 @@ judged on test. Studies on one model are its units of replication; of several mo
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.records import Record, Records, Row
-from madl.logbook.stats import Estimate
+from madl.logbook.stats import Estimate, Unit
 from madl.training import baseline
 
 SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
@@ -37,6 +37,19 @@ def best_value(study: Record) -> float:
 def mean(r: Records, sampler: str, value: Any) -> Estimate:
     """Of a plain value of each study."""
     return searches.mean_estimate(searches.of_units(studies(r, sampler), value))
+
+
+def counted(every: Records) -> str:
+    """How many studies a sampler has: "5 studies of each of 3 models"."""
+    models = len(every.each(SEED))
+    of = f"each of {models} models" if models > 1 else "1 model"
+    return f"{len(every) // models} studies of {of}"
+
+
+def found_at(every: Records) -> str:
+    """The trials in which studies came by their choices: the median, the first and the last."""
+    trials = sorted(searches.found_at(one.values["values"]) for one in every)
+    return f"{stats.number(median(trials))} ({trials[0]} to {trials[-1]})"
 
 
 def startup(r: Records) -> int:
@@ -77,44 +90,46 @@ def untouched(r: Records) -> Arm:
 
 
 def ranking(r: Records) -> Contrast:
-    """Scores of a trial and of a longer training, less their means in a draw: a study compares
-    points of one draw."""
+    """Rank correlation of a trial's scores with a longer training's, draw by draw: a study
+    compares points of one draw."""
+
+    def within(one: Record) -> float:
+        return searches.rank_correlation(one.values["trial"], one.values["longer"])
+
     every = r.all(part="ranking")
-    sides = [
-        [score - fmean(one.values[what]) for one in every for score in one.values[what]]
-        for what in ("trial", "longer")
-    ]
-    drawn = f"sub-networks of {len(every)} draws, compared within each"
-    return contrast(searches.rank_correlation(*sides, drawn=drawn), every)
+    drawn = "draws of 1 model" if len(every.each(SEED)) == 1 else "trained models"
+    each = searches.of_units(every, within)
+    return contrast(stats.mean(each, unit=Unit.CORRELATION, drawn=drawn), every)
 
 
 # ---- rows ---------------------------------------------------------------------------------------
 
 
 def choice_rows(r: Records) -> list[Row]:
-    """What every study of the first model chose, that model after each draw, and as it was."""
-    one, rows = r.where(**{SEED: 0}), list[Row]()
+    """What every study chose, each model after each draw, and as it was."""
+    rows = list[Row]()
     for sampler, title in SAMPLERS.items():
-        for study in studies(one, sampler):
+        for study in studies(r, sampler):
             at = searches.found_at(study.values["values"])
             point = dict(zip(study.values["names"], study.values["points"][at - 1], strict=True))
             rows.append(_choice(title, study, shape(point), study.values["parameters"], at))
-    size = one.one(part="audit").values["space"][0]["parameters"][-1]
-    rows += [_choice(whole(one).label, record, "the whole", size) for record in whole(one).records]
-    return [*rows, {"model": "FP32, not trained on", "test": baseline.fp32(one)}]
+    size = r.one(part="audit").values["space"][0]["parameters"][-1]
+    rows += [_choice(whole(r).label, record, "the whole", size) for record in whole(r).records]
+    for one in baseline.fp32(r).models:
+        rows.append({"chosen by": "as fine-tuned", "training seed": one.param(SEED), "test": one})
+    return rows
 
 
-def _choice(model: str, record: Record, shape: str, size: int, at: int | str = "") -> Row:
-    test = Arm(label=model, records=(record,), within=("judged",))
+def _choice(by: str, record: Record, shape: str, size: int, at: int | str = "") -> Row:
     return {
-        "model": model,
+        "chosen by": by,
+        "training seed": record.case.params[SEED],
         "draw": record.case.params["draw"],
         "found at trial": at,
         "shape": shape,
         "parameters, M": size / 1e6,
         "validation": stats.per_cent(best_value(record)),
-        "test": test,
-        "validation − test": searches.gap(test, VALIDATION),
+        "test": Arm(label=by, records=(record,), within=("judged",)),
     }
 
 
@@ -127,17 +142,35 @@ def shape(point: Mapping[str, Any]) -> str:
 
 def effect_rows(r: Records) -> list[Row]:
     """Mean validation accuracy of blindly drawn trials by each value of each parameter."""
-    blind = [*studies(r, "random"), *studies(r, "grid")]
-    rows: list[Row] = []
+    return [
+        {"choice": choice, "validation accuracy": searches.mean_estimate(means)}
+        for values in effects(r)
+        for choice, means in values.items()
+    ]
+
+
+def effects(r: Records) -> list[dict[str, list[float]]]:
+    """Of each parameter, by value, the mean of each unit: studies of one model, or models."""
+    found: list[dict[str, list[float]]] = []
     for effect in r.one(part="audit").values["space"]:
-        name = effect["name"]
-        for value in effect["values"]:
-            means = [fmean(scores) for study in blind if (scores := _scores_at(study, name, value))]
-            if means:
-                said = SIZES.get(name) or name.replace("_", " ") + ": {}"
-                estimate = searches.mean_estimate(means)
-                rows.append({"choice": said.format(value), "validation accuracy": estimate})
-    return rows
+        said = SIZES.get(effect["name"]) or effect["name"].replace("_", " ") + ": {}"
+        every = {said.format(v): _blind(r, effect["name"], v) for v in effect["values"]}
+        found.append({choice: means for choice, means in every.items() if means})
+    return found
+
+
+def _blind(r: Records, name: str, value: Any) -> list[float]:
+    """What trials of Random and Grid with this value have, unit by unit."""
+    models = [
+        [
+            fmean(scores)
+            for sampler in ("random", "grid")
+            for study in studies(r, sampler).all(**{SEED: seed})
+            if (scores := _scores_at(study, name, value))
+        ]
+        for seed in studies(r, "random").each(SEED)
+    ]
+    return models[0] if len(models) == 1 else [fmean(means) for means in models if means]
 
 
 def _scores_at(study: Record, name: str, value: Any) -> list[float]:

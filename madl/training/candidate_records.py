@@ -182,8 +182,7 @@ def ranks_agree(r: Records) -> Fact:
 
     def rank(schedule: str) -> str:
         pairs = (([validation(one, o) for one in own] for o in (PLAIN, schedule)) for own in every)
-        found = (searches.rank_correlation(*sides, drawn="candidates") for sides in pairs)
-        return ", ".join(number(one.effect) for one in found)
+        return ", ".join(number(searches.rank_correlation(*sides)) for sides in pairs)
 
     several = f" in models 1 to {len(every)}" if len(every) > 1 else ""
     return Fact(

@@ -43,9 +43,11 @@ def best_trial(a: Arm, head: int | None = None) -> float:
     return max((one["value"] for one in fitting), default=0.0)
 
 
-def bits(record: Record, within: Sequence[str]) -> float:
+def bits(record: Record, within: Sequence[str | int]) -> float:
     """Of a weight, of a model that this page or 1.1 judged."""
-    judged: Any = reduce(getitem, within, record.values)
+    judged: Any = record.values
+    for name in within:
+        judged = judged[name]
     return judged.get("bits", record.case.params.get("width", FULL_BITS))
 
 
