@@ -120,7 +120,7 @@ def loss_change(r: Records, model: str, part: str, *, rises: bool) -> Contrast:
 def epochs_at(r: Records, model: str) -> str:
     """After how many epochs validation loss was lowest."""
     found = {one.values["best_step"] / one.values["steps_per_epoch"] for one in every(r, model)}
-    return stats.listed([number(float(one)) for one in sorted(found)], "or")
+    return " or ".join(number(float(one)) for one in sorted(found))
 
 
 # ---- claims -------------------------------------------------------------------------------------

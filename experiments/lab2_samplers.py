@@ -72,7 +72,7 @@ def run(params: Params, ctx: Context) -> Values:
 @page.claim(headline=True)
 def search_beats_the_whole(r: Records) -> Judged:
     """On test, what TPE's studies choose is better than the whole model after their training."""
-    return _against(r, "tpe", whole(r), "the whole model, which no search has cut, trained alike")
+    return _against(r, "tpe", whole(r), "the whole model after the same training, without a search")
 
 
 @page.claim(headline=True)
@@ -148,11 +148,14 @@ def tpe_proposes_better(r: Records) -> Judged:
 
     made = searches.compare_values(studies(r, "tpe"), studies(r, "random"), later)
     a, b = found.mean(r, "tpe", later), found.mean(r, "random", later)
-    said = "The mean trial of TPE after its start-up, points that it comes by again among them,"
+    said = "The mean point that TPE proposes after its start-up"
     return made.judge(
-        supported=f"{said} has {a} on validation; the mean trial of Random {b}",
-        refuted=f"{said} has {a} on validation, less than the mean trial of Random, {b}",
-        undecided=f"{said} is not shown to differ from one of Random on validation: {a} and {b}",
+        supported=f"{said}, as often as it proposes it, has {a} on validation; the mean point drawn "
+        f"at random {b}",
+        refuted=f"{said}, as often as it proposes it, has {a} on validation, less than the mean "
+        f"point drawn at random, {b}",
+        undecided=f"{said} is not shown to differ from one drawn at random on validation: "
+        f"{a} and {b}",
     )
 
 

@@ -99,10 +99,10 @@ def per_cent(share: float) -> str:
     return f"{100 * share:.1f} %".replace("-", "−")
 
 
-def listed(names: Sequence[object], before_last: str = "and") -> str:
+def listed(names: Sequence[object]) -> str:
     """In a sentence: "a, b and c"."""
     *most, last = [*map(str, names)] or ["none"]
-    return f"{', '.join(most)} {before_last} {last}" if most else last
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def span(values: Iterable[float]) -> str:
