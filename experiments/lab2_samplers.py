@@ -150,10 +150,10 @@ def tpe_proposes_better(r: Records) -> Judged:
     a, b = found.mean(r, "tpe", later), found.mean(r, "random", later)
     said = "The mean point that TPE proposes after its start-up"
     return made.judge(
-        supported=f"{said}, as often as it proposes it, has {a} on validation; the mean point drawn "
-        f"at random {b}",
-        refuted=f"{said}, as often as it proposes it, has {a} on validation, less than the mean "
-        f"point drawn at random, {b}",
+        supported=f"{said}, as often as it does, has {a} on validation; the mean point drawn at "
+        f"random {b}",
+        refuted=f"{said}, as often as it does, has {a} on validation, less than the mean point "
+        f"drawn at random, {b}",
         undecided=f"{said} is not shown to differ from one drawn at random on validation: "
         f"{a} and {b}",
     )
