@@ -79,7 +79,7 @@ def _cell(made: Finding) -> str:
 
 
 def _compared(here: View, other: View) -> str:
-    """How the hypotheses that are decided here came out there, and what is decided only there."""
+    """How what is decided here came out there, what is decided only there, and how near all is."""
     decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
     there = {name: other.findings[name].verdict for name in here.findings}
     turned = [n for n in decided if there[n] in DECIDED and there[n] != decided[n]]
@@ -95,7 +95,11 @@ def _compared(here: View, other: View) -> str:
     if shared := sum(case.key in ours for case in other.cases):
         where += f"; {shared} of its {len(other.cases)} cases are this page's own"
     hypotheses = "hypothesis" if len(decided) == 1 else "hypotheses"
+    said = f"Of {len(decided)} {hypotheses} decided here, {', '.join(parts)}"
+    effects = [(here.findings[name].evidence, other.findings[name].evidence) for name in there]
+    held = [a.interval.holds(b.effect) for a, b in effects if a and b]
     return (
-        f"Of {len(decided)} {hypotheses} decided here, {', '.join(parts)} ({where}){named}"
-        f"{f'; {only_there} decided there are open here' if only_there else ''}."
+        f"{said if decided else 'No hypothesis is decided here'} ({where}){named}"
+        f"{f'; {only_there} decided there are open here' if only_there else ''}"
+        f"; {sum(held)} of {len(held)} effects there lie in the intervals here."
     )
