@@ -19,7 +19,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import mean_estimate
 from madl.logbook.stats import Unit, number, per_cent
-from madl.training import baseline
+from madl.training import baseline, longer_facts
 
 NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
 page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
@@ -154,7 +154,9 @@ def _overfits(r: Records, model: str, name: str) -> Judged:
         learned,
         supported=f"{more}, {name} overfits {since}: {both}",
         refuted=f"{more}, {name} does not overfit {since}: {both}",
-        undecided=f"Whether {name} overfits {since} is not decided: {both}",
+        undecided=f"{more}, {name} is not shown to overfit {since}, as not both halves are "
+        f"decided: {both}; test loss rises by {worse.comparison.estimate():i}, the other falls by "
+        f"{learned.comparison.estimate():i}",
     )
 
 
@@ -192,6 +194,11 @@ def as_good_as_the_whole_model(r: Records) -> Judged:
     )
 
 
+page.fact(headline=True)(longer_facts.course)
+page.fact(longer_facts.right_and_wrong)
+page.fact(longer_facts.starts)
+
+
 # ---- figures and tables -------------------------------------------------------------------------
 
 
@@ -212,7 +219,7 @@ def checks(r: Records, model: str) -> dict[int, Check]:
 @page.chart(
     caption="The loss of every training step, with dropout, and of validation and test sentences, "
     "without. Overfitting is where the held-out curves rise while the training curve falls. Of "
-    "several fine-tuned models, their means."
+    "several fine-tuned models, their means; a band is an interval over them."
 )
 def loss(r: Records) -> Chart:
     rows: list[Row] = []
@@ -244,9 +251,9 @@ def _nats(values: Sequence[float]) -> stats.Estimate:
 
 
 @page.chart(
-    caption="Accuracy on validation sentences at the start, within the first epoch and after every "
-    "epoch; on test sentences, with intervals, at the start and some of these; beside them the "
-    "fine-tuned model that both come from, as it was. The axis is cut."
+    caption="Accuracy on validation sentences on the way, with an interval over several models; on "
+    "test sentences at some of these; beside them the fine-tuned model that both come from. The "
+    "best cut's start is what the searches chose by, and so too high. The axis is cut."
 )
 def accuracy(r: Records) -> Chart:
     rows: list[Row] = [

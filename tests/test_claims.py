@@ -172,7 +172,7 @@ def test_all_of_is_supported_only_if_all_hold_as_sure_as_the_least_sure():
     made = all_of(strong, weak, **SAYS)
     assert made.p == max(one.judge(**SAYS).p for one in (strong, weak)) > 1e-4
     assert made.evidence.effect == weak.judge(**SAYS).evidence.effect
-    assert "the smallest effect of 2 comparisons" in made.evidence.test
+    assert "the least sure of 2 comparisons" in made.evidence.test
 
 
 def test_all_of_is_refuted_as_soon_as_one_is():

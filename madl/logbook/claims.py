@@ -232,7 +232,6 @@ def all_of(
     weakest = (
         min(losing, key=lambda part: part.p) if losing else max(parts, key=lambda part: part.p)
     )
-    smallest = min(losing or parts, key=lambda part: abs(part.evidence.effect))
     cases = {case.key: case for part in parts for case in part.cases}
     return Judged(
         p=p if losing else weakest.p,
@@ -241,11 +240,10 @@ def all_of(
         refuted=refuted,
         undecided=undecided,
         evidence=replace(
-            smallest.evidence,
-            p=weakest.p,
-            test=f"{smallest.evidence.test}; the smallest effect of {len(parts)} comparisons",
+            weakest.evidence,
+            test=f"{weakest.evidence.test}; the least sure of {len(parts)} comparisons",
         ),
-        needs=smallest.needs,
+        needs=weakest.needs,
         cases=tuple(cases.values()),
         contrasts=contrasts,
     )

@@ -1,0 +1,91 @@
+"""What is counted over models that were trained for longer, and cannot come out otherwise.
+
+Units: losses in nats.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from madl.logbook import stats
+from madl.logbook.claims import Fact
+from madl.logbook.records import Record, Records
+from madl.logbook.stats import listed, number, per_cent
+from madl.training.architecture_records import shape
+
+RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
+
+
+def course(r: Records) -> Fact:
+    """Validation on the way: at the start, within the first epoch, after one, two and all."""
+    found = _cut(r)
+    looks = zip(*(one.values["checks"] for one in found), strict=True)
+    per_epoch, steps = found[0].values["steps_per_epoch"], len(found[0].values["losses"])
+    at = {look[0]["step"]: look for look in looks}
+    shown = (0, max(s for s in at if s < per_epoch), per_epoch, 2 * per_epoch, steps)
+    at = [at[step] for step in dict.fromkeys(shown)]
+    epochs = listed([number(look[0]["step"] / per_epoch) for look in at])
+    losses = listed([number(fmean(one["loss"] for one in look)) for look in at])
+    accuracies = listed([per_cent(fmean(one["accuracy"] for one in look)) for look in at])
+    return Fact(
+        text=f"After {epochs} epochs of more training, the validation loss of the best model that "
+        f"the searches cut is {losses}, its validation accuracy {accuracies}",
+        of=f"{_models(found)}; an epoch is {per_epoch} steps over "
+        f"{found[0].case.params['more_examples']} sentences",
+    )
+
+
+def right_and_wrong(r: Records) -> Fact:
+    """Where the loss on test sentences rises: the mean is made by few of them."""
+    found = _cut(r)
+
+    def losses(one: Record, when: str) -> Sequence[float]:
+        return one.values["models"][when]["test"]["losses"]
+
+    def mean(when: str, is_right: bool) -> str:
+        kept = [x for one in found for x in losses(one, when) if (x < RIGHT) is is_right]
+        return number(fmean(kept)) if kept else "none"
+
+    falls = fmean(
+        fmean(after < before for before, after in zip(losses(one, "best"), losses(one, "last")))
+        for one in found
+    )
+    right, wrong = (f"from {mean('best', one)} to {mean('last', one)}" for one in (True, False))
+    return Fact(
+        text=f"From the lowest validation loss to the end, the loss falls on {per_cent(falls)} of "
+        f"the test sentences. Where the answer is right, its mean goes {right} nats, where it is "
+        f"wrong, {wrong}",
+        of=f"{_models(found)}; each time of the sentences that are right or wrong then",
+    )
+
+
+def starts(r: Records) -> Fact:
+    """What was chosen and what stands beside it, fine-tuned model by model."""
+    cut, whole = _cut(r), [one for one in r.all() if not _point(one)]
+
+    def told(found: Sequence[Record]) -> str:
+        return listed([per_cent(one.values["checks"][0]["accuracy"]) for one in found])
+
+    shapes = [f"“{shape(_point(one))}”" for one in cut]
+    by = ", fine-tuned model by model," if len(shapes) > 1 else ""
+    return Fact(
+        text=f"The best cut is{by} {listed(shapes)}, with {told(cut)} on validation, the highest "
+        f"of all trials that cut; the whole model has {told(whole)} there after its one training "
+        "on the same sentences",
+        of=f"{stats.number(len(cut) + len(whole))} trainings, before the further one",
+    )
+
+
+def _cut(r: Records) -> list[Record]:
+    """The best cuts of the searches, one of each fine-tuned model."""
+    return [one for one in r.all() if _point(one)]
+
+
+def _point(one: Record) -> dict[str, Any]:
+    params = one.case.params
+    return {k.removeprefix("shape_"): v for k, v in params.items() if k.startswith("shape_")}
+
+
+def _models(found: Sequence[Record]) -> str:
+    return f"means of {len(found)} models" if len(found) > 1 else "1 model"
