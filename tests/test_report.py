@@ -329,6 +329,9 @@ def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
     assert "0 come out alike, 1 the other way round" in text
     assert "1 of 1 effects there lie in the intervals here" in text  # of more of the same data
     assert "0 of 1 effects there lie in the intervals here" in text  # of theirs
+    ledger = (toy.docs / "ledger.md").read_text()
+    assert "| a machine, full | 1 | 1 | 1 | 0 | 1 | 1 |" in ledger
+    assert "| theirs, a machine, full | 1 | 1 | 0 | 1 | 1 | 0 |" in ledger
     assert "“Squares grow more often than not”" in text
 
 

@@ -1,15 +1,16 @@
 """What replicates: verdicts of other runs, machines, profiles and data beside a page's own."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from madl.logbook import benchmarks
 from madl.logbook.claims import Finding
-from madl.logbook.records import Pending
+from madl.logbook.records import Pending, Row
 from madl.logbook.stats import Interval, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
-from madl.site.views import View
+from madl.site.views import Page, View
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
@@ -68,9 +69,12 @@ def _has(view: View, name: str) -> bool:
 
 
 def _title(view: View, here: View) -> str:
+    return ", ".join([_where(view, here), view.date, view.progress])
+
+
+def _where(view: View, here: View) -> str:
     other = workloads.differences(view.plan.workload, here.plan.workload)
-    profile = view.plan.profile.name
-    return ", ".join([*other, view.machine, profile, view.date, view.progress])
+    return ", ".join([*other, view.machine, view.plan.profile.name])
 
 
 def _cell(made: Finding) -> str:
@@ -80,26 +84,74 @@ def _cell(made: Finding) -> str:
 
 def _compared(here: View, other: View) -> str:
     """How what is decided here came out there, what is decided only there, and how near all is."""
-    decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
-    there = {name: other.findings[name].verdict for name in here.findings}
-    turned = [n for n in decided if there[n] in DECIDED and there[n] != decided[n]]
-    counts = Counter(there[name] for name in decided if there[name] not in DECIDED)
-    alike = len(decided) - len(turned) - counts.total()
-    parts = [f"{alike} come out alike", f"{len(turned)} the other way round"]
+    found = replication(here, other)
+    counts = Counter(one for one in found.came_out.values() if one not in DECIDED)
+    parts = [f"{len(found.alike)} come out alike", f"{len(found.turned)} the other way round"]
     parts += [f"{number} {verdict}" for verdict, number in counts.items()]
-    flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in turned]
+    flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in found.turned]
     named = f": {'; '.join(flips)}" if flips else ""
-    only_there = sum(verdict in DECIDED for verdict in there.values()) - alike - len(turned)
     where = _title(other, here).rpartition(", ")[0]
     ours = {case.key for case in here.cases} if other.machine == here.machine else set[str]()
     if shared := sum(case.key in ours for case in other.cases):
         where += f"; {shared} of its {len(other.cases)} cases are this page's own"
-    hypotheses = "hypothesis" if len(decided) == 1 else "hypotheses"
-    said = f"Of {len(decided)} {hypotheses} decided here, {', '.join(parts)}"
-    effects = [(here.findings[name].evidence, other.findings[name].evidence) for name in there]
-    held = [a.interval.holds(b.effect) for a, b in effects if a and b]
+    hypotheses = "hypothesis" if len(found.decided) == 1 else "hypotheses"
+    said = f"Of {len(found.decided)} {hypotheses} decided here, {', '.join(parts)}"
     return (
-        f"{said if decided else 'No hypothesis is decided here'} ({where}){named}"
-        f"{f'; {only_there} decided there are open here' if only_there else ''}"
-        f"; {sum(held)} of {len(held)} effects there lie in the intervals here."
+        f"{said if found.decided else 'No hypothesis is decided here'} ({where}){named}"
+        f"{f'; {found.only_there} decided there are open here' if found.only_there else ''}"
+        f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replication:
+    """One page's hypotheses, here and elsewhere."""
+
+    decided: Mapping[str, str]  # name → verdict here
+    came_out: Mapping[str, str]  # the same names, and their verdicts there
+    only_there: int  # how many others are decided there
+    held: Sequence[bool]  # of each effect that both measured, whether it lies in the interval here
+
+    @property
+    def alike(self) -> list[str]:
+        return [name for name, verdict in self.decided.items() if self.came_out[name] == verdict]
+
+    @property
+    def turned(self) -> list[str]:
+        decided = [name for name, verdict in self.came_out.items() if verdict in DECIDED]
+        return [name for name in decided if name not in self.alike]
+
+
+def replication(here: View, other: View) -> Replication:
+    """What became elsewhere of what is decided here."""
+    decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
+    pairs = [(f.evidence, other.findings[name].evidence) for name, f in here.findings.items()]
+    open_here = other.findings.keys() - decided.keys()
+    return Replication(
+        decided=decided,
+        came_out={name: other.findings[name].verdict for name in decided},
+        only_there=sum(other.findings[name].verdict in DECIDED for name in open_here),
+        held=[a.interval.holds(b.effect) for a, b in pairs if a and b],
+    )
+
+
+def over_pages(pages: Iterable[Page]) -> list[Row]:
+    """The same over all pages: a row for each other data, machine and profile."""
+    found: dict[str, list[Replication]] = {}
+    for page in pages:
+        for other in page.others:
+            made = replication(page.view, other)
+            if made.held:
+                found.setdefault(_where(other, page.view), []).append(made)
+    return [
+        {
+            "where": where,
+            "pages": len(every),
+            "decided here": sum(len(one.decided) for one in every),
+            "alike there": sum(len(one.alike) for one in every),
+            "the other way round": sum(len(one.turned) for one in every),
+            "effects measured there": sum(len(one.held) for one in every),
+            "in the interval here": sum(sum(one.held) for one in every),
+        }
+        for where, every in found.items()
+    ]

@@ -25,9 +25,9 @@ from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import evidence, home, notebooks
+from madl.site import elsewhere, evidence, home, notebooks
 from madl.site.evidence import chip, inline, literal
-from madl.site.page import PageCalls, prose_numbers
+from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
 
 
@@ -283,6 +283,7 @@ def _site_globals(
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered),
         "registered": functools.partial(_registered, state),
+        "replication_table": functools.partial(_replication_table, answered),
         "changes": functools.partial(_bullets, changes),
     }
 
@@ -301,6 +302,11 @@ def _registered(state: Ledger) -> str:
         f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages "
         "are expected to hold a wrong verdict by chance; nothing of that kind is known of the rest."
     )
+
+
+def _replication_table(pages: Sequence[Page]) -> str:
+    rows = elsewhere.over_pages(pages)
+    return markdown_table(rows) if rows else ""
 
 
 def _bullets(lines: Sequence[str]) -> str:
