@@ -14,6 +14,7 @@ from madl.logbook.records import Record, Records
 from madl.logbook.stats import listed, number, per_cent
 from madl.training.architecture_records import shape
 
+NAME = "lab2_overfitting"
 RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
 
 
@@ -62,7 +63,7 @@ def right_and_wrong(r: Records) -> Fact:
 
 def starts(r: Records) -> Fact:
     """What was chosen and what stands beside it, fine-tuned model by model."""
-    cut, whole = _cut(r), [one for one in r.all() if not _point(one)]
+    cut, whole = _cut(r), [one for one in r.of(NAME).all() if not _point(one)]
 
     def told(found: Sequence[Record]) -> str:
         return listed([per_cent(one.values["checks"][0]["accuracy"]) for one in found])
@@ -79,7 +80,7 @@ def starts(r: Records) -> Fact:
 
 def _cut(r: Records) -> list[Record]:
     """The best cuts of the searches, one of each fine-tuned model."""
-    return [one for one in r.all() if _point(one)]
+    return [one for one in r.of(NAME).all() if _point(one)]
 
 
 def _point(one: Record) -> dict[str, Any]:
