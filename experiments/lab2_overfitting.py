@@ -154,9 +154,8 @@ def _overfits(r: Records, model: str, name: str) -> Judged:
         learned,
         supported=f"{more}, {name} overfits {since}: {both}",
         refuted=f"{more}, {name} does not overfit {since}: {both}",
-        undecided=f"{more}, {name} is not shown to overfit {since}, as not both halves are "
-        f"decided: {both}; test loss rises by {worse.comparison.estimate():i}, the other falls by "
-        f"{learned.comparison.estimate():i}",
+        undecided=f"{more}, {name} is not shown to overfit {since}: {both}; the one rises by "
+        f"{worse.comparison.estimate():i}, the other falls by {learned.comparison.estimate():i}",
     )
 
 
