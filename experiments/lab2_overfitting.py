@@ -150,12 +150,12 @@ def _overfits(r: Records, model: str, name: str) -> Judged:
     given = every(r, model)[0].case.params
     more = f"Trained for {given['more_epochs']} epochs on {given['more_examples']} seen sentences"
     return all_of(
-        worse,
-        learned,
+        {"the rise of test loss": worse, "the fall of the loss on its training sentences": learned},
         supported=f"{more}, {name} overfits {since}: {both}",
         refuted=f"{more}, {name} does not overfit {since}: {both}",
-        undecided=f"{more}, {name} is not shown to overfit {since}: {both}; the one rises by "
-        f"{worse.comparison.estimate():i}, the other falls by {learned.comparison.estimate():i}",
+        undecided=f"{more}, {name} is not shown to overfit {since}: {both}; test loss "
+        f"rises by {worse.comparison.estimate():i}, the loss on its training sentences falls by "
+        f"{learned.comparison.estimate():i}",
     )
 
 
@@ -170,7 +170,7 @@ def accuracy_falls_too(r: Records) -> Judged:
         refuted=f"{since}, more training adds {last - best} to the best model's accuracy, whatever "
         f"its loss does: {ends}",
         undecided=f"{since}, more training is not shown to change the best model's accuracy: "
-        f"{ends}, {last - best:+i}",
+        f"{ends}, a fall of {best - last:+i}",
     )
 
 
@@ -252,7 +252,7 @@ def _nats(values: Sequence[float]) -> stats.Estimate:
 @page.chart(
     caption="Accuracy on validation sentences on the way, with an interval over several models; on "
     "test sentences at some of these; beside them the fine-tuned model that both come from. The "
-    "best cut's start is what the searches chose by, and so too high. The axis is cut."
+    "best cut's start is what the searches chose by, and can be too high. The axis is cut."
 )
 def accuracy(r: Records) -> Chart:
     rows: list[Row] = [

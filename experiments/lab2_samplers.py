@@ -150,9 +150,9 @@ def tpe_proposes_better(r: Records) -> Judged:
     a, b = found.mean(r, "tpe", later), found.mean(r, "random", later)
     said = "The mean point that TPE proposes after its start-up"
     return made.judge(
-        supported=f"{said}, as often as it does, has {a} on validation; the mean point drawn at "
+        supported=f"{said}, repeats counted, has {a} on validation; the mean point drawn at "
         f"random {b}",
-        refuted=f"{said}, as often as it does, has {a} on validation, less than the mean point "
+        refuted=f"{said}, repeats counted, has {a} on validation, less than the mean point "
         f"drawn at random, {b}",
         undecided=f"{said} is not shown to differ from one drawn at random on validation: "
         f"{a} and {b}",
@@ -181,8 +181,8 @@ def trials_rank(r: Records) -> Judged:
 
 page.fact(headline=True)(facts.growth)
 for counted in (
-    *(facts.startup_is_random, facts.what_matters, facts.first_alike, facts.whole_varies),
-    *(facts.what_may_be_an_identity, facts.idle_in_bert_config),
+    *(facts.chosen, facts.startup_is_random, facts.what_matters, facts.first_alike),
+    *(facts.whole_varies, facts.what_may_be_an_identity, facts.idle_in_bert_config),
 ):
     page.fact(counted)
 
@@ -209,8 +209,8 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="What there is to learn: the mean validation accuracy of all trials of Random and Grid "
-    "that have a value, whatever else they have. Bars are intervals over the studies of one model, "
-    "or over models."
+    "with the value on the axis, whatever else they have. Bars are intervals over the studies of "
+    "one model, or over models."
 )
 def effects(r: Records) -> Chart:
     score = "validation accuracy"

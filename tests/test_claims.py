@@ -42,8 +42,13 @@ def found(judged: Judged, registered=None) -> Finding:
     return judge_family({"it": a_claim(judged)}, {"it": judged}, {}, registered or {})["it"]
 
 
+def judged_all(*contrasts, **said):
+    named = {f"part {i}": one for i, one in enumerate(contrasts)}
+    return all_of(named, **{**SAYS, **said})
+
+
 def verdict(contrast, *more) -> str:
-    judged = all_of(contrast, *more, **SAYS) if more else contrast.judge(**SAYS)
+    judged = judged_all(contrast, *more) if more else contrast.judge(**SAYS)
     return found(judged).verdict
 
 
@@ -93,7 +98,7 @@ def test_what_the_correction_leaves_is_said_once(p, adjusted, said):
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_a_verdict_without_a_finding_is_one_line_that_names_it(lacking, text):
     one = compare(*ahead(3))
-    for judge in (one.judge, lambda **said: all_of(one, one, **said)):
+    for judge in (one.judge, lambda **said: judged_all(one, one, **said)):
         with pytest.raises(MadlError) as caught:
             judge(**{**SAYS, lacking: text})
         assert str(caught.value) == f"has no finding for the verdict {lacking!r}; write one"
@@ -169,16 +174,16 @@ def test_all_of_is_supported_only_if_all_hold_as_sure_as_the_least_sure():
     strong, weak = compare(*ahead(3)), compare(*ahead(0.4))
     assert verdict(strong, weak) == "supported"
     assert verdict(strong, compare(*ahead(0.1))) == "undecided"
-    made = all_of(strong, weak, **SAYS)
+    made = judged_all(strong, weak)
     assert made.p == max(one.judge(**SAYS).p for one in (strong, weak)) > 1e-4
     assert made.evidence.effect == weak.judge(**SAYS).evidence.effect
-    assert "the least sure of 2 comparisons" in made.evidence.test
+    assert "the least sure of 2 comparisons, part 1" in made.evidence.test
 
 
 def test_all_of_is_refuted_as_soon_as_one_is():
     good, bad = compare(*ahead(3)), compare(*ahead(-0.5))
     assert verdict(good, good, bad) == "refuted"
-    made = all_of(good, good, bad, **SAYS)
+    made = judged_all(good, good, bad)
     assert made.p == pytest.approx(3 * bad.judge(**SAYS).p)
     assert made.evidence.effect < 0
 
@@ -186,12 +191,12 @@ def test_all_of_is_refuted_as_soon_as_one_is():
 def test_all_of_is_undecided_where_one_may_fail():
     slightly_bad = compare(*ahead(-0.1))
     assert verdict(compare(*ahead(3)), slightly_bad) == "undecided"
-    assert all_of(*[slightly_bad] * 9, **SAYS).p == 1.0
+    assert judged_all(*[slightly_bad] * 9).p == 1.0
 
 
 def test_all_of_speaks_of_every_record_once():
     a, b = ahead(3)
-    made = all_of(compare(a, b), compare(b, a), **SAYS)
+    made = judged_all(compare(a, b), compare(b, a))
     assert sorted(case.params["method"] for case in made.cases) == ["A", "B"]
 
 

@@ -219,20 +219,21 @@ def contrast(comparison: Comparison, records: Iterable[Record]) -> Contrast:
 
 
 def all_of(
-    *contrasts: Contrast, supported: str = "", refuted: str = "", undecided: str = ""
+    contrasts: Mapping[str, Contrast], *, supported: str, refuted: str, undecided: str
 ) -> Judged:
     """The claim that all of these hold: as sure as the least sure; refuted as soon as one is.
+
+    The evidence shows that one, by its name.
 
     Source: Berger 1982, Technometrics 24:295 (intersection-union tests need no correction).
     """
     said = {"supported": supported, "refuted": refuted, "undecided": undecided}
-    parts = [one.judge(**said) for one in contrasts]
-    losing = [part for part in parts if not part.agrees]
-    p = min(1.0, len(parts) * min(part.p for part in losing)) if losing else 0.0
-    weakest = (
-        min(losing, key=lambda part: part.p) if losing else max(parts, key=lambda part: part.p)
-    )
-    cases = {case.key: case for part in parts for case in part.cases}
+    parts = {name: one.judge(**said) for name, one in contrasts.items()}
+    losing = {name: part.p for name, part in parts.items() if not part.agrees}
+    p = min(1.0, len(parts) * min(losing.values())) if losing else 0.0
+    shown = min(losing, key=lambda n: losing[n]) if losing else max(parts, key=lambda n: parts[n].p)
+    weakest = parts[shown]
+    cases = {case.key: case for part in parts.values() for case in part.cases}
     return Judged(
         p=p if losing else weakest.p,
         agrees=not losing,
@@ -241,11 +242,11 @@ def all_of(
         undecided=undecided,
         evidence=replace(
             weakest.evidence,
-            test=f"{weakest.evidence.test}; the least sure of {len(parts)} comparisons",
+            test=f"{weakest.evidence.test}; the least sure of {len(parts)} comparisons, {shown}",
         ),
         needs=weakest.needs,
         cases=tuple(cases.values()),
-        contrasts=contrasts,
+        contrasts=tuple(contrasts.values()),
     )
 
 

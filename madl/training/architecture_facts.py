@@ -1,6 +1,6 @@
 """What is counted over the studies of the architecture search, and cannot come out otherwise."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
 from statistics import fmean
 
 from madl.logbook import searches, stats
@@ -9,8 +9,10 @@ from madl.logbook.records import Records
 from madl.training.architecture_records import (
     SAMPLERS,
     best_value,
+    chosen_point,
     counted,
     effects,
+    named,
     startup,
     studies,
     whole,
@@ -51,21 +53,29 @@ def startup_is_random(r: Records) -> Fact:
 
 
 def what_matters(r: Records) -> Fact:
-    """The parameters whose values differ most and least in the mean of a trial."""
-
-    def apart(values: Mapping[str, Sequence[float]]) -> float:
-        means = [fmean(one) for one in values.values()]
-        return max(means) - min(means)
-
-    def told(values: Mapping[str, Sequence[float]]) -> str:
-        found = (f"{choice} ({stats.per_cent(fmean(one))})" for choice, one in values.items())
-        return stats.listed(list(found))
-
-    every = sorted(effects(r), key=apart)
+    """How far each choice moves the mean of a blindly drawn trial, the most first."""
+    found: list[tuple[float, str]] = []
+    for values in effects(r):
+        means = {choice: fmean(one) for choice, one in values.items()}
+        low, high = (pick(means, key=lambda one: means[one]) for pick in (min, max))
+        found.append((100 * (means[high] - means[low]), f"from {low} to {high}"))
+    said = [f"{gained:.1f} {moved}" for gained, moved in sorted(found, reverse=True)]
     return Fact(
-        text=f"Drawn blindly, trials differ most in their mean between {told(every[-1])}, least "
-        f"between {told(every[0])}",
+        text=f"Drawn blindly, the mean trial gains, in points, {stats.listed(said)}",
         of=f"{counted(studies(r, 'random'))}, of Random and of Grid each; on validation",
+    )
+
+
+def chosen(r: Records) -> Fact:
+    """What most of TPE's choices have in common, choice by choice."""
+    every = [chosen_point(one) for one in studies(r, "tpe")]
+    said: list[str] = []
+    for name in every[0]:
+        (value, times), *_ = Counter(point[name] for point in every).most_common(1)
+        said.append(f"{named(name, value)} ({times})")
+    return Fact(
+        text=f"Choice by choice, TPE's studies choose most often {stats.listed(said)}",
+        of=f"{len(every)} choices",
     )
 
 

@@ -39,6 +39,17 @@ def mean(r: Records, sampler: str, value: Any) -> Estimate:
     return searches.mean_estimate(searches.of_units(studies(r, sampler), value))
 
 
+def chosen_point(study: Record) -> dict[str, Any]:
+    """The sub-network that a study chose."""
+    at = searches.found_at(study.values["values"])
+    return dict(zip(study.values["names"], study.values["points"][at - 1], strict=True))
+
+
+def named(name: str, value: Any) -> str:
+    """A value of a parameter in words: "6 layers", "key: identity"."""
+    return (SIZES.get(name) or name.replace("_", " ") + ": {}").format(value)
+
+
 def counted(every: Records) -> str:
     """How many studies a sampler has: "5 studies of each of 3 models"."""
     models = len(every.each(SEED))
@@ -107,13 +118,12 @@ def ranking(r: Records) -> Contrast:
 
 def choice_rows(r: Records) -> list[Row]:
     """What every study chose, each model after each draw, and as it was."""
-    rows = list[Row]()
+    rows, size = list[Row](), r.one(part="audit").values["space"][0]["parameters"][-1]
     for sampler, title in SAMPLERS.items():
         for study in studies(r, sampler):
-            at = searches.found_at(study.values["values"])
-            point = dict(zip(study.values["names"], study.values["points"][at - 1], strict=True))
-            rows.append(_choice(title, study, shape(point), study.values["parameters"], at))
-    size = r.one(part="audit").values["space"][0]["parameters"][-1]
+            at, parameters = searches.found_at(study.values["values"]), study.values["parameters"]
+            cut = "the whole" if parameters == size else shape(chosen_point(study))
+            rows.append(_choice(title, study, cut, parameters, at))
     rows += [_choice(whole(r).label, record, "the whole", size) for record in whole(r).records]
     for one in baseline.fp32(r).models:
         rows.append({"chosen by": "as fine-tuned", "training seed": one.param(SEED), "test": one})
@@ -153,8 +163,8 @@ def effects(r: Records) -> list[dict[str, list[float]]]:
     """Of each parameter, by value, the mean of each unit: studies of one model, or models."""
     found: list[dict[str, list[float]]] = []
     for effect in r.one(part="audit").values["space"]:
-        said = SIZES.get(effect["name"]) or effect["name"].replace("_", " ") + ": {}"
-        every = {said.format(v): _blind(r, effect["name"], v) for v in effect["values"]}
+        name = effect["name"]
+        every = {named(name, value): _blind(r, name, value) for value in effect["values"]}
         found.append({choice: means for choice, means in every.items() if means})
     return found
 

@@ -19,12 +19,12 @@ RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
 
 
 def course(r: Records) -> Fact:
-    """Validation on the way: at the start, within the first epoch, after one, two and all."""
+    """Validation on the way: at the start, within the first epoch, after it and after all."""
     found = _cut(r)
     looks = zip(*(one.values["checks"] for one in found), strict=True)
     per_epoch, steps = found[0].values["steps_per_epoch"], len(found[0].values["losses"])
     at = {look[0]["step"]: look for look in looks}
-    shown = (0, max(s for s in at if s < per_epoch), per_epoch, 2 * per_epoch, steps)
+    shown = (0, max(s for s in at if s < per_epoch), per_epoch, steps)
     at = [at[step] for step in dict.fromkeys(shown)]
     epochs = listed([number(look[0]["step"] / per_epoch) for look in at])
     losses = listed([number(fmean(one["loss"] for one in look)) for look in at])
@@ -57,7 +57,8 @@ def right_and_wrong(r: Records) -> Fact:
         text=f"From the lowest validation loss to the end, the loss falls on {per_cent(falls)} of "
         f"the test sentences. Where the answer is right, its mean goes {right} nats, where it is "
         f"wrong, {wrong}",
-        of=f"{_models(found)}; each time of the sentences that are right or wrong then",
+        of=f"the best cut{f's of {len(found)} models together' if len(found) > 1 else ''}; each "
+        "time of the sentences that are right or wrong then",
     )
 
 
