@@ -8,7 +8,7 @@ import pytest
 from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import Evidence, Fact, Finding
 from madl.logbook.stats import Interval, Unit
-from madl.site import home
+from madl.site import elsewhere, evidence, home
 from madl.site.views import Page
 
 
@@ -28,7 +28,7 @@ def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.
     return Finding(name=name, hypothesis="It is so.", verdict=verdict, text="It is.", **given)
 
 
-def a_page(question, *findings, has_run=True):
+def a_page(question, *findings, has_run=True, elsewhere=()):
     view = SimpleNamespace(
         own=[1] if has_run else [],
         findings={f.name: f for f in findings},
@@ -36,7 +36,15 @@ def a_page(question, *findings, has_run=True):
         sides=lambda _: ("one & all", "two"),
     )
     asked = [SimpleNamespace(id=question)]
-    return SimpleNamespace(view=view, questions=asked, name=f"q{question}", path="labs/x.md")
+    other = SimpleNamespace(
+        findings={f.name: f for f in elsewhere},
+        plan=SimpleNamespace(workload={}, profile=SimpleNamespace(name="quick")),
+        machine="a machine",
+    )
+    view.plan = other.plan
+    others = [other] if elsewhere else []
+    shared = {"questions": asked, "name": f"q{question}", "path": "labs/x.md", "others": others}
+    return SimpleNamespace(view=view, **shared)
 
 
 def chosen(*pages):
@@ -51,6 +59,18 @@ def test_what_was_refuted_stands_alone_of_time_too_and_registered_first():
         a_page("4.1", a_finding("far", "refuted", far=4)),
     ]
     assert chosen(*pages) == ["far", "of time", "late"]
+
+
+def test_of_what_was_found_the_opposite_elsewhere_nothing_opens_the_logbook():
+    refuted = a_finding("not there", "refuted", far=9)
+    turned = a_page("1.1", refuted, elsewhere=[a_finding("not there", "undecided", far=-1)])
+    near = a_page("2.1", refuted, elsewhere=[a_finding("not there", "undecided", far=1)])
+    assert chosen(turned) == []
+    assert chosen(near) == ["not there"]
+    assert elsewhere.turned(turned, "not there").startswith("a machine, quick: ")
+    assert elsewhere.turned(near, "not there") == ""
+    said = evidence.finding(refuted, turned=elsewhere.turned(turned, "not there"))
+    assert said.count("ot so elsewhere") == 2  # the chip, and its reason
 
 
 def test_a_lab_opens_the_logbook_once_and_three_do_at_most():

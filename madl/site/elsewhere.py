@@ -38,6 +38,22 @@ def again(stem: str, made: Finding) -> str:
     return f"{sum(counts.values())} runs one after the other: {said}{shown}"
 
 
+def turned(page: Page, name: str) -> str:
+    """Where else the effect of a claim decided here lies on the other side of its line."""
+    made = page.view.findings[name]
+    if made.verdict not in DECIDED or made.evidence is None:
+        return ""
+    said: list[str] = []
+    for other in page.others:
+        found = other.findings[name].evidence
+        if found and any(
+            (made.evidence.effect > line) != (found.effect > line)
+            for line in made.evidence.boundaries
+        ):
+            said.append(f"{_where(other, page.view)}: {evidence.effect(found)}")
+    return "; ".join(said)
+
+
 def section(here: View, others: Sequence[View]) -> str:
     """A line for each of the others, and a row a hypothesis that one of them has measured."""
     measured = {

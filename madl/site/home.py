@@ -11,7 +11,7 @@ from madl.files import read_text
 from madl.logbook.charts import Chart
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.stats import Unit
-from madl.site import evidence, svg
+from madl.site import elsewhere, evidence, svg
 from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls
 from madl.site.views import Page
@@ -30,16 +30,16 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
     """The claims to open the logbook with, at most one a lab.
 
     What the data refuted; where they refuted nothing, headlines that they support, but for those
-    of time: another machine's clock may say otherwise. Those registered in the records that they
-    are judged on come first; then what lies farthest from the line that it is held against, in
-    half widths of its interval.
+    of time: another machine's clock may say otherwise. None of which other data, or another
+    machine, found the opposite. Those registered in the records that they are judged on come first;
+    then what lies farthest from the line that it is held against, in half widths of its interval.
     """
     found = [
         (page, one)
         for page in pages
         if page.questions and page.view.own
         for one in page.view.findings.values()
-        if one.evidence is not None
+        if one.evidence is not None and not elsewhere.turned(page, one.name)
     ]
     refuted = [pair for pair in found if pair[1].verdict == "refuted"]
     chosen = refuted or [pair for pair in found if _is_clear(pair[1])]

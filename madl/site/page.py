@@ -118,7 +118,9 @@ class PageCalls:
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
         again = elsewhere.again(self.page.view.name, made)
-        return evidence.finding(made, again=again, level="headline" if made.headline else "")
+        turned = elsewhere.turned(self.page, name)
+        level = "headline" if made.headline else ""
+        return evidence.finding(made, again=again, turned=turned, level=level)
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""
