@@ -23,7 +23,7 @@ from madl.hardware.unit_records import (
     swept,
     unit_of,
 )
-from madl.logbook.arms import Arm, best_of, versus
+from madl.logbook.arms import Arm, best_of, of_models, versus
 from madl.logbook.claims import Fact, shown_margin
 from madl.logbook.records import Pending, Record, Records
 from madl.logbook.stats import Unit, per_cent
@@ -85,6 +85,7 @@ def chosen_by(r: Records, one: Arm) -> str:
     return (
         f"{per_cent(one.validation)} against FP32's {per_cent(fp32.validation)} of n = {n:,} "
         f"sentences, {apart:g} sentence{'s' * (apart != 1)} apart"
+        + of_models(one, " in the mean of {} models")
     )
 
 
@@ -194,8 +195,10 @@ def every_format(r: Records) -> Fact:
     for own, (one, unit) in found.items():
         if one.label == best.label:
             name = f"{called(own, unit)}, which is {name}"
-            area = f"its unit takes {ratio_range(r, unit_of(unit), unit_of(chosen))} × the "
-            area += f"transistors of {side_of(chosen)}'s"
+            area = "in that very unit"
+            if unit.case.key != chosen.case.key:
+                area = f"its unit takes {ratio_range(r, unit_of(unit), unit_of(chosen))} × the "
+                area += f"transistors of {side_of(chosen)}'s"
     return Fact(
         text=f"{said}. In no more bits than {side_of(chosen)}, validation prefers {name}, with "
         f"{chosen_by(r, best)}; {area}, and on test its model is "
