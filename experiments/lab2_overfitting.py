@@ -209,9 +209,11 @@ def checks(r: Records, model: str) -> dict[int, Check]:
     found: dict[int, Check] = {}
     together = zip(*(one.values["checks"] for one in every(r, model)), strict=True)
     for i, seen in enumerate(together):
-        test = arm(r.of(NAME), model, "checks", i, "test", model_of=model)
-        looked = test if all("test" in one for one in seen) else None
-        found[seen[0]["step"]] = seen, looked if seen[0]["step"] else started(r, model)
+        step = seen[0]["step"]
+        test = None if step else started(r, model)
+        if step and all("test" in one for one in seen):
+            test = arm(r.of(NAME), model, "checks", i, "test", model_of=model)
+        found[step] = seen, test
     return found
 
 
@@ -279,8 +281,8 @@ def models(r: Records) -> Sequence[Row]:
     """Each training at three checks: on test, and on what was trained on; means over the seeds."""
     rows: list[Row] = []
     for model in MODELS:
-        epochs = every(r, model)[0].case.params["more_epochs"]
-        at = {"start": "0", "best": epochs_at(r, model), "last": epochs}
+        last = every(r, model)[0].case.params["more_epochs"]
+        at = {"start": "0", "best": epochs_at(r, model), "last": last}
         for when, epochs in at.items():
             judged = started(r, model) if when == "start" else tested(r, model, when)
             own = [one.values["models"][when]["trained"]["accuracy"] for one in every(r, model)]

@@ -67,9 +67,9 @@ def test_of_what_was_found_the_opposite_elsewhere_nothing_opens_the_logbook():
     near = a_page("2.1", refuted, elsewhere=[a_finding("not there", "undecided", far=1)])
     assert chosen(turned) == []
     assert chosen(near) == ["not there"]
-    assert elsewhere.turned(turned, "not there").startswith("a machine, quick: ")
-    assert elsewhere.turned(near, "not there") == ""
-    said = evidence.finding(refuted, turned=elsewhere.turned(turned, "not there"))
+    assert elsewhere.not_so(turned, "not there").startswith("a machine, quick: ")
+    assert elsewhere.not_so(near, "not there") == ""
+    said = evidence.finding(refuted, not_so=elsewhere.not_so(turned, "not there"))
     assert said.count("ot so elsewhere") == 2  # the chip, and its reason
 
 

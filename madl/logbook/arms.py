@@ -55,7 +55,7 @@ class Arm(Sealed):
         return "trained models" if several else f"{self.units} of 1 model"
 
     def _judged(self) -> list[Mapping[str, Any]]:
-        return [_inside(record, self.within) for record in self.records]
+        return [inside(record, self.within) for record in self.records]
 
     @property
     def outcomes(self) -> list[Outcomes]:
@@ -146,7 +146,8 @@ def of_models(a: Arm, several: str, one: str = "") -> str:
     return several.format(len(a.records)) if len(a.records) > 1 else one
 
 
-def _inside(record: Record, within: Sequence[str | int]) -> Any:
+def inside(record: Record, within: Sequence[str | int]) -> Any:
+    """What a case gave under these names, each within the one before."""
     found: Any = record.values
     for name in within:
         found = found[name]

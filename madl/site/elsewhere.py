@@ -38,7 +38,7 @@ def again(stem: str, made: Finding) -> str:
     return f"{sum(counts.values())} runs one after the other: {said}{shown}"
 
 
-def turned(page: Page, name: str) -> str:
+def not_so(page: Page, name: str) -> str:
     """Where else the effect of a claim decided here lies on the other side of its line."""
     made = page.view.findings[name]
     if made.verdict not in DECIDED or made.evidence is None:
@@ -135,7 +135,7 @@ class Replication:
     @property
     def turned(self) -> list[str]:
         decided = [name for name, verdict in self.came_out.items() if verdict in DECIDED]
-        return [name for name in decided if name not in self.alike]
+        return [name for name in decided if self.came_out[name] != self.decided[name]]
 
 
 def replication(here: View, other: View) -> Replication:

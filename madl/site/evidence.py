@@ -38,29 +38,29 @@ def chip(kind: str, label: str = "") -> str:
     return f'<span class="chip {kind.replace(" ", "-")}">{label or kind}</span>'
 
 
-def finding(made: Finding, *, again: str = "", turned: str = "", level: str = "") -> str:
+def finding(made: Finding, *, again: str = "", not_so: str = "", level: str = "") -> str:
     """The sentence and its chip; opened, what decided it, with links to the records.
 
-    `again` says what other runs of the same found, `turned` where else the opposite was.
+    `again` says what other runs of the same found, `not_so` where else the opposite was.
     """
-    rows = _rows(made, again, turned)
+    rows = _rows(made, again, not_so)
     body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in rows)
     bar = effect_bar(made.evidence) if made.evidence else ""
     # what the search leaves out ends at the first end of an element of its name: a section, no div
     return (
         f'<details class="finding {level}" id="claim-{made.name}">'
-        f"<summary>{said(made, turned)}</summary>"
+        f"<summary>{said(made, not_so)}</summary>"
         f"<section data-search-exclude>{bar}<dl>{body}</dl></section></details>\n"
     )
 
 
-def said(made: Finding | Fact, turned: str = "") -> str:
+def said(made: Finding | Fact, not_so: str = "") -> str:
     """The sentence and its chips, without the evidence: for lists of pages."""
     known = verdict(made)
     label = "hypothesis refuted" if known == "refuted" else known  # the sentence itself is true
     late = isinstance(made, Finding) and made.worded_after
     chips = [chip(known, label), *([chip("worded after these data")] if late else [])]
-    chips += [chip("not so elsewhere")] if turned else []
+    chips += [chip("not so elsewhere")] if not_so else []
     return " ".join([inline(sentence(made)), *chips])
 
 
@@ -77,7 +77,7 @@ def sentence(made: Finding | Fact) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _rows(made: Finding, again: str, turned: str) -> list[tuple[str, str]]:
+def _rows(made: Finding, again: str, not_so: str) -> list[tuple[str, str]]:
     when = "" if made.worded_after else ", registered in these records"
     rows = [(f"Hypothesis{when}", inline(made.hypothesis))]
     evidence = made.evidence
@@ -92,8 +92,8 @@ def _rows(made: Finding, again: str, turned: str) -> list[tuple[str, str]]:
         rows.append(("What would decide", html.escape(evidence.needed)))
     if again:
         rows.append(("Run again", html.escape(again)))
-    if turned:
-        rows.append(("Not so elsewhere", html.escape(turned)))
+    if not_so:
+        rows.append(("Not so elsewhere", html.escape(not_so)))
     if made.worded_after:
         rows.append(
             (

@@ -39,7 +39,7 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
         for page in pages
         if page.questions and page.view.own
         for one in page.view.findings.values()
-        if one.evidence is not None and not elsewhere.turned(page, one.name)
+        if one.evidence is not None and not elsewhere.not_so(page, one.name)
     ]
     refuted = [pair for pair in found if pair[1].verdict == "refuted"]
     chosen = refuted or [pair for pair in found if _is_clear(pair[1])]

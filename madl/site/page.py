@@ -118,9 +118,9 @@ class PageCalls:
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
         again = elsewhere.again(self.page.view.name, made)
-        turned = elsewhere.turned(self.page, name)
+        not_so = elsewhere.not_so(self.page, name)
         level = "headline" if made.headline else ""
-        return evidence.finding(made, again=again, turned=turned, level=level)
+        return evidence.finding(made, again=again, not_so=not_so, level=level)
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""

@@ -10,9 +10,7 @@ Shapes: a change is (seeds, sentences), in nats.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
 from itertools import combinations
-from operator import getitem
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from madl.logbook import searches, stats
-from madl.logbook.arms import Arm
+from madl.logbook.arms import Arm, inside
 from madl.logbook.charts import Chart, category, cells, intervals, linear
 from madl.logbook.records import Record, Row
 from madl.logbook.stats import Estimate, Unit
@@ -45,9 +43,7 @@ def best_trial(a: Arm, head: int | None = None) -> float:
 
 def bits(record: Record, within: Sequence[str | int]) -> float:
     """Of a weight, of a model that this page or 1.1 judged."""
-    judged: Any = record.values
-    for name in within:
-        judged = judged[name]
+    judged = inside(record, within)
     return judged.get("bits", record.case.params.get("width", FULL_BITS))
 
 
@@ -141,7 +137,7 @@ def agreeing(given: Sequence[Choices], part: int = 0) -> tuple[int, float]:
 def changes(a: Arm, *within: str) -> dict[str, Floats]:
     """Of every layer alone, up where the loss rises; `within` leads to it where there are more."""
     path = within or ("changes",)
-    every = [reduce(getitem, path, record.values) for record in a.records]
+    every = [inside(record, path) for record in a.records]
     return {layer: np.array([one[layer] for one in every]) / PARTS_OF_A_NAT for layer in every[0]}
 
 
