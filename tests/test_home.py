@@ -173,3 +173,26 @@ def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():
     assert len(some.rows) == home.ROWS
     assert some.rows == home.thinned(chart).rows
     assert home.thinned(some).rows == some.rows
+
+
+def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran():
+    def a_view(machine, **accuracies):
+        def values(accuracy):
+            one = {"outcomes": {}, "accuracy": accuracy}
+            return {"runs": [{**one, "validation": {**one, "accuracy": 1.0}}], "accuracy": 0.1}
+
+        own = [
+            SimpleNamespace(case=SimpleNamespace(key=key), values=values(accuracy))
+            for key, accuracy in accuracies.items()
+        ]
+        return SimpleNamespace(machine=machine, own=own)
+
+    here = a_view("one", a=0.8, b=0.75, only_here=0.5)
+    there = a_view("another", a=0.8, b=0.77, only_there=0.4)
+    again = a_view("one", a=0.1)  # another profile of the same machine
+    question = SimpleNamespace(id="1.1")
+    page = SimpleNamespace(questions=[question], view=here, others=[there, again])
+    (said,) = elsewhere.two_machines([page])
+    assert said.startswith("2 models come of the same cases on one, and on another: 1 have")
+    assert "is 1.00 points on average, and 2.0 at most (in 1.1)" in said
+    assert elsewhere.two_machines([]) == []

@@ -1,8 +1,10 @@
 """What replicates: verdicts of other runs, machines, profiles and data beside a page's own."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
+from typing import Any
 
 from madl.logbook import benchmarks
 from madl.logbook.claims import Finding
@@ -106,7 +108,7 @@ def _compared(here: View, other: View) -> str:
     parts += [f"{number} {verdict}" for verdict, number in counts.items()]
     flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in found.turned]
     named = f": {'; '.join(flips)}" if flips else ""
-    where = _title(other, here).rpartition(", ")[0]
+    where = f"{_where(other, here)}, {other.date}"
     ours = {case.key for case in here.cases} if other.machine == here.machine else set[str]()
     if shared := sum(case.key in ours for case in other.cases):
         where += f"; {shared} of its {len(other.cases)} cases are this page's own"
@@ -171,3 +173,43 @@ def over_pages(pages: Iterable[Page]) -> list[Row]:
         }
         for where, every in found.items()
     ]
+
+
+def two_machines(pages: Iterable[Page]) -> list[str]:
+    """For each other machine, how near the test accuracies are in the cases that both ran."""
+    gaps: dict[str, dict[tuple[str, ...], tuple[float, str]]] = {}  # points, and the question
+    for page in pages:
+        ours = {record.case.key: dict(_judged(record.values)) for record in page.view.own}
+        for other in page.others:
+            if other.machine == page.view.machine:
+                continue
+            found = gaps.setdefault(f"{page.view.machine}, and on {other.machine}", {})
+            for record in other.own:
+                here = ours.get(record.case.key, {})
+                for path, there in _judged(record.values):
+                    if path in here:
+                        gap = 100 * abs(here[path] - there)
+                        found[record.case.key, *path] = gap, page.questions[0].id
+    return [_nearness(machines, list(found.values())) for machines, found in gaps.items() if found]
+
+
+def _nearness(machines: str, gaps: Sequence[tuple[float, str]]) -> str:
+    largest, question = max(gaps)
+    points = [gap for gap, _ in gaps]
+    return (
+        f"{len(gaps)} models come of the same cases on {machines}: {points.count(0)} have the same "
+        f"accuracy on test; the difference is {mean(points):.2f} points on average, and "
+        f"{largest:.1f} at most (in {question})."
+    )
+
+
+def _judged(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+    """The test accuracies among a record's values, each with the names that lead to it."""
+    if isinstance(values, Mapping):
+        if "outcomes" in values and "validation" not in path:
+            yield path, values["accuracy"]
+        for name, value in values.items():
+            yield from _judged(value, (*path, str(name)))
+    elif isinstance(values, list):
+        for place, value in enumerate(values):
+            yield from _judged(value, (*path, str(place)))

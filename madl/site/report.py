@@ -284,6 +284,7 @@ def _site_globals(
         "ledger_table": functools.partial(_ledger_table, state, rendered),
         "registered": functools.partial(_registered, state),
         "replication_table": functools.partial(_replication_table, answered),
+        "two_machines": lambda: _bullets(elsewhere.two_machines(answered)),
         "changes": functools.partial(_bullets, changes),
     }
 

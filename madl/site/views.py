@@ -489,7 +489,10 @@ def _page(
 def _published_views(
     plan: StoredPlan, name: str, machines: Mapping[str, _Machine], told: Callable[..., View]
 ) -> list[View]:
-    """Views with evidence, the best first: of our workload, whole ones, our profile, the newest."""
+    """Views with evidence, the best first: of our workload, whole ones, our profile, the newest.
+
+    Of two machines that with more evidence is first, so that all pages speak of the same one.
+    """
     profiles = dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
     found = [
         told(
@@ -507,6 +510,7 @@ def _published_views(
             v.plan.workload == plan.workload,
             v.is_complete,
             v.plan.profile == plan.profile,
+            len(machines[v.machine].evidence.by_key),
             v.latest,
         ),
         reverse=True,
