@@ -136,7 +136,8 @@ def repeated(r: Records) -> Fact:
         text=f"Of {len(rows)} verdicts on times, {len(steady)} were decided alike in each of "
         f"{runs} runs, {some} in some of them only, {len(rows) - len(steady) - some - opposite} "
         f"in none, and {opposite} turned into their opposite",
-        of=f"{runs} runs of every timed case, one after the other",
+        of=f"{runs} runs of every timed case, one after the other, on "
+        + benchmarks.machine("repeats"),
     )
 
 

@@ -1,16 +1,26 @@
-"""Records made up for tests: models whose outcomes are known, and variants whose times are."""
+"""Records for tests: models and times that are made up, and one machine's evidence."""
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from madl.logbook.arms import Arm, TimedArm
-from madl.logbook.records import Case, Record, Records, sealed
+from madl.logbook.records import Case, Record, Records, read_published, sealed
 from madl.logbook.stats import Outcomes
 from tests.conftest import a_record, a_run
 
+DATA = Path(__file__).parents[1] / "docs" / "data"
 EXAMPLES = 2000
+
+
+def published(name: str) -> list[Record]:
+    """The committed evidence of the machine that has most of it."""
+    every = read_published(DATA / f"{name}.jsonl")
+    ((host, _),) = Counter(record.run.host for record in every).most_common(1)
+    return [record for record in every if record.run.host == host]
 
 
 def judgement(

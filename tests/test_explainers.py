@@ -15,13 +15,13 @@ from madl.execution.decode_panel import definition, is_right, steps, value
 from madl.execution.memory_panel import memory_rows
 from madl.execution.places import place
 from madl.logbook.drawing import field
-from madl.logbook.records import Case, Record, Records, read_published
+from madl.logbook.records import Case, Records
 from madl.running.project import Project
 from madl.site import explain, report
 from madl.site.page import _tight
 from madl.training.width_panel import lost, width_alt, width_panels, width_rows
 from tests.conftest import a_record
-from tests.synthetic import judgement, read
+from tests.synthetic import judgement, published, read
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
 ROOT = Path(__file__).parents[1]
@@ -86,13 +86,9 @@ def test_what_a_format_loses_is_counted_where_it_can_be_by_hand():
     assert made.db == pytest.approx(10 * math.log10((3 / 3 + 7 / 3) / error))
 
 
-def stored(name: str) -> list[Record]:
-    return list(read_published(ROOT / "docs" / "data" / f"{name}.jsonl"))
-
-
 def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
-    ledger = stored("lab4_memory")
-    every = memory_rows(Records([*ledger, *stored("formats")]))
+    ledger = published("lab4_memory")
+    every = memory_rows(Records([*ledger, *published("formats")]))
     assert len({row["format"] for row in every}) > 30
     for record in (one for one in ledger if one.case.params["what"] == "ledger"):
         (packed,) = (

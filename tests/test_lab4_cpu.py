@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +12,10 @@ from madl.execution import arithmetic, linear_facts, linear_peers
 from madl.logbook import benchmarks
 from madl.logbook.charts import plain
 from madl.logbook.claims import judge_family
-from madl.logbook.records import Case, Record, Records, read_published
+from madl.logbook.records import Case, Record, Records
 from tests.conftest import a_record
-from tests.synthetic import a_measurement, model, read
+from tests.synthetic import a_measurement, model, published, read
 
-DATA = Path(__file__).parents[1] / "docs" / "data"
 LAYER = {
     **{"what": "linear", "layer": "coursework", "in": 64, "out": 96, "rows": "1 8"},
     "processes": 3,
@@ -143,6 +141,7 @@ def test_a_benchmark_that_came_out_the_other_way_is_named(tmp_path, monkeypatch)
     records = Records([layer, small, classifier])
     said = linear_peers.disagreements(records).text
     assert "decide 9 of the 9 comparisons" in said
+    assert said.startswith("Both the benchmark of another machine (one) and the page's own records")
     as_bytes = "torch's INT8, 64 → 96 with 1 row (2 × in the page's records, 0.9 × in the "
     as_floats = "BF16, whole classifier, batch of 32 (2 × in the page's records, 0.95 ×"
     assert f"side of 1 × in 2 of them: {as_bytes}benchmark); {as_floats}" in said
@@ -160,15 +159,17 @@ def test_a_benchmark_that_came_out_the_other_way_is_named(tmp_path, monkeypatch)
     benchmarks.publish(
         "mxint8",
         [*rows[4:8], *timed("evaluation", "model", 32, 10.0, 20.0, 20.0, 20.0)],
-        **run,
+        **{**run, "machine": layer.run.host},
     )
-    assert linear_peers.disagreements(records).text.endswith("in none of them")
+    said = linear_peers.disagreements(records).text
+    assert said.startswith("Both the benchmark and the page's own records")
+    assert said.endswith("in none of them")
     assert [row[" "] for row in linear_peers.code_rows()] == ["not kept", "not kept"]
 
 
 def units() -> list[Record]:
     """Every unit's gates, and its simulation in the quick profile."""
-    kept = read_published(DATA / "lab4_hardware.jsonl")
+    kept = published("lab4_hardware")
     return [one for one in kept if one.case.params.get("rows", 256) == 256]
 
 

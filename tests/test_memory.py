@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +9,11 @@ import torch
 from torch import nn
 
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Records, read_published
+from madl.logbook.records import Case, Records
 from madl.machine.memory import Ledger, ledger, live_bytes, peak_resident_bytes, resident_bytes
 from madl.running.project import Project
 from tests.conftest import a_record
+from tests.synthetic import published
 
 MXINT8 = {"bits": 8, "scale_bits": 8, "block": 32}
 
@@ -76,13 +76,11 @@ def test_a_large_tensor_shows_in_resident_memory():
 
 PAGE = Project().load("lab4_memory")
 MODULE = sys.modules["experiments.lab4_memory"]
-DATA = Path(__file__).parents[1] / "docs" / "data"
 
 
 @pytest.fixture(scope="module")
-def published() -> Records:
-    kept = read_published(DATA / "lab4_memory.jsonl")
-    return Records(record for record in kept if record.status == "ok")
+def ran() -> Records:
+    return Records(record for record in published("lab4_memory") if record.status == "ok")
 
 
 @pytest.fixture(scope="module")
@@ -134,20 +132,20 @@ def test_how_far_the_simulated_peak_is_from_the_reported_one_is_said(xlarge):
     assert "does not predict" in text
 
 
-def test_only_the_simulated_model_writes_a_weight_out(published):
-    parts = MODULE.parts_of(published)
+def test_only_the_simulated_model_writes_a_weight_out(ran):
+    parts = MODULE.parts_of(ran)
     written = {key: sizes["written-out weight"] for key, sizes in parts.items()}
     assert written["DeBERTa-xlarge", "MXINT8"] == 6 * 4 * 2**20
     assert written["default", "MXINT8"] == 0
     assert sum(parts["DeBERTa-xlarge", "MXINT8"].values()) == 1027684864
-    by_variant = {row["MiB"]: row for row in MODULE.resident_rows(published)}
+    by_variant = {row["MiB"]: row for row in MODULE.resident_rows(ran)}
     row = by_variant["MXINT8, written out"]
     assert row["tensors in an evaluation"] <= row["tensors, counted apart"]
     assert by_variant["MXINT8"]["tensors, counted apart"] < row["tensors, counted apart"]
 
 
-def test_changes_have_one_decimal(published):
-    rows = MODULE.savings_rows(published)
+def test_changes_have_one_decimal(ran):
+    rows = MODULE.savings_rows(ran)
     assert {len(row["change (points)"].partition(".")[2]) for row in rows[1:]} == {1}
 
 

@@ -10,6 +10,7 @@ from madl.logbook import benchmarks
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.records import Records, Store
 from madl.logbook.stats import Interval, Unit
+from madl.machine import device
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
@@ -55,6 +56,7 @@ def a_finding(name: str, verdict: str, effect: float, *, is_blocked: bool = Fals
 
 
 A = {"p.x": a_finding("x", "supported", 0.5), "p.y": a_finding("y", "refuted", -0.1)}
+HERE = device.host_label()
 B = {"p.x": a_finding("x", "undecided", 0.0), "p.y": a_finding("y", "refuted", 0.0)}
 
 
@@ -100,13 +102,15 @@ def test_a_finding_says_what_came_out_again_as_long_as_it_is_the_same_hypothesis
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
-    assert elsewhere.again("p", A["p.x"]) == ""
+    assert elsewhere.again("p", A["p.x"], HERE) == ""
     repeats.publish([A, A, B], tmp_path)
     said = (
         "3 runs one after the other: 2 × supported, 1 × undecided; effects 1 to 1.65 ×, 1 outside "
     )
     said += "the interval above: it is of one run, and what differs from run to run is not in it"
-    assert elsewhere.again("p", A["p.x"]) == said
+    assert elsewhere.again("p", A["p.x"], HERE) == said
+    there = "3 runs one after the other, on another machine (" + HERE + "): 2 × supported, 1 × "
+    assert elsewhere.again("p", A["p.x"], "one") == there + "undecided; effects 1 to 1.65 ×"
     assert "<dt>Run again</dt>" in evidence.finding(A["p.x"], again=said)
-    assert elsewhere.again("p", replace(A["p.x"], hypothesis="It is not.")) == ""
-    assert elsewhere.again("q", A["p.x"]) == ""
+    assert elsewhere.again("p", replace(A["p.x"], hypothesis="It is not."), HERE) == ""
+    assert elsewhere.again("q", A["p.x"], HERE) == ""

@@ -100,7 +100,7 @@ def nearest_peers(r: Records) -> Fact:
         ratio = number(peers[nearest] / every[rows][MXINT8])
         found.append(f"with {counted(rows, 'row')} {nearest} (MXINT8 is {ratio} × as fast as it)")
     return Fact(
-        text="The fastest of the other eight-bit products in the benchmark, in "
+        text=f"The fastest of the other eight-bit products in {_the_benchmark(record)}, in "
         f"{shape(record)}: {', '.join(found)}",
         of="medians of one run",
     )
@@ -115,9 +115,9 @@ def disagreements(r: Records) -> Fact:
     other = [str(pair) for pair in decided if pair.is_opposite]
     found = f"in {len(other)} of them: {'; '.join(other)}" if other else "in none of them"
     return Fact(
-        text="The benchmark and the page's own records both compare MXINT8 with torch's FP32, BF16 "
-        f"and INT8 as they come. The records decide {len(decided)} of the {len(pairs)} "
-        "comparisons, corrected for one another; in the benchmark MXINT8 is on the other side of 1 "
+        text=f"Both {_the_benchmark(layer_case(r))} and the page's own records compare MXINT8 with "
+        "torch's FP32, BF16 and INT8 as they come. "
+        f"The records decide {len(decided)} of the {len(pairs)} comparisons, corrected for one another; in the benchmark MXINT8 is on the other side of 1 "
         f"× {found}",
         of="medians of one run of the benchmark, against tests between processes",
     )
@@ -133,6 +133,14 @@ def prepacked_bf16(r: Records) -> Fact:
         f"{number(min(found))} to {number(max(found))} × as fast with prepacked weights as with "
         "weights as torch keeps them",
         of=f"medians of {len(found)} comparisons",
+    )
+
+
+def _the_benchmark(record: Record) -> str:
+    """Its name, and whose it is where another machine than the record's ran it."""
+    machine = benchmarks.machine(NAME)
+    return "the benchmark" + (
+        f" of another machine ({machine})" if machine != record.run.host else ""
     )
 
 

@@ -85,6 +85,15 @@ def counted(name: str, value: str) -> int:
     return int(_read(name)[value])
 
 
+def machine(name: str) -> str:
+    """The machine of the last published run.
+
+    Raises:
+        Pending: it was never published.
+    """
+    return str(_read(name)["run"]["machine"])
+
+
 def run_table(name: str) -> Sequence[Row]:
     """On which machine, with which peers, and how busy it was."""
     run = _read(name)["run"]

@@ -18,10 +18,14 @@ from madl.training import workloads
 DECIDED = ("supported", "refuted")
 
 
-def again(stem: str, made: Finding) -> str:
-    """What the last repeated runs of the timings found of a claim; empty without any of it."""
+def again(stem: str, made: Finding, machine: str) -> str:
+    """What the last repeated runs of the timings found of a claim of this machine's.
+
+    Empty where none were published, or another hypothesis' of that name.
+    """
     try:
         found = benchmarks.rows("repeats", claim=f"{stem}.{made.name}")
+        ran_on = benchmarks.machine("repeats")
     except Pending:
         return ""
     if not found or found[0]["hypothesis"] != made.hypothesis or made.evidence is None:
@@ -31,13 +35,16 @@ def again(stem: str, made: Finding) -> str:
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
     shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
+    runs = f"{sum(counts.values())} runs one after the other"
+    if ran_on != machine:
+        return f"{runs}, on another machine ({ran_on}): {said}{shown}"
     interval = Interval(*map(unit.shown, made.evidence.interval))
     if outside := sum(not interval.holds(effect) for effect in effects):
         shown += (
             f", {outside} outside the interval above: it is of one run, and what differs from run "
             "to run is not in it"
         )
-    return f"{sum(counts.values())} runs one after the other: {said}{shown}"
+    return f"{runs}: {said}{shown}"
 
 
 def not_so(page: Page, name: str) -> str:

@@ -117,7 +117,7 @@ class PageCalls:
         """What a claim's test found, with its verdict, which opens the evidence."""
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
-        again = elsewhere.again(self.page.view.name, made)
+        again = elsewhere.again(self.page.view.name, made, self.page.view.machine)
         not_so = elsewhere.not_so(self.page, name)
         level = "headline" if made.headline else ""
         return evidence.finding(made, again=again, not_so=not_so, level=level)
