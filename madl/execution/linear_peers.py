@@ -116,9 +116,9 @@ def disagreements(r: Records) -> Fact:
     found = f"in {len(other)} of them: {'; '.join(other)}" if other else "in none of them"
     return Fact(
         text=f"Both {_the_benchmark(layer_case(r))} and the page's own records compare MXINT8 with "
-        "torch's FP32, BF16 and INT8 as they come. "
-        f"The records decide {len(decided)} of the {len(pairs)} comparisons, corrected for one another; in the benchmark MXINT8 is on the other side of 1 "
-        f"× {found}",
+        f"torch's FP32, BF16 and INT8 as they come. The records decide {len(decided)} of the "
+        f"{len(pairs)} comparisons, corrected for one another; in the benchmark MXINT8 is on the "
+        f"other side of 1 × {found}",
         of="medians of one run of the benchmark, against tests between processes",
     )
 
