@@ -276,6 +276,20 @@ def test_published_evidence_stands_in_where_this_machine_has_none(plan):
     assert "published evidence, not run on this machine" in page(plan)
 
 
+def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(plan):
+    data = plan.project.docs / "data"
+    for host, started in (("rich", "2026-01-02"), ("recent", "2026-02-02")):
+        fill(plan, host=host, started=f"{started}T00:00:00+00:00")
+        results.publish(plan.records("toy"), data / "toy.jsonl")
+    other = replace(next(iter(plan.cases("toy"))), experiment="another")
+    results.publish([a_record(1, case=other, run=a_run(host="rich"))], data / "another.jsonl")
+    (of_toy,) = pages(replace(plan, store=Store(plan.project.state / "none")))
+    assert of_toy.view.machine == "rich"
+    (data / "another.jsonl").unlink()
+    (of_toy,) = pages(replace(plan, store=Store(plan.project.state / "none")))
+    assert of_toy.view.machine == "recent"
+
+
 def test_other_machines_stand_beside_this_one(plan):
     template = plan.project.templates / "toy.md.j2"
     template.write_text(template.read_text() + "{{ elsewhere() }}")
