@@ -483,7 +483,7 @@ def _line(event: "Progress") -> str:
     accuracy = record.values.get("accuracy")
     gave = record.error or (f"accuracy {accuracy:.3f}" if accuracy is not None else record.status)
     place = f"[{event.done}/{event.total}] {record.case.experiment} {event.label}".rstrip()
-    return f"{place}  {gave}  {record.seconds:.0f} s, {event.left_s:.0f} s left"
+    return f"{place}  {gave}  {record.seconds:.0f} s, {event.left}"
 
 
 def _report(**given: Any) -> int:

@@ -3,13 +3,15 @@
 import json
 import logging
 import sys
+from dataclasses import replace
 
 import pytest
 
 from madl.logbook.records import Store, publish
 from madl.running import runner
+from madl.running.pace import Pace
 from madl.running.plans import Options
-from madl.running.queues import Progress
+from madl.running.queues import Progress, in_words
 from madl.site.live import FREE_S, Pages
 from tests.conftest import a_record
 from tests.test_runner import STEP
@@ -138,6 +140,42 @@ def test_the_time_left_is_that_of_the_evidence_where_there_is_some(plan):
     first = next(runner.run(plan, Store(plan.project.state), [], Options()))
     assert first.record.case.experiment == "toy"
     assert first.left_s == pytest.approx(600.0, abs=10)
+
+
+def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(plan, caplog):
+    """In evidence ten seconds a case, of which this machine needs none, then a hundred a case."""
+    caplog.set_level(logging.INFO)
+    (plan.project.experiments / "later.py").write_text(STEP.format(needs=("toy",), timed=False))
+    store = Store(plan.project.state)
+    for name, seconds in (("toy", 10.0), ("later", 100.0)):
+        known = [a_record(case=case, seconds=seconds) for case in plan.cases(name)]
+        publish(known, plan.project.docs / "data" / f"{name}.jsonl")
+    first, *others = runner.run(plan, store, [], Options())
+    assert "6 cases, about 4 min" in caplog.text
+    assert (first.done, first.total) == (1, 6)
+    assert 0 < first.left_s < 60
+    assert [event.total for event in others] == [6] * 5
+    assert others[-1].left_s == 0
+
+
+def test_evidence_in_which_other_parameters_were_chosen_tells_the_time_of_a_case(plan):
+    """As 1.2 starts from the model that validation prefers on each machine."""
+    known = [
+        a_record(case=replace(case, params={**case.params, "width": 12}), seconds=100.0 * place)
+        for place, case in enumerate(plan.cases("toy"), 1)
+    ]
+    pace = Pace(plan, evidence={"toy": known})
+    pace.learn("toy", plan.cases("toy"))
+    assert [pace.expected_s(case) for case in plan.cases("toy")] == [100, 200, 300, 400]
+    pace.finished(a_record(case=plan.cases("toy")[0], seconds=50.0))
+    assert [pace.expected_s(case) for case in plan.cases("toy")[1:]] == [100, 150, 200]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (750, "12 min"), (3900, "1 h 05 min")]
+)
+def test_a_time_to_wait_in_words(seconds, words):
+    assert in_words(seconds) == words
 
 
 def test_all_renders_while_it_runs(toy, monkeypatch, capsys):

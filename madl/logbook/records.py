@@ -10,6 +10,7 @@ Units: `seconds` wall clock; `contention` the share (0…1) of the machine that 
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
@@ -486,6 +487,27 @@ def read_published(
                 raise
             unusable(error)
     return found
+
+
+def published_by_machine(folder: Path) -> tuple[Mapping[str, Published], Sequence[MadlError]]:
+    """A folder's committed evidence by machine, and what of it cannot be read.
+
+    Read once for as long as the files are the same.
+    """
+    stats = [(path, path.stat()) for path in sorted(folder.glob("*.jsonl"))]
+    return _read_by_machine(tuple((path, s.st_mtime_ns, s.st_size) for path, s in stats))
+
+
+@functools.lru_cache(maxsize=4)
+def _read_by_machine(
+    stamp: tuple[tuple[Path, int, int], ...],
+) -> tuple[Mapping[str, Published], Sequence[MadlError]]:
+    by_host: dict[str, dict[str, Record]] = {}
+    unusable: list[MadlError] = []
+    for path, _, _ in stamp:
+        for record in read_published(path, unusable.append):
+            by_host.setdefault(record.run.host, {})[record.case.key] = record
+    return {host: Published(by_key) for host, by_key in by_host.items()}, unusable
 
 
 def _unreadable(path: Path, error: OSError) -> MadlError:

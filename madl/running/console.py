@@ -33,7 +33,7 @@ def progress_bar(events: Iterator[Finished], line: Callable[[Finished], str]) ->
                     description=event.record.case.experiment,
                     completed=event.done,
                     total=event.total,
-                    left=f"{event.left_s:.0f} s left",
+                    left=event.left,
                 )
                 yield event
     finally:

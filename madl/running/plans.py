@@ -95,13 +95,18 @@ def with_needs(project: Project, names: Sequence[str]) -> list[str]:
 
 def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
     """Cases of this shard that can run here and have no good record: failed ones are retried."""
-    index, count = options.shard
-    mine = [case for case in plan.cases(name) if int(case.key, 16) % count == index - 1]
+    mine = [case for case in plan.cases(name) if is_mine(case, options)]
     if not options.force:
         mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
     if options.scheduler is not None:
         return mine  # what can run is for the workers to say
     return [case for case in mine if plan.project.why_unavailable(case) is None]
+
+
+def is_mine(case: Case, options: Options) -> bool:
+    """Whether the case is of this shard."""
+    index, count = options.shard
+    return int(case.key, 16) % count == index - 1
 
 
 def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:

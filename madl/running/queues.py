@@ -2,19 +2,17 @@
 
 import contextlib
 import functools
-import itertools
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import fmean, median
 from typing import NamedTuple
 
 from madl.errors import MadlError
-from madl.logbook.records import Case, Record, Store, read_published
-from madl.running.plans import Options, StoredPlan, skip, todo
+from madl.logbook.records import Case, Record, Store, published_by_machine
+from madl.running.pace import Pace, varying
+from madl.running.plans import Options, StoredPlan, is_mine, skip, todo
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +34,18 @@ class Progress:
     left_s: float
     is_last: bool
     before_timed: bool
+
+    @property
+    def left(self) -> str:
+        return f"{in_words(self.left_s)} left"
+
+
+def in_words(seconds: float) -> str:
+    """A time to wait: "40 s", "12 min", "1 h 05 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 class Way(NamedTuple):
@@ -59,10 +69,12 @@ class Queues:
     waiting: list[str]  # experiments whose needs are not complete
     cases: dict[Way, deque[Case]] = field(default_factory=dict)
     varying: dict[str, list[str]] = field(default_factory=dict)
-    total: int = 0  # cases that were ever put into a queue
-    by_name: Counter[str] = field(default_factory=Counter)  # … of each experiment
-    known_s: dict[str, float] = field(default_factory=dict)  # key → seconds, where evidence has it
-    took_s: dict[str, list[float]] = field(default_factory=dict)  # experiment → its finished cases
+    by_name: Counter[str] = field(default_factory=Counter)  # cases that were ever in a queue
+    done: Counter[str] = field(default_factory=Counter)  # … of which ended
+
+    @functools.cached_property
+    def pace(self) -> Pace:
+        return Pace(self.plan)
 
     def next_way(self) -> Way | None:
         return min((way for way, cases in self.cases.items() if cases), default=None)
@@ -71,30 +83,41 @@ class Queues:
         return any(name in self.plan.project.load(other).needs for other in self.waiting)
 
     def finished(self, record: Record) -> Progress:
-        self.took_s.setdefault(record.case.experiment, []).append(record.seconds)
         params = record.case.params
         name = record.case.experiment
+        self.done[name] += 1
+        self.pace.finished(record)
         keys = [key for key in self.varying[name] if key in params]
         way = self.next_way()
+        coming = self._coming()
         return Progress(
             label=" ".join(f"{key}={params[key]}" for key in keys),
-            done=sum(map(len, self.took_s.values())),
-            total=self.total,
+            done=self.done.total(),
+            total=self.done.total() + len(coming),
             record=record,
-            left_s=self._left_s(),
-            is_last=len(self.took_s[name]) == self.by_name[name],
+            left_s=sum(seconds / way.jobs for way, seconds in coming),
+            is_last=self.done[name] == self.by_name[name],
             before_timed=way is None or way.is_timed,
         )
 
-    def _left_s(self) -> float:
-        """A case takes as long as those of its experiment did, as published, or as the median."""
-        usual_s = median(itertools.chain.from_iterable(self.took_s.values()))
-        mean_s = {name: fmean(seconds) for name, seconds in self.took_s.items()}
+    def outlook(self) -> str:
+        """How much there is to do before any of it is done."""
+        coming = self._coming()
+        left_s = sum(seconds / way.jobs for way, seconds in coming)
+        return f"{len(coming)} cases" + (f", about {in_words(left_s)}" if left_s else "")
 
-        def expected_s(case: Case) -> float:
-            return mean_s.get(case.experiment) or self.known_s.get(case.key, usual_s)
-
-        return sum(sum(map(expected_s, cases)) / way.jobs for way, cases in self.cases.items())
+    def _coming(self) -> list[tuple[Way, float]]:
+        """How each case that is left is executed, and how long it takes as far as one can know."""
+        queued = [
+            (way, self.pace.expected_s(case)) for way, cases in self.cases.items() for case in cases
+        ]
+        for name in self.waiting:
+            expected = self.pace.expected(name)
+            ways = self._ways(name, [case for case, _ in expected])
+            queued += [
+                (ways(case), seconds) for case, seconds in expected if is_mine(case, self.options)
+            ]
+        return queued
 
     def fill(self) -> None:
         while ready := [name for name in self.waiting if self.plan.is_ready(name)]:
@@ -105,25 +128,25 @@ class Queues:
     def _add(self, name: str) -> None:
         if self.options.scheduler is None:
             skip(self.plan, self.store, name, self.options.device)
-        alone = self.plan.project.load(name).runs_alone
         planned, left = self.plan.cases(name), todo(self.plan, name, self.options)
-        # Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
-        beside = max(min(self.options.jobs, sum(not alone(case.params) for case in planned)), 1)
-        by_way: dict[Way, list[Case]] = {}
+        self.pace.learn(name, planned)
+        way = self._ways(name, planned)
         for case in left:
-            is_timed = alone(case.params)
-            by_way.setdefault(Way(is_timed, 1 if is_timed else beside), []).append(case)
-        for case in left:
-            if found := earlier(self.plan, self.store, case):
-                self.known_s[case.key] = found[0].seconds
-        for way, cases in by_way.items():
-            self.cases.setdefault(way, deque()).extend(cases)
+            self.cases.setdefault(way(case), deque()).append(case)
         self._sort()
         if left:
             log.info("%s: %d of %d cases to do", name, len(left), len(planned))
-        self.total += len(left)
         self.by_name[name] = len(left)
-        self.varying[name] = _varying(planned)
+        self.varying[name] = varying(planned)
+
+    def _ways(self, name: str, planned: Sequence[Case]) -> Callable[[Case], Way]:
+        """How each of an experiment's cases is executed.
+
+        Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+        """
+        alone = self.plan.project.load(name).runs_alone
+        beside = max(min(self.options.jobs, sum(not alone(case.params) for case in planned)), 1)
+        return lambda case: Way(True, 1) if alone(case.params) else Way(False, beside)
 
     def _sort(self) -> None:
         """What is known to be short first, then what others need, then what is known to be shorter.
@@ -133,7 +156,7 @@ class Queues:
         for queue in self.cases.values():
             lasts_s: dict[str, float] = {}
             for case in queue:
-                known_s = self.known_s.get(case.key, math.inf)
+                known_s = self.pace.usual_s.get(case.key, math.inf)
                 lasts_s[case.experiment] = lasts_s.get(case.experiment, 0.0) + known_s
             ranks = {
                 name: (lasts > SOON_S, not self.is_needed(name), lasts)
@@ -149,21 +172,5 @@ def earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
     found: list[Record | None] = []
     with contextlib.suppress(MadlError):  # said where it is read
         found.append(store.get(case))
-    path = plan.project.docs / "data" / f"{case.experiment}.jsonl"
-    stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return [*filter(None, found), *_published(path, stamp).get(case.key, ())]
-
-
-@functools.lru_cache(maxsize=64)
-def _published(path: Path, stamp: int) -> Mapping[str, list[Record]]:
-    del stamp  # when it was written
-    by_key: dict[str, list[Record]] = {}
-    for record in read_published(path, lambda _: None):
-        by_key.setdefault(record.case.key, []).append(record)
-    return by_key
-
-
-def _varying(cases: Sequence[Case]) -> list[str]:
-    """The parameters that tell these cases apart; all else is the same wherever it appears."""
-    keys = {key: None for case in cases for key in case.params}
-    return [key for key in keys if len({c.params[key] for c in cases if key in c.params}) > 1]
+    machines, _ = published_by_machine(plan.project.docs / "data")
+    return [*filter(None, found), *filter(None, (one.get(case) for one in machines.values()))]

@@ -59,6 +59,9 @@ def run(
         if options.shard == shards.WHOLE:
             store.sweep()
         queues = Queues(plan, store, options, names)
+        queues.fill()
+        if queues.next_way():
+            log.info(queues.outlook())
         while True:
             queues.fill()
             if (way := queues.next_way()) is None:

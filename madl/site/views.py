@@ -29,7 +29,7 @@ from madl.logbook.records import (
     Records,
     Scalar,
     Source,
-    read_published,
+    published_by_machine,
     sealed,
 )
 from madl.running.plans import StoredPlan
@@ -534,24 +534,9 @@ def _is_part(view: View, others: Sequence[View]) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=4)
-def _read_machines(
-    stamp: tuple[tuple[Any, int, int], ...],
-) -> tuple[dict[str, Published], list[MadlError]]:
-    by_host: dict[str, dict[str, Record]] = {}
-    unusable: list[MadlError] = []
-    for path, _, _ in stamp:
-        for record in read_published(path, unusable.append):
-            by_host.setdefault(record.run.host, {})[record.case.key] = record
-    return {host: Published(by_key) for host, by_key in by_host.items()}, unusable
-
-
 def _published_machines(project: Project, problems: Problems | None) -> Mapping[str, _Machine]:
-    """Committed evidence by machine; read once for as long as the files are the same."""
-    found = sorted((project.docs / "data").glob("*.jsonl"))
-    stats = [(path, path.stat()) for path in found]
-    stamp = tuple((path, s.st_mtime_ns, s.st_size) for path, s in stats)
-    machines, unusable = _read_machines(stamp)
+    """Committed evidence by machine."""
+    machines, unusable = published_by_machine(project.docs / "data")
     if problems is None:
         if unusable:
             raise unusable[0]

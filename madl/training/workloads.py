@@ -41,6 +41,7 @@ PRESETS = {
         model="all-MiniLM-L6-v2", dataset="stanfordnlp/imdb", max_length=64, train_examples=8000
     ),
 }
+DEFAULT = "snippets"
 
 
 def resolve(preset: str, *, model: str | None = None, dataset: str | None = None) -> Workload:
@@ -79,7 +80,7 @@ def arguments(params: Params) -> str:
         known = workload.params()
         changed = {name: value for name, value in params.items() if value != known.get(name)}
         if params.keys() == known.keys() and changed.keys() <= {"model", "dataset"}:
-            options.append({"workload": preset} | changed if preset != "snippets" else changed)
+            options.append({"workload": preset} | changed if preset != DEFAULT else changed)
     shortest = min(options, key=len, default=dict[str, Scalar]())
     return "".join(f" --{n} {shlex.quote(_unpinned(str(v)))}" for n, v in shortest.items())
 
