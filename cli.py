@@ -325,15 +325,16 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
 
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
     from madl.logbook import benchmarks
-    from madl.machine import device
+    from madl.machine import device, lifeline
     from madl.site import repeats
 
     device.wait_briefly()
     plan, store = _plan(**given)
     found: list[repeats.Findings] = []
-    for findings in repeats.repeat(plan, store, repeats.timed_stems(plan, stems), times):
-        found.append(findings)
-        log.info("run %d of %d done", len(found), times)
+    with lifeline.guarded(store.root / "tmp"):
+        for findings in repeats.repeat(plan, store, repeats.timed_stems(plan, stems), times):
+            found.append(findings)
+            log.info("run %d of %d done", len(found), times)
     rows = repeats.counts(found)
     for row in rows:
         outcomes = ", ".join(f"{row[n]} × {n}" for n in benchmarks.OUTCOMES if n in row)
@@ -341,7 +342,7 @@ def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> 
     flips = sum(map(repeats.changed, rows))
     click.echo(f"{flips} of {len(rows)} verdicts on times changed in {times} runs")
     if is_kept:
-        click.echo(f"kept in {repeats.publish(found, plan.project.docs / 'data' / 'benchmarks')}")
+        click.echo(f"kept in {repeats.publish(found, plan)}")
 
 
 @main.command()

@@ -3,8 +3,9 @@
     python cli.py bench mxint8 [linear] [dequantize] [model] [--budget-s 0.3] [--publish]
 
 Each table is one interleaved run (`madl.machine.timing.compare`), results checked first. Peers:
-torch in FP32 and BF16, torch's dynamic INT8, torchao's dynamic INT8, ONNX Runtime's MatMulNBits
-with eight bits and accuracy level 4 (which quantizes the input too); the last two where installed.
+torch in FP32 and BF16, torch's dynamic INT8 as it comes and by oneDNN, torchao's dynamic INT8, ONNX
+Runtime's MatMulNBits with eight bits and accuracy level 4 (which quantizes the input too); the last
+two where installed.
 
 The limit, and what was predicted before the C++ was written. A byte dot product (vpdpbusd) of this
 machine's two cores does 933 Gop/s, four times FP32's 233. A group of 32 costs eight of them and, on
@@ -26,7 +27,6 @@ Not handled: GPUs.
 """
 
 import argparse
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from benchmarks.formats import (  # noqa: E402
 )
 from kernels import mxint8  # noqa: E402
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_  # noqa: E402
+from madl.execution.arithmetic import dynamic_int8  # noqa: E402
 from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import compare  # noqa: E402
@@ -141,12 +142,11 @@ def linear_fns(layer: nn.Linear, x: Tensor) -> dict[str, Callable[[], object]]:
 
 
 def torch_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # announced to move to torchao
-        model = torch.ao.quantization.quantize_dynamic(
-            nn.Sequential(layer), {nn.Linear}, torch.qint8
-        )
-    return {"torch dynamic INT8": lambda: model(x)}
+    as_it_comes, by_onednn = (dynamic_int8(nn.Sequential(layer), one) for one in (None, "onednn"))
+    return {
+        "torch dynamic INT8": lambda: as_it_comes(x),
+        "torch dynamic INT8, oneDNN": lambda: by_onednn(x),
+    }
 
 
 def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
@@ -241,11 +241,9 @@ def model_table(budget_s: float) -> Rows:
     models = {name: build_model(None, {}).eval() for name in ("float32", OURS, "torch BF16")}
     pack_(models[OURS], [MXINT8])
     models["torch BF16"].bfloat16()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        models["torch dynamic INT8"] = torch.ao.quantization.quantize_dynamic(
-            build_model(None, {}).eval(), {nn.Linear}, torch.qint8
-        )
+    as_it_comes = build_model(None, {}).eval()
+    models["torch dynamic INT8"] = dynamic_int8(as_it_comes)
+    models["torch dynamic INT8, oneDNN"] = dynamic_int8(as_it_comes, "onednn")
     for rows in (32, 1):
         fns = {name: evaluate(model, rows) for name, model in models.items()}
         found += print_ratios("evaluation", compare(fns, budget_s=3 * budget_s), rows=rows)

@@ -127,7 +127,7 @@ def products(r: Records) -> Chart:
 @page.fact
 def repeated(r: Records) -> Fact:
     rows = again(r)
-    runs = benchmarks.counted("repeats", "runs")
+    runs, profile = (benchmarks.kept("repeats", what) for what in ("runs", "profile"))
     decided = ("supported", "refuted")
     steady = [row for row in rows if any(row[name] == runs for name in decided)]
     opposite = sum(all(row[name] for name in decided) for row in rows)
@@ -136,7 +136,7 @@ def repeated(r: Records) -> Fact:
         text=f"Of {len(rows)} verdicts on times, {len(steady)} were decided alike in each of "
         f"{runs} runs, {some} in some of them only, {len(rows) - len(steady) - some - opposite} "
         f"in none, and {opposite} turned into their opposite",
-        of=f"{runs} runs of every timed case, one after the other, on "
+        of=f"{runs} runs of every timed case of the {profile} profile, one after the other, on "
         + benchmarks.machine("repeats"),
     )
 

@@ -40,6 +40,7 @@ def a_page(question, *findings, has_run=True, elsewhere=()):
         findings={f.name: f for f in elsewhere},
         plan=SimpleNamespace(workload={}, profile=SimpleNamespace(name="quick")),
         machine="a machine",
+        sides=lambda _: ("one & all", "two"),
     )
     view.plan = other.plan
     others = [other] if elsewhere else []
@@ -61,16 +62,36 @@ def test_what_was_refuted_stands_alone_of_time_too_and_registered_first():
     assert chosen(*pages) == ["far", "of time", "late"]
 
 
-def test_of_what_was_found_the_opposite_elsewhere_nothing_opens_the_logbook():
+@pytest.mark.parametrize(
+    ("verdict", "label"), [("undecided", "open elsewhere"), ("supported", "not so elsewhere")]
+)
+def test_what_lies_on_the_other_side_elsewhere_says_so_and_does_not_open_the_logbook(
+    verdict, label
+):
     refuted = a_finding("not there", "refuted", far=9)
-    turned = a_page("1.1", refuted, elsewhere=[a_finding("not there", "undecided", far=-1)])
+    turned = a_page("1.1", refuted, elsewhere=[a_finding("not there", verdict, far=-1)])
     near = a_page("2.1", refuted, elsewhere=[a_finding("not there", "undecided", far=1)])
     assert chosen(turned) == []
     assert chosen(near) == ["not there"]
-    assert elsewhere.not_so(turned, "not there").startswith("a machine, quick: ")
-    assert elsewhere.not_so(near, "not there") == ""
-    said = evidence.finding(refuted, not_so=elsewhere.not_so(turned, "not there"))
-    assert said.count("ot so elsewhere") == 2  # the chip, and its reason
+    chip, where = elsewhere.otherwise(turned, "not there")
+    assert chip == label
+    assert where.startswith("a machine, quick: ")
+    assert where.endswith(f", {verdict}")
+    assert elsewhere.otherwise(near, "not there") is None
+    said = evidence.finding(refuted, otherwise=(chip, where))
+    assert said.lower().count(f">{label}<") == 2  # the chip, and its reason
+    assert f">{label}</span>" in home.answer({}, with_answer(turned, refuted))
+
+
+def with_answer(page, made):
+    page.answer = made
+    return page
+
+
+def test_what_was_chosen_elsewhere_is_named_where_it_is_something_else():
+    page = a_page("1.1", a_finding("x"), elsewhere=[a_finding("x", "undecided", far=-1)])
+    page.others[0].sides = lambda _: ("another format", "two")
+    assert elsewhere.otherwise(page, "x")[1].endswith("undecided (another format against two)")
 
 
 def test_a_lab_opens_the_logbook_once_and_three_do_at_most():
@@ -193,6 +214,6 @@ def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran(
     question = SimpleNamespace(id="1.1")
     page = SimpleNamespace(questions=[question], view=here, others=[there, again])
     (said,) = elsewhere.two_machines([page])
-    assert said.startswith("2 models come of the same cases on one, and on another: 1 have")
-    assert "is 1.00 points on average, and 2.0 at most (in 1.1)" in said
+    assert said.startswith("2 models come of cases that these pages show and that were run")
+    assert "is 1.00 points on average, and 2.00 at most (in 1.1)" in said
     assert elsewhere.two_machines([]) == []

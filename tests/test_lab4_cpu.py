@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from experiments import lab4_mxint8
-from madl.execution import arithmetic, linear_facts, linear_peers
+from madl.execution import arithmetic, linear_facts, linear_peers, linear_times
 from madl.logbook import benchmarks
 from madl.logbook.charts import plain
 from madl.logbook.claims import judge_family
@@ -39,7 +39,7 @@ def measured(times_as_fast: float, numbers: tuple[int, ...], *, contention: floa
 
     found = {
         f"{v} {n}": runs(1e-3 / times_as_fast, -1) if v == "MXINT8" else runs(1e-3, 1)
-        for v in lab4_mxint8.VARIANTS
+        for v in linear_times.VARIANTS
         for n in numbers
     }
     return {"measurements": found}
@@ -60,10 +60,10 @@ def verdict(name: str, records: Records) -> str:
 def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     case = {**LAYER, "budget_s": 0.0, "processes": 2}
     found = arithmetic.study(case)
-    assert set(found["measurements"]) == {f"{v} {n}" for v in lab4_mxint8.VARIANTS for n in (1, 8)}
+    assert set(found["measurements"]) == {f"{v} {n}" for v in linear_times.VARIANTS for n in (1, 8)}
     assert {len(runs) for runs in found["measurements"].values()} == {2}
     for rows in (1, 8):
-        errors = {v: found["error_db"][f"{v} {rows}"] for v in lab4_mxint8.VARIANTS}
+        errors = {v: found["error_db"][f"{v} {rows}"] for v in linear_times.VARIANTS}
         assert 30 < errors["MXINT8"] < 45
         assert min(errors["FP32"], errors["FP32, prepacked"]) > 100
         assert errors["BF16"] == pytest.approx(errors["BF16, prepacked"], abs=0.5)
@@ -103,6 +103,30 @@ def test_the_rival_in_the_whole_classifier_is_the_faster_of_two_as_well():
     judged = lab4_mxint8.bf16_is_beaten_in_the_model(records)
     assert verdict("bf16_is_beaten_in_the_model", records) == "refuted"
     assert "the time of prepacked BF16 in the whole default classifier" in judged.refuted
+
+
+def test_torch_s_int8_is_the_faster_of_its_engines_and_older_records_have_one():
+    records = planted(2.0)
+    runs = records[0].values["measurements"]
+    runs["INT8, torch dynamic, oneDNN 1"] = runs["MXINT8 1"][::-1]
+    claim = lab4_mxint8.torch_int8_is_beaten_at_one_row
+    assert "torch's INT8 by oneDNN in a Linear" in claim(records).supported
+    for name in [name for name in runs if "oneDNN" in name]:
+        del runs[name]
+    assert "as fast as torch's INT8 in a Linear" in claim(records).supported
+    assert "torch's INT8 by oneDNN" not in lab4_mxint8.layer_rows(records)[0]
+
+
+def test_an_engine_is_chosen_for_one_model_and_computes_the_same():
+    torch.manual_seed(0)
+    layer, x = nn.Sequential(nn.Linear(64, 32)), torch.randn(3, 64)
+    before = torch.backends.quantized.engine
+    by_default, by_onednn = (arithmetic.dynamic_int8(layer, one) for one in (None, "onednn"))
+    assert torch.backends.quantized.engine == before
+    torch.testing.assert_close(by_default(x), by_onednn(x))
+    with pytest.raises(RuntimeError):
+        arithmetic.dynamic_int8(layer, "nothing")
+    assert torch.backends.quantized.engine == before
 
 
 @pytest.mark.parametrize("kind", ["FP32", "BF16"])
@@ -220,7 +244,7 @@ def test_times_beside_other_work_are_said_to_decide_nothing():
 
 
 def test_an_accuracy_is_given_to_a_hundredth_of_a_point_and_an_error_of_one_layer():
-    errors = {f"{v} {n}": 36.0 for v in lab4_mxint8.VARIANTS for n in (1, 8)}
+    errors = {f"{v} {n}": 36.0 for v in linear_times.VARIANTS for n in (1, 8)}
     judged = read(
         model(1704, params={"what": "accuracy", "variant": "MXINT8"}),
         model(1700, params={"method": "fp32"}),

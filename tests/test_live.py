@@ -142,7 +142,10 @@ def test_the_time_left_is_that_of_the_evidence_where_there_is_some(plan):
     assert first.left_s == pytest.approx(600.0, abs=10)
 
 
-def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(plan, caplog):
+@pytest.mark.parametrize(("jobs", "said"), [(1, "4 min"), (2, "2 min")])
+def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
+    plan, caplog, jobs, said
+):
     """In evidence ten seconds a case, of which this machine needs none, then a hundred a case."""
     caplog.set_level(logging.INFO)
     (plan.project.experiments / "later.py").write_text(STEP.format(needs=("toy",), timed=False))
@@ -150,8 +153,8 @@ def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(pl
     for name, seconds in (("toy", 10.0), ("later", 100.0)):
         known = [a_record(case=case, seconds=seconds) for case in plan.cases(name)]
         publish(known, plan.project.docs / "data" / f"{name}.jsonl")
-    first, *others = runner.run(plan, store, [], Options())
-    assert "6 cases, about 4 min" in caplog.text
+    first, *others = runner.run(plan, store, [], Options(jobs=jobs))
+    assert f"6 cases, about {said}" in caplog.text
     assert (first.done, first.total) == (1, 6)
     assert 0 < first.left_s < 60
     assert [event.total for event in others] == [6] * 5

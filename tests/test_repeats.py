@@ -1,6 +1,7 @@
 """Timings run again: only what measures time, in a store of its own, and what flipped."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from madl.logbook import benchmarks
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.records import Records, Store
 from madl.logbook.stats import Interval, Unit
-from madl.machine import device
+from madl.machine import device, sources
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
@@ -75,11 +76,31 @@ def test_what_a_busy_machine_did_not_decide_is_named():
     assert repeats.changed(repeats.counts([A, {**A, "p.x": busy}])[0])
 
 
-def test_what_came_out_is_kept_for_the_page_of_the_machine(tmp_path, monkeypatch):
-    repeats.publish([A, A, B], tmp_path)
-    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
-    assert benchmarks.rows("repeats", claim="p.y")[0]["refuted"] == 3
-    assert benchmarks.counted("repeats", "runs") == 3
+@pytest.fixture
+def published(plan, monkeypatch):
+    """Publishes repeated runs of the toy's page, where pages look for them."""
+    monkeypatch.setattr(benchmarks, "FOLDER", plan.project.docs / "data" / "benchmarks")
+
+    def publish(*found):
+        of_toy = [{name.replace("p.", "toy."): made for name, made in one.items()} for one in found]
+        return repeats.publish(of_toy, plan)
+
+    return publish
+
+
+def test_what_came_out_is_kept_for_the_page_of_the_machine(published):
+    published(A, A, B)
+    assert benchmarks.rows("repeats", claim="toy.y")[0]["refuted"] == 3
+    assert benchmarks.kept("repeats", "runs") == 3
+    assert benchmarks.kept("repeats", "profile") == "quick"
+
+
+def test_a_damaged_file_is_named_and_costs_no_finding(published, a_view):
+    path = published(A, A)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(MadlError, match=r"repeats.json is not a published run; restore it"):
+        benchmarks.rows("repeats")
+    assert elsewhere.again(a_view(), A["p.x"]) == ""
 
 
 def test_without_timings_there_is_nothing_to_repeat(plan):
@@ -87,10 +108,9 @@ def test_without_timings_there_is_nothing_to_repeat(plan):
         repeats.timed_stems(plan, [])
 
 
-def test_the_page_of_the_machine_tells_what_changed(tmp_path, monkeypatch):
+def test_the_page_of_the_machine_tells_what_changed(published):
     opposite = {**A, "p.x": a_finding("x", "refuted", -0.5)}
-    repeats.publish([A, opposite], tmp_path)
-    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
+    published(A, opposite)
     said = machine.repeated(Records([])).text
     assert said.startswith("Of 2 verdicts on times, 1 were decided alike in each of 2 runs, 0 in")
     assert said.endswith("0 in none, and 1 turned into their opposite")
@@ -98,19 +118,56 @@ def test_the_page_of_the_machine_tells_what_changed(tmp_path, monkeypatch):
     assert (x["supported"], x["refuted"], x["effects"]) == (1, 1, "0.607 to 1.65 ×")
 
 
-def test_a_finding_says_what_came_out_again_as_long_as_it_is_the_same_hypothesis(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
-    assert elsewhere.again("p", A["p.x"], HERE) == ""
-    repeats.publish([A, A, B], tmp_path)
+@pytest.fixture
+def a_view(plan):
+    """A page of the toy, as if it were of this machine, that profile and that code."""
+
+    def make(machine=HERE, profile="quick", code=None):
+        code = code or sources.digest(plan.project.root, "toy")
+        view = SimpleNamespace(
+            name="toy",
+            machine=machine,
+            plan=SimpleNamespace(profile=SimpleNamespace(name=profile)),
+            own=[SimpleNamespace(run=SimpleNamespace(code=code))],
+            findings={"x": A["p.x"]},
+        )
+        return SimpleNamespace(name="toy", view=view, questions=[SimpleNamespace(id="9.1")])
+
+    return make
+
+
+def test_a_finding_says_what_came_out_again_as_long_as_it_is_the_same_hypothesis(published, a_view):
+    assert elsewhere.again(a_view(), A["p.x"]) == ""
+    published(A, A, B)
     said = (
         "3 runs one after the other: 2 × supported, 1 × undecided; effects 1 to 1.65 ×, 1 outside "
     )
     said += "the interval above: it is of one run, and what differs from run to run is not in it"
-    assert elsewhere.again("p", A["p.x"], HERE) == said
-    there = "3 runs one after the other, on another machine (" + HERE + "): 2 × supported, 1 × "
-    assert elsewhere.again("p", A["p.x"], "one") == there + "undecided; effects 1 to 1.65 ×"
+    assert elsewhere.again(a_view(), A["p.x"]) == said
     assert "<dt>Run again</dt>" in evidence.finding(A["p.x"], again=said)
-    assert elsewhere.again("p", replace(A["p.x"], hypothesis="It is not."), HERE) == ""
-    assert elsewhere.again("q", A["p.x"], HERE) == ""
+    assert elsewhere.again(a_view(), replace(A["p.x"], hypothesis="It is not.")) == ""
+    assert elsewhere.again(a_view(), replace(A["p.x"], name="z")) == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"machine": "one"}, f", on another machine ({HERE})"),
+        ({"profile": "full"}, ", of the quick profile"),
+        ({"code": "0"}, ", of other code"),
+    ],
+)
+def test_what_was_run_again_is_said_where_it_is_not_what_the_page_shows(
+    published, a_view, other, said
+):
+    published(A, A, B)
+    there = f"3 runs one after the other{said}: 2 × supported, 1 × undecided; effects 1 to 1.65 ×"
+    assert elsewhere.again(a_view(**other), A["p.x"]) == there
+    assert elsewhere.runs_again([a_view(**other)]) == []
+
+
+def test_the_ledger_counts_the_effects_outside_their_intervals(published, a_view):
+    assert elsewhere.runs_again([a_view()]) == []
+    published(A, A, B)
+    (said,) = elsewhere.runs_again([a_view()])
+    assert "(in 9.1): 1 of 3 effects lie outside the page's 95 % interval" in said

@@ -1,8 +1,9 @@
 """A Linear layer and a whole classifier in several arithmetics, checked and then timed in turn.
 
 FP32, BF16 and MXINT8 hold their weights as they multiply them; FP32 and BF16 once more with weights
-that oneDNN has rearranged beforehand, which MXINT8's are too; torch's dynamic INT8 as it comes. A
-classifier has every Linear converted, and for BF16 all the rest as well.
+that oneDNN has rearranged beforehand, which MXINT8's are too; torch's dynamic INT8 as it comes, and
+once more computed by oneDNN. A classifier has every Linear converted, and for BF16 all the rest as
+well.
 
 Shapes: a layer of `in` inputs and `out` outputs is given `rows` rows; a classifier gets `batch`
 sentences of `length` tokens. Units: errors in decibel, signal over error.
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from madl.compression import pack
-from madl.execution.linear_times import BF16, DYNAMIC, MXINT8, PREPACKED, VARIANTS
+from madl.execution.linear_times import BF16, DYNAMIC, MXINT8, ONEDNN, PREPACKED, VARIANTS
 from madl.machine import timing
 from madl.machine.memory import keep_freed_pages
 
@@ -66,12 +67,35 @@ def prepared(model: nn.Module, variant: str) -> nn.Module:
         prepack_(model)
     if variant == MXINT8:
         pack.pack_(model, [pack.MXINT8])
-    if variant == DYNAMIC:
+    if variant.startswith(DYNAMIC):
+        model = dynamic_int8(model, "onednn" if variant.endswith(ONEDNN) else None)
+    return model
+
+
+def dynamic_int8(model: nn.Module, engine: str | None = None) -> nn.Module:
+    """A copy whose Linears are torch's dynamic INT8, computed by that engine or torch's own choice.
+
+    An engine is chosen for good when weights are packed for it, which is here.
+
+    Raises:
+        RuntimeError: this build of torch does not have the engine.
+    """
+    quantized: Any = torch.backends.quantized
+    usual = quantized.engine
+    try:
+        quantized.engine = engine or usual
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it is announced to move to another package
             quantize: Any = torch.ao.quantization.quantize_dynamic  # pyright: ignore
-            model = quantize(model, {nn.Linear}, torch.qint8)
-    return model
+            return quantize(model, {nn.Linear}, torch.qint8)
+    finally:
+        quantized.engine = usual
+
+
+def variants() -> list[str]:
+    """Those that this build of torch can compute."""
+    has_onednn = "onednn" in torch.backends.quantized.supported_engines
+    return [v for v in VARIANTS if has_onednn or not v.endswith(ONEDNN)]
 
 
 def error_db(y: Tensor, exact: Tensor) -> float:
@@ -103,11 +127,11 @@ def time_layer(argument: Json) -> dict[str, Any]:
         for rows in argument["rows"]:
             x = torch.randn(rows, num_in, generator=generator)
             exact = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
-            given = {v: x.bfloat16() if v.startswith(BF16) else x for v in VARIANTS}
-            layers = {v: prepared(nn.Sequential(layer), v) for v in VARIANTS}
-            errors = {v: error_db(layers[v](given[v]), exact) for v in VARIANTS}
+            given = {v: x.bfloat16() if v.startswith(BF16) else x for v in variants()}
+            layers = {v: prepared(nn.Sequential(layer), v) for v in given}
+            errors = {v: error_db(layers[v](given[v]), exact) for v in given}
             assert min(errors.values()) > LEAST_DB, errors
-            work = {v: functools.partial(layers[v], given[v]) for v in VARIANTS}
+            work = {v: functools.partial(layers[v], given[v]) for v in given}
             for variant, run in _timed(work, x, argument).items():
                 found["measurements"][f"{variant} {rows}"] = run
                 found["error_db"][f"{variant} {rows}"] = errors[variant]
@@ -130,10 +154,10 @@ def time_model(argument: Json) -> dict[str, Any]:
         ids = torch.randint(1, model.config.vocab_size, size, generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         with torch.inference_mode():
-            converted = {v: prepared(model, v) for v in VARIANTS}
+            converted = {v: prepared(model, v) for v in variants()}
             logits = {v: one(**batch).logits for v, one in converted.items()}
-            for variant in (v for v in VARIANTS if v.endswith(PREPACKED)):
-                as_it_comes = logits[variant.removesuffix(PREPACKED)].double()
+            for variant in (v for v in logits if v.endswith((PREPACKED, ONEDNN))):
+                as_it_comes = logits[variant.removesuffix(PREPACKED).removesuffix(ONEDNN)].double()
                 assert error_db(logits[variant], as_it_comes) > LEAST_DB, variant
             work = {v: functools.partial(one, **batch) for v, one in converted.items()}
             for variant, run in _timed(work, ids, argument).items():

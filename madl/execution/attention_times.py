@@ -182,7 +182,12 @@ def of_longest(r: Records, device: str, form: str, rival: str) -> Judged:
     form = form if form in FORMS else fused_in(record)
     at = longest(record, form, rival)
     one, other = (of(record, f"{name} {at}", SAID[name]) for name in (form, rival))
-    return faster(one, other, f"in FP32 on the {record.place} ({shape_of(record, at)})")
+    made = faster(one, other, f"in FP32 on the {record.place} ({shape_of(record, at)})")
+    between = f"tuned {at}"
+    if rival == "naive" and form != "tuned" and between in record.values["measurements"]:
+        tuned = of(record, between, SAID["tuned"])
+        return made.beside(f"beside them, {tuned.label} takes {tuned}")
+    return made
 
 
 def time_rows(r: Records) -> Iterable[Row]:

@@ -13,7 +13,6 @@ from madl.execution.linear_times import (
     FP32,
     MIB,
     MXINT8,
-    VARIANTS,
     counted,
     layer_case,
     layer_cases,
@@ -164,13 +163,13 @@ def rates_with_one_row(r: Records) -> Fact:
     """How fast weights are read, beside what a copy reaches."""
     record = layer_case(r)
     t = times(record, 1)
-    rates = {v: read_rate(record, t[v], v) / 1e9 for v in VARIANTS}
+    rates = {v: read_rate(record, t[v], v) / 1e9 for v in t}
     (slow, least), *_, (fast, highest) = sorted(rates.items(), key=lambda item: item[1])
     return Fact(
         text=f"With one row, the weights are read at {number(least)} GB/s ({said(slow)}) to "
         f"{number(highest)} GB/s ({said(fast)}); a copy too large for the caches reads and writes "
         f"{number(reached(r, 'copy') / 1e9)} GB/s together",
-        of="medians of one layer's times and of one machine's copies",
+        of="means over processes of one layer's medians, and the median of one machine's copies",
     )
 
 

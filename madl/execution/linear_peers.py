@@ -13,6 +13,7 @@ from madl.execution.linear_times import (
     DYNAMIC,
     FP32,
     MXINT8,
+    ONEDNN,
     PREPACKED,
     counted,
     layer_case,
@@ -29,7 +30,12 @@ from madl.logbook.records import Pending, Record, Records, Row
 from madl.logbook.stats import number
 
 NAME = "mxint8"
-IN_BENCHMARK = {FP32: "torch FP32", BF16: "torch BF16", DYNAMIC: "torch dynamic INT8"}
+IN_BENCHMARK = {
+    FP32: "torch FP32",
+    BF16: "torch BF16",
+    DYNAMIC: "torch dynamic INT8",
+    DYNAMIC + ONEDNN: "torch dynamic INT8, oneDNN",
+}
 RENAMED = {"float32": IN_BENCHMARK[FP32]}  # as runs of the whole classifier once called it
 WIDE = tuple(IN_BENCHMARK[v] for v in (FP32, BF16))  # peers of more than eight bits
 Medians = Mapping[str, float]
@@ -138,10 +144,9 @@ def prepacked_bf16(r: Records) -> Fact:
 
 def _the_benchmark(record: Record) -> str:
     """Its name, and whose it is where another machine than the record's ran it."""
-    machine = benchmarks.machine(NAME)
-    return "the benchmark" + (
-        f" of another machine ({machine})" if machine != record.run.host else ""
-    )
+    machine = benchmarks.machine(NAME)  # with its number of threads, where it was kept
+    is_other = not machine.startswith(record.run.host)
+    return "the benchmark" + (f" of another machine ({machine})" if is_other else "")
 
 
 def _decided(pairs: Sequence[Pair]) -> list[Pair]:
@@ -170,7 +175,7 @@ def _work(record: Record) -> str:
 
 def _of(t: Mapping[str, TimedArm], medians: Medians, where: str) -> Iterator[Pair]:
     for variant, name in IN_BENCHMARK.items():
-        if name in medians:
+        if name in medians and variant in t:
             ratio = medians[name] / medians[MXINT8]
             yield Pair(where=where, ours=t[MXINT8], rival=t[variant], in_benchmark=ratio)
 

@@ -4,7 +4,6 @@
 without it.
 """
 
-from dataclasses import replace
 from statistics import median
 
 from madl.execution.ceilings import rates
@@ -14,15 +13,19 @@ from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import per_cent
 
 FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
-PREPACKED = ", prepacked"
-VARIANTS = (FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED, DYNAMIC, MXINT8)
+PREPACKED, ONEDNN = ", prepacked", ", oneDNN"  # the same arithmetic, computed in another way
+VARIANTS = (
+    *(FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED),
+    *(DYNAMIC, DYNAMIC + ONEDNN, MXINT8),
+)
 SAID = {  # what a sentence, a column or a series calls it
     FP32 + PREPACKED: f"prepacked {FP32}",
     BF16 + PREPACKED: f"prepacked {BF16}",
     DYNAMIC: "torch's INT8",
+    DYNAMIC + ONEDNN: "torch's INT8 by oneDNN",
 }
 BITS = {FP32: 32, BF16: 16, DYNAMIC: 8, MXINT8: 8.25}  # of a weight and its share of the scale
-RIVALS = (FP32, BF16, DYNAMIC)  # of MXINT8, whichever way their weights are arranged
+RIVALS = (FP32, BF16, DYNAMIC)  # of MXINT8, each in the faster of its ways
 CONVERTED = (BF16, DYNAMIC, MXINT8)  # of a whole classifier that is judged, beside FP32
 BATCHES = "1 32"  # sentences at a time
 MIB = 2**20
@@ -61,27 +64,30 @@ def most(r: Records) -> int:
 
 
 def times(record: Record, rows: int) -> dict[str, TimedArm]:
-    """Every arithmetic of one layer, at this number of rows."""
-    return {v: timed(Records([record]), f"{v} {rows}", said(v)) for v in VARIANTS}
+    """Every arithmetic that was timed in one layer, at this number of rows."""
+    return _timed(Records([record]), rows)
 
 
 def model_times(r: Records, batch: int) -> dict[str, TimedArm]:
     """The whole classifier in every arithmetic, so many sentences at a time."""
-    return {v: timed(r, f"{v} {batch}", said(v), what="evaluation") for v in VARIANTS}
+    return _timed(r.where(what="evaluation"), batch)
+
+
+def _timed(r: Records, size: int) -> dict[str, TimedArm]:
+    measured = r.one().values["measurements"]
+    return {v: timed(r, f"{v} {size}", said(v)) for v in VARIANTS if f"{v} {size}" in measured}
 
 
 def strongest(t: dict[str, TimedArm], variant: str) -> TimedArm:
-    """The faster where there are two: weights as torch keeps them, or prepacked."""
-    found = [t[name] for name in (variant, variant + PREPACKED) if name in t]
+    """The faster of an arithmetic's ways: as torch has it, prepacked, or by another engine."""
+    found = [t[name] for name in (variant, variant + PREPACKED, variant + ONEDNN) if name in t]
     return min(found, key=lambda one: one.median_s)
 
 
 def beside(made: Judged, t: dict[str, TimedArm], rival: str) -> Judged:
     """The findings, with what the other rivals take."""
     others = [strongest(t, one) for one in RIVALS if one != rival]
-    more = "; beside them, " + " and ".join(f"{one.label} takes {one}" for one in others)
-    texts = {v: getattr(made, v) + more for v in ("supported", "refuted", "undecided")}
-    return replace(made, **texts)
+    return made.beside("beside them, " + " and ".join(f"{one.label} takes {one}" for one in others))
 
 
 def num_weights(record: Record) -> int:
@@ -90,7 +96,7 @@ def num_weights(record: Record) -> int:
 
 def weight_bytes(record: Record, variant: str) -> float:
     """Of the layer's weight, with its scales."""
-    return num_weights(record) * BITS[variant.removesuffix(PREPACKED)] / 8
+    return num_weights(record) * BITS[variant.removesuffix(PREPACKED).removesuffix(ONEDNN)] / 8
 
 
 def speedup_rows(r: Records) -> list[Row]:
@@ -98,7 +104,8 @@ def speedup_rows(r: Records) -> list[Row]:
     record = layer_case(r)
     every = {n: times(record, n) for n in num_rows(record)}
     return [
-        {"rows": n, **{said(v): t[v] / t[MXINT8] for v in VARIANTS[:-1]}} for n, t in every.items()
+        {"rows": n, **{said(v): t[v] / t[MXINT8] for v in t if v != MXINT8}}
+        for n, t in every.items()
     ]
 
 
@@ -114,14 +121,14 @@ def small_layer_rows(r: Records) -> list[Row]:
 
 def _time_rows(record: Record) -> list[Row]:
     every = {n: times(record, n) for n in num_rows(record)}
-    return [{"rows": n, **{said(v): t[v] for v in VARIANTS}} for n, t in every.items()]
+    return [{"rows": n, **{said(v): t[v] for v in t}} for n, t in every.items()]
 
 
 def model_rows(r: Records) -> list[Row]:
     """The whole classifier's speed over FP32's, by the number of sentences at a time."""
     every = {n: model_times(r, int(n)) for n in BATCHES.split()}
     return [
-        {"batch": f"batch of {n}", **{said(v): t[FP32] / t[v] for v in VARIANTS[1:]}}
+        {"batch": f"batch of {n}", **{said(v): t[FP32] / t[v] for v in t if v != FP32}}
         for n, t in every.items()
     ]
 
@@ -141,7 +148,7 @@ def rate_rows(r: Records) -> list[Row]:
     record = layer_case(r)
     one, many = times(record, 1), times(record, most(r))
     rows: list[Row] = []
-    for v in VARIANTS:
+    for v in one:
         speed = 2.0 * most(r) * num_weights(record) / many[v].median_s
         rows.append(
             {

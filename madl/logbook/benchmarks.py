@@ -5,18 +5,22 @@ What is kept are samples; a page says what follows from them.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from madl.errors import MadlError
+from madl.files import read_text, write_atomically
 from madl.logbook.records import Pending, Row
 from madl.machine import device
 
 OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a claim, run again
 KEPT = 40  # samples of a variant, from all over its run
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "data" / "benchmarks"
+ROOT = Path(os.environ.get("MADL_ROOT") or Path(__file__).resolve().parents[2])
+FOLDER = ROOT / "docs" / "data" / "benchmarks"
 
 
 def publish(
@@ -38,7 +42,7 @@ def publish(
     }
     path = (folder or FOLDER) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"run": run, **more, "rows": list(rows)}, indent=1) + "\n")
+    write_atomically(path, json.dumps({"run": run, **more, "rows": list(rows)}, indent=1) + "\n")
     return path
 
 
@@ -76,13 +80,13 @@ def rows(name: str, **where: Any) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in where} for row in found]
 
 
-def counted(name: str, value: str) -> int:
-    """A number that the last published run keeps beside its rows.
+def kept(name: str, value: str) -> Any:
+    """What the last published run keeps beside its rows; None where it does not.
 
     Raises:
         Pending: it was never published.
     """
-    return int(_read(name)[value])
+    return _read(name).get(value)
 
 
 def machine(name: str) -> str:
@@ -107,7 +111,14 @@ def run_table(name: str) -> Sequence[Row]:
 
 
 def _read(name: str) -> dict[str, Any]:
+    """Raises: Pending: it was never published; MadlError: it cannot be read."""
     path = FOLDER / f"{name}.json"
     if not path.exists():
         raise Pending(f"a published run of the benchmark {name}")
-    return json.loads(path.read_text("utf-8"))
+    to_do = "restore it, or publish the run again"
+    try:
+        found: Any = json.loads(read_text(path, to_do))
+        assert {"run", "rows"} <= found.keys()
+    except (ValueError, AttributeError, AssertionError) as error:
+        raise MadlError(f"{path} is not a published run; {to_do}") from error
+    return found

@@ -72,6 +72,11 @@ class Judged:
             if not getattr(self, verdict).strip():
                 raise MadlError(f"has no finding for the verdict {verdict!r}; write one")
 
+    def beside(self, more: str) -> "Judged":
+        """The same, whose sentence goes on after a semicolon, however the verdict is."""
+        verdicts = ("supported", "refuted", "undecided")
+        return replace(self, **{name: f"{getattr(self, name)}; {more}" for name in verdicts})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:

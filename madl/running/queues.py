@@ -69,6 +69,7 @@ class Queues:
     waiting: list[str]  # experiments whose needs are not complete
     cases: dict[Way, deque[Case]] = field(default_factory=dict)
     varying: dict[str, list[str]] = field(default_factory=dict)
+    left: dict[str, tuple[Way, Case]] = field(default_factory=dict)  # by key: queued, not ended
     by_name: Counter[str] = field(default_factory=Counter)  # cases that were ever in a queue
     done: Counter[str] = field(default_factory=Counter)  # … of which ended
 
@@ -86,6 +87,7 @@ class Queues:
         params = record.case.params
         name = record.case.experiment
         self.done[name] += 1
+        del self.left[record.case.key]
         self.pace.finished(record)
         keys = [key for key in self.varying[name] if key in params]
         way = self.next_way()
@@ -108,9 +110,7 @@ class Queues:
 
     def _coming(self) -> list[tuple[Way, float]]:
         """How each case that is left is executed, and how long it takes as far as one can know."""
-        queued = [
-            (way, self.pace.expected_s(case)) for way, cases in self.cases.items() for case in cases
-        ]
+        queued = [(way, self.pace.expected_s(case)) for way, case in self.left.values()]
         for name in self.waiting:
             expected = self.pace.expected(name)
             ways = self._ways(name, [case for case, _ in expected])
@@ -133,6 +133,7 @@ class Queues:
         way = self._ways(name, planned)
         for case in left:
             self.cases.setdefault(way(case), deque()).append(case)
+            self.left[case.key] = way(case), case
         self._sort()
         if left:
             log.info("%s: %d of %d cases to do", name, len(left), len(planned))

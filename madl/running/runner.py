@@ -36,6 +36,11 @@ from madl.running.queues import Progress, Queues, Way, earlier
 log = logging.getLogger(__name__)
 
 SHARD_POLL_S = 2.0
+KERNELS = {  # name → who reaches this source uses it, and the function of its module for the path
+    "round_to_grid": ("kernels/round_to_grid.py", "round_to_grid", "route"),
+    "linear_bf16": ("kernels/linear_bf16.py", "linear_bf16", "route"),
+    "linear_mxint8": ("madl/compression/pack.py", "mxint8", "linear_route"),
+}
 
 
 def run(
@@ -206,13 +211,16 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
 
 
 def _kernels(root: Path, experiment: str) -> str:
-    """The path of each C++ kernel of quantization that the experiment reaches.
+    """The path of each C++ kernel that the experiment reaches; of MXINT8's, of its product.
 
-    They round alike, to the last bit, and sum in another order.
+    They round alike, to the last bit, and all but MXINT8's sum in another order.
     """
     reached = sources.reached(root, experiment)
-    names = [n for n in ("round_to_grid", "linear_bf16") if root / "kernels" / f"{n}.py" in reached]
-    routes = {name: importlib.import_module(f"kernels.{name}").route() for name in names}
+    routes = {
+        name: getattr(importlib.import_module(f"kernels.{module}"), route)()
+        for name, (source, module, route) in KERNELS.items()
+        if root / source in reached
+    }
     return ", ".join(f"{name} {route.path}" for name, route in routes.items())
 
 

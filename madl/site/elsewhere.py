@@ -1,14 +1,16 @@
 """What replicates: verdicts of other runs, machines, profiles and data beside a page's own."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.logbook.claims import Finding
-from madl.logbook.records import Pending, Row
+from madl.logbook.claims import Evidence, Finding
+from madl.logbook.records import Pending, Row, Scalar
 from madl.logbook.stats import Interval, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
@@ -18,15 +20,15 @@ from madl.training import workloads
 DECIDED = ("supported", "refuted")
 
 
-def again(stem: str, made: Finding, machine: str) -> str:
-    """What the last repeated runs of the timings found of a claim of this machine's.
+def again(page: Page, made: Finding) -> str:
+    """What the last repeated runs of the timings found of a claim.
 
-    Empty where none were published, or another hypothesis' of that name.
+    Empty where none were published, or another hypothesis' of that name. What these runs were of
+    that the page is not is said; only of the same can a page's interval be held against them.
     """
     try:
-        found = benchmarks.rows("repeats", claim=f"{stem}.{made.name}")
-        ran_on = benchmarks.machine("repeats")
-    except Pending:
+        found = benchmarks.rows("repeats", claim=f"{page.name}.{made.name}")
+    except (Pending, MadlError):  # the machine's page says so
         return ""
     if not found or found[0]["hypothesis"] != made.hypothesis or made.evidence is None:
         return ""
@@ -35,32 +37,89 @@ def again(stem: str, made: Finding, machine: str) -> str:
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
     shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
-    runs = f"{sum(counts.values())} runs one after the other"
-    if ran_on != machine:
-        return f"{runs}, on another machine ({ran_on}): {said}{shown}"
-    interval = Interval(*map(unit.shown, made.evidence.interval))
-    if outside := sum(not interval.holds(effect) for effect in effects):
+    runs = [f"{sum(counts.values())} runs one after the other", *_other_runs(page.view)]
+    if len(runs) == 1 and (outside := _outside(made.evidence, effects)):
         shown += (
             f", {outside} outside the interval above: it is of one run, and what differs from run "
             "to run is not in it"
         )
-    return f"{runs}: {said}{shown}"
+    return f"{', '.join(runs)}: {said}{shown}"
 
 
-def not_so(page: Page, name: str) -> str:
-    """Where else the effect of a claim decided here lies on the other side of its line."""
+def _outside(made: Evidence, effects: Sequence[float]) -> int:
+    """How many effects of other runs lie outside a finding's interval."""
+    interval = Interval(*map(made.unit.shown, made.interval))
+    return sum(not interval.holds(effect) for effect in effects)
+
+
+def _other_runs(view: View) -> list[str]:
+    """What the published repeated runs are of and this view is not.
+
+    Raises:
+        Pending: none were published.
+    """
+    machine, profile = benchmarks.machine("repeats"), benchmarks.kept("repeats", "profile")
+    code = benchmarks.kept("repeats", "code")[view.name]
+    return [
+        *([f"on another machine ({machine})"] if machine != view.machine else []),
+        *([f"of the {profile} profile"] if profile != view.plan.profile.name else []),
+        *(["of other code"] if {code} != {record.run.code for record in view.own} else []),
+    ]
+
+
+def runs_again(pages: Iterable[Page]) -> list[str]:
+    """How well the intervals of timed claims hold what the same gave when it was run again."""
+    held: list[tuple[str, int, int]] = []
+    for page in pages:
+        for made in page.view.findings.values():
+            with contextlib.suppress(Pending, MadlError):
+                found = benchmarks.rows("repeats", claim=f"{page.name}.{made.name}")
+                if found and made.evidence and not _other_runs(page.view):
+                    effects = found[0]["effects"]
+                    outside = _outside(made.evidence, effects)
+                    held.append((page.questions[0].id, len(effects), outside))
+    if not held:
+        return []
+    questions = ", ".join(dict.fromkeys(question for question, _, _ in held))
+    effects, outside = sum(n for _, n, _ in held), sum(n for _, _, n in held)
+    return [
+        f"{len(held)} claims on times were run again with the same code and the same budget, on "
+        f"{benchmarks.machine('repeats')} (in {questions}): {outside} of {effects} effects lie "
+        "outside the page's 95 % interval, which is of one run: what differs from run to run is "
+        "not in it."
+    ]
+
+
+def otherwise(page: Page, name: str) -> tuple[str, str] | None:
+    """What other data or machines say against a claim decided here, as a chip, and where.
+
+    "Not so elsewhere" is a verdict of the opposite; "open elsewhere" an effect on the other side of
+    the line that decides nothing there.
+    """
     made = page.view.findings[name]
     if made.verdict not in DECIDED or made.evidence is None:
-        return ""
-    said: list[str] = []
+        return None
+    against: list[tuple[bool, str]] = []
     for other in page.others:
-        found = other.findings[name].evidence
-        if found and any(
-            (made.evidence.effect > line) != (found.effect > line)
+        found = other.findings[name]
+        if found.evidence and any(
+            (made.evidence.effect > line) != (found.evidence.effect > line)
             for line in made.evidence.boundaries
         ):
-            said.append(f"{_where(other, page.view)}: {evidence.effect(found)}")
-    return "; ".join(said)
+            where = f"{_where(other, page.view)}: {evidence.effect(found.evidence)}"
+            said = f"{where}, {found.verdict}{_chosen(other, page.view, name)}"
+            against.append((found.verdict in DECIDED, said))
+    if not against:
+        return None
+    is_opposite = any(decided for decided, _ in against)
+    label = "not so elsewhere" if is_opposite else "open elsewhere"
+    return label, "; ".join(said for _, said in against)
+
+
+def _chosen(other: View, here: View, name: str) -> str:
+    """What a claim compares there, where validation chose something else than here."""
+    sides = other.sides(name)
+    return f" ({' against '.join(sides)})" if sides and sides != here.sides(name) else ""
 
 
 def section(here: View, others: Sequence[View]) -> str:
@@ -77,7 +136,7 @@ def section(here: View, others: Sequence[View]) -> str:
     head = "".join(f"<th>{inline(_title(view, here))}</th>" for view in views)
     rows = "".join(
         f"<tr><td>{inline(claim.hypothesis)}</td>"
-        + "".join(f"<td>{_cell(view.findings[name])}</td>" for view in views)
+        + "".join(f"<td>{_cell(view, here, name)}</td>" for view in views)
         + "</tr>"
         for name, claim in measured.items()
     )
@@ -94,7 +153,8 @@ def _has(view: View, name: str) -> bool:
 
 
 def _title(view: View, here: View) -> str:
-    return ", ".join([_where(view, here), view.date, view.progress])
+    older = ["of older code"] if view.is_older else []
+    return ", ".join([_where(view, here), view.date, view.progress, *older])
 
 
 def _where(view: View, here: View) -> str:
@@ -102,9 +162,10 @@ def _where(view: View, here: View) -> str:
     return ", ".join([*other, view.machine, view.plan.profile.name])
 
 
-def _cell(made: Finding) -> str:
-    effect = f"<br><small>{inline(evidence.effect(made.evidence))}</small>" if made.evidence else ""
-    return chip(made.verdict) + effect
+def _cell(view: View, here: View, name: str) -> str:
+    made = view.findings[name]
+    shown = evidence.effect(made.evidence) + _chosen(view, here, name) if made.evidence else ""
+    return chip(made.verdict) + (f"<br><small>{inline(shown)}</small>" if shown else "")
 
 
 def _compared(here: View, other: View) -> str:
@@ -124,8 +185,33 @@ def _compared(here: View, other: View) -> str:
     return (
         f"{said if found.decided else 'No hypothesis is decided here'} ({where}){named}"
         f"{f'; {found.only_there} decided there are open here' if found.only_there else ''}"
-        f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here."
+        f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
+        f"{_other_parameters(here, other)}."
     )
+
+
+def _other_parameters(here: View, other: View) -> str:
+    """What all cases of one have in common and all of the other otherwise: budgets, choices."""
+    ours, theirs = _in_common(here), _in_common(other)
+    found = [
+        f"{name.replace('_', ' ')} {theirs[name]} (here {ours[name]})"
+        for name in ours
+        if name in theirs and ours[name] != theirs[name]
+    ]
+    return f"; there with {', '.join(found)}" if found else ""
+
+
+def _in_common(view: View) -> dict[str, Scalar]:
+    """The parameters that have one value in all cases, but for what the workload says."""
+    values: dict[str, set[Scalar]] = {}
+    for case in view.cases:
+        for name, value in case.params.items():
+            values.setdefault(name, set()).add(value)
+    return {
+        name: next(iter(found))
+        for name, found in values.items()
+        if len(found) == 1 and name not in workloads.PARAMETERS
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +247,17 @@ def replication(here: View, other: View) -> Replication:
 
 
 def over_pages(pages: Iterable[Page]) -> list[Row]:
-    """The same over all pages: a row for each other data, machine and profile."""
+    """The same over all pages: a row for each other data and machine.
+
+    Another profile on the same of both shares cases and data, and replicates nothing.
+    """
     found: dict[str, list[Replication]] = {}
     for page in pages:
         for other in page.others:
             made = replication(page.view, other)
-            if made.held:
+            is_other = other.machine != page.view.machine
+            is_other |= other.plan.workload != page.view.plan.workload
+            if made.held and is_other:
                 found.setdefault(_where(other, page.view), []).append(made)
     return [
         {
@@ -204,9 +295,9 @@ def _nearness(machines: str, gaps: Sequence[tuple[float, str]]) -> str:
     largest, question = max(gaps)
     points = [gap for gap, _ in gaps]
     return (
-        f"{len(gaps)} models come of the same cases on {machines}: {points.count(0)} have the same "
-        f"accuracy on test; the difference is {mean(points):.2f} points on average, and "
-        f"{largest:.1f} at most (in {question})."
+        f"{len(gaps)} models come of cases that these pages show and that were run alike on "
+        f"{machines}: {points.count(0)} have the same accuracy on test; the difference is "
+        f"{mean(points):.2f} points on average, and {largest:.2f} at most (in {question})."
     )
 
 

@@ -38,29 +38,32 @@ def chip(kind: str, label: str = "") -> str:
     return f'<span class="chip {kind.replace(" ", "-")}">{label or kind}</span>'
 
 
-def finding(made: Finding, *, again: str = "", not_so: str = "", level: str = "") -> str:
+def finding(
+    made: Finding, *, again: str = "", otherwise: tuple[str, str] | None = None, level: str = ""
+) -> str:
     """The sentence and its chip; opened, what decided it, with links to the records.
 
-    `again` says what other runs of the same found, `not_so` where else the opposite was.
+    `again` says what other runs of the same found, `otherwise` what other data or machines did
+    (see `elsewhere`).
     """
-    rows = _rows(made, again, not_so)
+    rows = _rows(made, again, otherwise)
     body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in rows)
     bar = effect_bar(made.evidence) if made.evidence else ""
     # what the search leaves out ends at the first end of an element of its name: a section, no div
     return (
         f'<details class="finding {level}" id="claim-{made.name}">'
-        f"<summary>{said(made, not_so)}</summary>"
+        f"<summary>{said(made, otherwise)}</summary>"
         f"<section data-search-exclude>{bar}<dl>{body}</dl></section></details>\n"
     )
 
 
-def said(made: Finding | Fact, not_so: str = "") -> str:
+def said(made: Finding | Fact, otherwise: tuple[str, str] | None = None) -> str:
     """The sentence and its chips, without the evidence: for lists of pages."""
     known = verdict(made)
     label = "hypothesis refuted" if known == "refuted" else known  # the sentence itself is true
     late = isinstance(made, Finding) and made.worded_after
     chips = [chip(known, label), *([chip("worded after these data")] if late else [])]
-    chips += [chip("not so elsewhere")] if not_so else []
+    chips += [chip(otherwise[0])] if otherwise else []
     return " ".join([inline(sentence(made)), *chips])
 
 
@@ -77,7 +80,7 @@ def sentence(made: Finding | Fact) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _rows(made: Finding, again: str, not_so: str) -> list[tuple[str, str]]:
+def _rows(made: Finding, again: str, otherwise: tuple[str, str] | None) -> list[tuple[str, str]]:
     when = "" if made.worded_after else ", registered in these records"
     rows = [(f"Hypothesis{when}", inline(made.hypothesis))]
     evidence = made.evidence
@@ -92,8 +95,8 @@ def _rows(made: Finding, again: str, not_so: str) -> list[tuple[str, str]]:
         rows.append(("What would decide", html.escape(evidence.needed)))
     if again:
         rows.append(("Run again", html.escape(again)))
-    if not_so:
-        rows.append(("Not so elsewhere", html.escape(not_so)))
+    if otherwise:
+        rows.append((otherwise[0].capitalize(), html.escape(otherwise[1])))
     if made.worded_after:
         rows.append(
             (

@@ -30,16 +30,17 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
     """The claims to open the logbook with, at most one a lab.
 
     What the data refuted; where they refuted nothing, headlines that they support, but for those
-    of time: another machine's clock may say otherwise. None of which other data, or another
-    machine, found the opposite. Those registered in the records that they are judged on come first;
-    then what lies farthest from the line that it is held against, in half widths of its interval.
+    of time: another machine's clock may say otherwise. None whose effect lies on the other side on
+    other data or another machine, decided there or not. Those registered in the records that they
+    are judged on come first; then what lies farthest from the line that it is held against, in half
+    widths of its interval.
     """
     found = [
         (page, one)
         for page in pages
         if page.questions and page.view.own
         for one in page.view.findings.values()
-        if one.evidence is not None and not elsewhere.not_so(page, one.name)
+        if one.evidence is not None and elsewhere.otherwise(page, one.name) is None
     ]
     refuted = [pair for pair in found if pair[1].verdict == "refuted"]
     chosen = refuted or [pair for pair in found if _is_clear(pair[1])]
@@ -130,7 +131,9 @@ def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCal
 def answer(row: Mapping[str, Any], page: Page | None) -> str:
     """A question's answer in a line with its chips; where there is none, what it waits for."""
     if page and (made := page.answer):
-        return literal(evidence.said(made))
+        is_claim = isinstance(made, Finding)
+        otherwise = elsewhere.otherwise(page, made.name) if is_claim else None
+        return literal(evidence.said(made, otherwise))
     return literal(inline(row["answer"] or ""))
 
 

@@ -117,10 +117,10 @@ class PageCalls:
         """What a claim's test found, with its verdict, which opens the evidence."""
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
-        again = elsewhere.again(self.page.view.name, made, self.page.view.machine)
-        not_so = elsewhere.not_so(self.page, name)
+        again = elsewhere.again(self.page, made)
+        otherwise = elsewhere.otherwise(self.page, name)
         level = "headline" if made.headline else ""
-        return evidence.finding(made, again=again, not_so=not_so, level=level)
+        return evidence.finding(made, again=again, otherwise=otherwise, level=level)
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""
@@ -223,6 +223,8 @@ class PageCalls:
                 {"": "Crowded", " ": f"{crowded} of them beside other busy processes"},
                 {"": "Code", " ": "; ".join(dict.fromkeys(_code(one.run) for one in records))},
             ]
+            if view.is_older:
+                rows.append({"": "Since then", " ": "the code that measures this has changed"})
             rows += [
                 {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
                 for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
@@ -246,7 +248,8 @@ class PageCalls:
             if one.own
         ]
         cases = sum(len(one.own) for one, _ in found)
-        whole = {"page": "all of it", "cases": cases, "minutes of one worker": round(total / 60, 1)}
+        name = f"all of it, in the {view.plan.profile.name} profile"
+        whole = {"page": name, "cases": cases, "minutes of one worker": round(total / 60, 1)}
         return markdown_table([*rows, whole])
 
     def elsewhere(self) -> str:

@@ -15,7 +15,7 @@ from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.claims import Finding
 from madl.logbook.records import Store
-from madl.machine import device
+from madl.machine import device, sources
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.site.views import View
@@ -45,7 +45,7 @@ def _timed(plan: StoredPlan, name: str) -> bool:
 def repeat(plan: StoredPlan, store: Store, stems: Sequence[str], times: int) -> Iterator[Findings]:
     """What every claim on times of these pages found, once for each time that they were run."""
     for _ in range(times):
-        with tempfile.TemporaryDirectory(dir=store.root, prefix=".repeat-") as folder:
+        with tempfile.TemporaryDirectory(prefix="repeat-") as folder:
             again = Store(Path(folder))
             (again.root / "artifacts").symlink_to(store.root / "artifacts")
             for name in plan.project.with_needs(stems):
@@ -53,7 +53,8 @@ def repeat(plan: StoredPlan, store: Store, stems: Sequence[str], times: int) -> 
             fresh = replace(plan, store=again)
             for progress in runner.run(fresh, again, stems, Options()):
                 if progress.record.status == "failed":
-                    raise MadlError(f"a case of {progress.label} failed: {progress.record.error}")
+                    name = progress.record.case.experiment
+                    raise MadlError(f"a case of {name} failed: {progress.record.error}")
             views = (View(name=name, plan=fresh, published=False) for name in stems)
             yield {
                 f"{view.name}.{made.name}": made
@@ -99,14 +100,18 @@ def changed(row: Mapping[str, Any]) -> bool:
     return sum(name in row for name in benchmarks.OUTCOMES) > 1
 
 
-def publish(found: Sequence[Findings], folder: Path) -> Path:
-    """Keep with the project what came out, for the machine's page."""
+def publish(found: Sequence[Findings], plan: StoredPlan) -> Path:
+    """Keep with the project what came out, for the pages of what was timed and of the machine."""
+    rows = counts(found)
+    stems = dict.fromkeys(row["claim"].partition(".")[0] for row in rows)
     return benchmarks.publish(
         "repeats",
-        counts(found),
+        rows,
         machine=device.host_label(),
         peers=("torch",),
         contention=None,  # of all runs together; a row says how many ran beside other work
-        folder=folder,
+        folder=plan.project.docs / "data" / "benchmarks",
         runs=len(found),
+        profile=plan.profile.name,
+        code={stem: sources.digest(plan.project.root, stem) for stem in stems},
     )

@@ -271,22 +271,33 @@ def _site_globals(
     with_results = [page for page in rendered if page.questions and page.view.own]
     answered = sorted(with_results, key=lambda page: place[page.name])  # as the coursework asks
     latest = max((page.view.date for page in answered), default="")
-    profile = answered[0].view.plan.profile if answered else plan.profile
+    profiles = [page.view.plan.profile for page in answered] or [plan.profile]
+    machines = [page.view.machine for page in answered] or [NOT_RUN]
     return {
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
         "workload": home.workload(rendered),
-        "machine": literal(inline(answered[0].view.machine)) if answered else NOT_RUN,
+        "machine": literal(inline(_counted(machines))),
         "date": literal(inline(latest)) or "never",
-        "profile": f"{profile.name} ({profile.says})",
+        "profile": _counted([f"{profile.name} profile ({profile.says})" for profile in profiles]),
         "openings": functools.partial(home.openings, answered, calls),
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered),
         "registered": functools.partial(_registered, state),
         "replication_table": functools.partial(_replication_table, answered),
-        "two_machines": lambda: _bullets(elsewhere.two_machines(answered)),
+        "noted": lambda: _bullets(
+            [*elsewhere.two_machines(answered), *elsewhere.runs_again(answered)]
+        ),
         "changes": functools.partial(_bullets, changes),
     }
+
+
+def _counted(of_pages: Sequence[str]) -> str:
+    """What all pages have in common, or how many have what."""
+    counts = Counter(of_pages)
+    if len(counts) == 1:
+        return of_pages[0]
+    return "; ".join(f"{count} pages: {what}" for what, count in counts.most_common())
 
 
 def _registered(state: Ledger) -> str:
@@ -333,7 +344,9 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
             for verdict in reversed(evidence.VERDICTS)
             if verdict in row["verdicts"]
         )
-        cells = (asks, chip(row["status"]), said, asked, verdicts)
+        page = by_name.get(row["stem"])
+        of_profile = f"<br><small>{page.view.plan.profile.name}</small>" if page else ""
+        cells = (asks, chip(row["status"]) + of_profile, said, asked, verdicts)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
 

@@ -32,6 +32,7 @@ from madl.logbook.records import (
     published_by_machine,
     sealed,
 )
+from madl.machine import sources
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.training import workloads
@@ -172,6 +173,12 @@ class View:
     @property
     def is_complete(self) -> bool:
         return bool(self.own) and len(self.own) + len(self.skipped) == len(self.cases)
+
+    @functools.cached_property
+    def is_older(self) -> bool:
+        """Whether some of it was measured by code that has changed since."""
+        code = sources.digest(self.plan.project.root, self.name)
+        return any(record.run.code != code for record in self.own)
 
     @property
     def why_skipped(self) -> str:
@@ -489,9 +496,10 @@ def _page(
 def _published_views(
     plan: StoredPlan, name: str, machines: Mapping[str, _Machine], told: Callable[..., View]
 ) -> list[View]:
-    """Views with evidence, the best first: of our workload, whole ones, our profile, the newest.
+    """Views with evidence, the best first: of our workload, whole ones, our profile, today's code.
 
-    Of two machines that with more evidence is first, so that all pages speak of the same one.
+    Of two machines that with more evidence is first, so that all pages speak of the same one; then
+    the newest.
     """
     profiles = dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
     found = [
@@ -510,6 +518,7 @@ def _published_views(
             v.plan.workload == plan.workload,
             v.is_complete,
             v.plan.profile == plan.profile,
+            not v.is_older,
             len(machines[v.machine].evidence.by_key),
             v.latest,
         ),

@@ -42,6 +42,7 @@ PRESETS = {
     ),
 }
 DEFAULT = "snippets"
+PARAMETERS = ("model", "dataset", "max_length", "train_examples")  # that a workload may state
 
 
 def resolve(preset: str, *, model: str | None = None, dataset: str | None = None) -> Workload:
