@@ -217,3 +217,13 @@ def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran(
     assert said.startswith("2 models come of cases that these pages show and that were run")
     assert "is 1.00 points on average, and 2.00 at most (in 1.1)" in said
     assert elsewhere.two_machines([]) == []
+
+
+def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
+    def a_view(*sides):
+        return SimpleNamespace(sides=lambda _: sides or None)
+
+    same = [a_view("a", "b"), a_view("a", "b"), a_view()]
+    assert elsewhere._compared_in(same, "x") == ["", "", ""]
+    other = [a_view("a", "b"), a_view("c", "b"), a_view()]
+    assert elsewhere._compared_in(other, "x") == [" (a against b)", " (c against b)", ""]

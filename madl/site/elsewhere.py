@@ -119,7 +119,11 @@ def otherwise(page: Page, name: str) -> tuple[str, str] | None:
 def _chosen(other: View, here: View, name: str) -> str:
     """What a claim compares there, where validation chose something else than here."""
     sides = other.sides(name)
-    return f" ({' against '.join(sides)})" if sides and sides != here.sides(name) else ""
+    return _against(sides) if sides != here.sides(name) else ""
+
+
+def _against(sides: tuple[str, str] | None) -> str:
+    return f" ({' against '.join(sides)})" if sides else ""
 
 
 def section(here: View, others: Sequence[View]) -> str:
@@ -136,7 +140,7 @@ def section(here: View, others: Sequence[View]) -> str:
     head = "".join(f"<th>{inline(_title(view, here))}</th>" for view in views)
     rows = "".join(
         f"<tr><td>{inline(claim.hypothesis)}</td>"
-        + "".join(f"<td>{_cell(view, here, name)}</td>" for view in views)
+        + "".join(map(_cell, (v.findings[name] for v in views), _compared_in(views, name)))
         + "</tr>"
         for name, claim in measured.items()
     )
@@ -162,10 +166,17 @@ def _where(view: View, here: View) -> str:
     return ", ".join([*other, view.machine, view.plan.profile.name])
 
 
-def _cell(view: View, here: View, name: str) -> str:
-    made = view.findings[name]
-    shown = evidence.effect(made.evidence) + _chosen(view, here, name) if made.evidence else ""
-    return chip(made.verdict) + (f"<br><small>{inline(shown)}</small>" if shown else "")
+def _compared_in(views: Sequence[View], name: str) -> list[str]:
+    """What a claim compares in each view; nothing where it is the same in all that have it."""
+    sides = [view.sides(name) for view in views]
+    is_same = len({one for one in sides if one}) < 2
+    return ["" if is_same else _against(one) for one in sides]
+
+
+def _cell(made: Finding, compared: str) -> str:
+    shown = evidence.effect(made.evidence) + compared if made.evidence else ""
+    small = f"<br><small>{inline(shown)}</small>" if shown else ""
+    return f"<td>{chip(made.verdict)}{small}</td>"
 
 
 def _compared(here: View, other: View) -> str:
