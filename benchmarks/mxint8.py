@@ -3,9 +3,9 @@
     python cli.py bench mxint8 [linear] [dequantize] [model] [--budget-s 0.3] [--publish]
 
 Each table is one interleaved run (`madl.machine.timing.compare`), results checked first. Peers:
-torch in FP32 and BF16, torch's dynamic INT8 as it comes and by oneDNN, torchao's dynamic INT8, ONNX
-Runtime's MatMulNBits with eight bits and accuracy level 4 (which quantizes the input too); the last
-two where installed.
+torch in FP32 and BF16, torch's dynamic INT8 as it comes and by oneDNN, torchao's dynamic INT8
+compiled, ONNX Runtime's MatMulNBits with eight bits and accuracy level 4 (which quantizes the input
+too); the last two where installed.
 
 The limit, and what was predicted before the C++ was written. A byte dot product (vpdpbusd) of this
 machine's two cores does 933 Gop/s, four times FP32's 233. A group of 32 costs eight of them and, on
@@ -150,7 +150,7 @@ def torch_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
 
 
 def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
-    """Its eager path on CPUs dequantizes; compiled, it may reach oneDNN."""
+    """Compiled, with weights that may be rearranged: its eager path on CPUs dequantizes."""
     import copy
 
     try:
@@ -159,7 +159,9 @@ def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
         return {}
     model = nn.Sequential(copy.deepcopy(layer))
     quantize_(model, Int8DynamicActivationInt8WeightConfig())
-    return {"torchao dynamic INT8": lambda: model(x)}
+    torch.compiler.reset()  # a compilation for each shape, none that fits all
+    compiled = torch.compile(model, options={"freezing": True})
+    return {"torchao dynamic INT8, compiled": lambda: compiled(x)}
 
 
 def onnx_runtime(layer: nn.Linear, x: Tensor) -> Fns:
