@@ -1,6 +1,7 @@
 """What replicates: verdicts of other runs, machines, profiles and data beside a page's own."""
 
 import contextlib
+import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,10 +138,11 @@ def section(here: View, others: Sequence[View]) -> str:
         return ""
     others = [other for other in others if any(_has(other, name) for name in measured)]
     views = [here, *others]
+    names = [html.escape(_where(view, here)) for view in views]
     head = "".join(f"<th>{inline(_title(view, here))}</th>" for view in views)
     rows = "".join(
         f"<tr><td>{inline(claim.hypothesis)}</td>"
-        + "".join(map(_cell, (v.findings[name] for v in views), _compared_in(views, name)))
+        + "".join(map(_cell, names, (v.findings[name] for v in views), _compared_in(views, name)))
         + "</tr>"
         for name, claim in measured.items()
     )
@@ -173,10 +175,11 @@ def _compared_in(views: Sequence[View], name: str) -> list[str]:
     return ["" if is_same else _against(one) for one in sides]
 
 
-def _cell(made: Finding, compared: str) -> str:
+def _cell(where: str, made: Finding, compared: str) -> str:
+    """A verdict and its effect; where, is read on a phone, which shows no head."""
     shown = evidence.effect(made.evidence) + compared if made.evidence else ""
     small = f"<br><small>{inline(shown)}</small>" if shown else ""
-    return f"<td>{chip(made.verdict)}{small}</td>"
+    return f'<td data-of="{where}">{chip(made.verdict)}{small}</td>'
 
 
 def _compared(here: View, other: View) -> str:
