@@ -190,7 +190,7 @@ def effect_figure(evidence: Evidence, sides: tuple[str, str] | None) -> str:
     for_it, against_it = "larger", "smaller"
     if sides is not None:
         better = "faster" if evidence.unit is Unit.TIMES else "better"
-        for_it, against_it = (f"{better}: {inline(side)}" for side in sides)
+        for_it, against_it = (f"{better}: {inline(side.rstrip(','))}" for side in sides)
     dashed = f"; dashed: {html.escape(against(evidence))}" if any(evidence.boundaries) else ""
     return (
         f'<figure class="compared"><p><span>← {against_it}</span> <span>{for_it} →</span></p>'
