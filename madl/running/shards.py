@@ -3,19 +3,21 @@
 A share is a residue class of the cases' keys, so two shares of one division never have a case in
 common. A lock file for each running share says that it is at work, for as long as its process
 lives: the others wait for the results they need from it, and a run that would repeat its cases is
-refused. A run that is not divided is the only share of one.
+refused. A share that waits itself says for what, as it has nothing to give until that is there. A
+run that is not divided is the only share of one.
 
 Not handled: file systems without file locks, where every other share looks idle.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from madl.errors import MadlError
+from madl.files import write_atomically
 
 Shard = tuple[int, int]
 WHOLE: Shard = (1, 1)
@@ -38,6 +40,7 @@ def at_work(folder: Path, shard: Shard) -> Generator[None]:
         what = "a run" if shard == WHOLE else f"shard {index}/{count}"
         do = "wait for it" if shard == WHOLE else "give each run its own"
         raise MadlError(f"{what} is at work on {where} already; {do}, or stop it") from error
+    _waits_file(folder, shard).unlink(missing_ok=True)  # of one that was killed
     try:
         for i, n in others(folder, shard):
             if n != count:
@@ -56,6 +59,29 @@ def others(folder: Path, shard: Shard) -> list[Shard]:
     found = {(int(name[1]), int(name[2])) for name in named if name}
     shards = sorted((i, n) for i, n in found if 1 <= i <= n and (i, n) != shard)
     return [other for other in shards if _is_held(_lock_file(folder, other))]
+
+
+@contextmanager
+def waiting(folder: Path, shard: Shard, names: Sequence[str]) -> Generator[None]:
+    """Say that this share has nothing to do until one of these experiments is ready."""
+    path = _waits_file(folder, shard)
+    write_atomically(path, "\n".join(names))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def waits_for(folder: Path, shard: Shard) -> list[str]:
+    """The experiments that a share waits for; none while it has something to do."""
+    try:
+        return _waits_file(folder, shard).read_text("utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _waits_file(folder: Path, shard: Shard) -> Path:
+    return _lock_file(folder, shard).with_suffix(".waits")
 
 
 def _lock_file(folder: Path, shard: Shard) -> Path:
