@@ -7,10 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.logbook.records import Store
@@ -344,6 +347,25 @@ def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypat
     assert not plan.can_become_ready("later")
     list(runner.run(plan, store, ["later"], Options(shard=(1, 2))))
     assert "later waits" in caplog.text
+
+
+def test_a_shard_that_starts_while_another_looks_is_not_refused(tmp_path, monkeypatch):
+    """To look at a lock is to take it for a moment."""
+    (tmp_path / "1-of-2.lock").touch()
+    looks = threading.Event()
+
+    def slowly(path: Path) -> bool:
+        with FileLock(path):
+            looks.set()
+            time.sleep(0.5)
+        return False
+
+    monkeypatch.setattr(shards, "_is_held", slowly)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(shards.others, tmp_path, (2, 2))
+        assert looks.wait(10)
+        with shards.at_work(tmp_path, (1, 2)):
+            pass
 
 
 def test_a_shard_that_is_being_run_is_refused(tmp_path):

@@ -34,20 +34,21 @@ def at_work(folder: Path, shard: Shard) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     (index, count), where = shard, folder.parent
     lock = FileLock(_lock_file(folder, shard))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        what = "a run" if shard == WHOLE else f"shard {index}/{count}"
-        do = "wait for it" if shard == WHOLE else "give each run its own"
-        raise MadlError(f"{what} is at work on {where} already; {do}, or stop it") from error
-    _waits_file(folder, shard).unlink(missing_ok=True)  # of one that was killed
-    try:
-        for i, n in others(folder, shard):
+    with _one_looks(folder):
+        for i, n in _held(folder, shard):
             if n != count:
                 raise MadlError(
                     f"shard {i}/{n} is at work on {where}, and {index}/{count} would repeat its "
                     "cases; divide by the same number everywhere"
                 )
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            what = "a run" if shard == WHOLE else f"shard {index}/{count}"
+            do = "wait for it" if shard == WHOLE else "give each run its own"
+            raise MadlError(f"{what} is at work on {where} already; {do}, or stop it") from error
+        _waits_file(folder, shard).unlink(missing_ok=True)  # of one that was killed
+    try:
         yield
     finally:
         lock.release()
@@ -55,6 +56,16 @@ def at_work(folder: Path, shard: Shard) -> Generator[None]:
 
 def others(folder: Path, shard: Shard) -> list[Shard]:
     """The other shares that are being run on this folder now; what is no share's lock is nobody."""
+    with _one_looks(folder):
+        return _held(folder, shard)
+
+
+def _one_looks(folder: Path) -> FileLock:
+    """Held to look at shares' locks, as to look at one is to take it for a moment."""
+    return FileLock(folder / ".lock")
+
+
+def _held(folder: Path, shard: Shard) -> list[Shard]:
     named = (_LOCK.fullmatch(path.name) for path in folder.glob("*.lock") if path.is_file())
     found = {(int(name[1]), int(name[2])) for name in named if name}
     shards = sorted((i, n) for i, n in found if 1 <= i <= n and (i, n) != shard)
