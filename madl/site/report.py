@@ -18,7 +18,7 @@ import jinja2
 from filelock import FileLock
 
 from madl.errors import MadlError
-from madl.files import read_text, why, write_atomically
+from madl.files import read_text, why, write_atomically, write_if_changed
 from madl.logbook.claims import Claim, Finding
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
@@ -124,7 +124,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for page in rendered:
         texts |= _files_beside(page, calls[page.name])
     for path, text in texts.items():
-        _write_if_changed(project.docs / path, text)
+        write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
     state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
@@ -194,15 +194,6 @@ def _is_one(cells: list[Any]) -> bool:
 def _for_web(text: str) -> str:
     """The same JSON without a character that HTML would take for markup."""
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _write_if_changed(path: Path, text: str) -> None:
-    try:
-        is_same = path.read_bytes() == text.encode()
-    except OSError:
-        is_same = False
-    if not is_same:
-        write_atomically(path, text)
 
 
 def _remove_stale(docs: Path, written: set[Path]) -> None:
