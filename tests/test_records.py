@@ -127,6 +127,20 @@ def test_published_evidence_merges_by_machine_and_case(tmp_path):
     assert [r.seconds for r in merged if r.run.host == "here" and r.case.params["x"] == 1] == [9.0]
 
 
+def test_published_evidence_keeps_the_newer_result_and_a_good_one_before_any_other(tmp_path):
+    path = tmp_path / "toy.jsonl"
+    days = [a_run(started=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2, 3)]
+    good = [a_record(1, run=run, seconds=float(i)) for i, run in enumerate(days)]
+    skipped = a_record(1, run=days[2], status="skipped", values={}, error="no such tool")
+    for one, kept in ((skipped, skipped), (good[1], good[1]), (good[0], good[1])):
+        records.publish([one], path)
+        assert records.read_published(path) == [kept]
+    records.publish([skipped], path)
+    assert records.read_published(path) == [good[1]]
+    records.publish([good[2]], path)
+    assert records.read_published(path) == [good[2]]
+
+
 def test_a_folder_keeps_what_a_killed_case_wrote(tmp_path):
     folder = Store(tmp_path).folder("study")
     (folder / "journal").write_text("half")

@@ -529,8 +529,13 @@ def _published_record(line: bytes | MadlError, path: Path, place: int) -> Record
 
 
 def publish(records: Sequence[Record], path: Path) -> int:
-    """Merge records into committed evidence; a machine's newer result replaces its older one."""
-    merged = {(r.run.host, r.case.key): r for r in [*read_published(path), *records]}
+    """Merge records into committed evidence; a machine's newer result replaces its older one.
+
+    A good result is replaced by a good one only.
+    """
+    every = [*read_published(path), *records]
+    in_order = sorted(every, key=lambda r: (r.status == "ok", r.run.started))
+    merged = {(r.run.host, r.case.key): r for r in in_order}
     lines = [encode(merged[key]) for key in sorted(merged)]
     write_atomically(path, "".join(line + "\n" for line in lines))
     return len(records)
