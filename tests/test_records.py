@@ -98,6 +98,20 @@ def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
     assert path.read_text() == "old"
 
 
+def test_what_is_swept_is_what_a_killed_writer_left_and_nothing_else(tmp_path, monkeypatch):
+    store, folder = Store(tmp_path), tmp_path / "records" / "toy"
+    with monkeypatch.context() as killed:
+        killed.setattr("os.replace", None)  # it ends between writing and renaming
+        killed.setattr("os.unlink", lambda path: None)
+        with pytest.raises(TypeError):
+            store.put(a_record())
+    assert len(list(folder.iterdir())) == 1
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / ".DS_Store").touch()
+    store.sweep()
+    assert {path.name for path in folder.iterdir()} == {".ipynb_checkpoints", ".DS_Store"}
+
+
 def test_an_artifact_is_built_once_and_whole(tmp_path):
     store, built = Store(tmp_path), []
 

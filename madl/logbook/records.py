@@ -431,8 +431,9 @@ class Store:
 
     def sweep(self) -> None:
         """Remove what killed writers left among the records; nobody else may be writing."""
-        for left in (self.root / "records").glob("*/.*"):
-            left.unlink()
+        for left in (self.root / "records").glob("*/.*.json-????????"):  # see `write_atomically`
+            if left.is_file():
+                left.unlink()
 
     def folder(self, name: str) -> Path:
         """A folder that outlives a killed case, for work that the next try goes on with.
