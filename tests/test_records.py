@@ -155,6 +155,17 @@ def test_published_evidence_keeps_the_newer_result_and_a_good_one_before_any_oth
     assert records.read_published(path) == [good[2]]
 
 
+def test_published_evidence_behind_a_broken_link_is_named_and_the_rest_is_read(tmp_path):
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    records.publish([a_record()], tmp_path / "toy.jsonl")
+    machines, unusable = records.published_by_machine(tmp_path)
+    assert [one.get(a_record().case) for one in machines.values()] == [a_record()]
+    assert [str(error) for error in unusable] == [
+        f"{tmp_path}/gone.jsonl cannot be read (no such file or directory); restore it, or "
+        "remove it"
+    ]
+
+
 def test_a_folder_keeps_what_a_killed_case_wrote(tmp_path):
     folder = Store(tmp_path).folder("study")
     (folder / "journal").write_text("half")

@@ -495,8 +495,16 @@ def published_by_machine(folder: Path) -> tuple[Mapping[str, Published], Sequenc
 
     Read once for as long as the files are the same.
     """
-    stats = [(path, path.stat()) for path in sorted(folder.glob("*.jsonl"))]
-    return _read_by_machine(tuple((path, s.st_mtime_ns, s.st_size) for path, s in stats))
+    return _read_by_machine(tuple(map(_stamped, sorted(folder.glob("*.jsonl")))))
+
+
+def _stamped(path: Path) -> tuple[Path, int, int]:
+    """A file with when it was written and its size; a link that leads nowhere has neither."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return path, 0, 0
+    return path, stat.st_mtime_ns, stat.st_size
 
 
 @functools.lru_cache(maxsize=4)

@@ -113,8 +113,10 @@ def _execute_queue(
         plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
     for record in records:
-        record = registered(record, earlier(plan, store, record.case))
-        store.put(record)
+        try:
+            record = registered(record, earlier(plan, store, record.case))
+        finally:  # whatever is wrong with what is known already
+            store.put(record)
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)
