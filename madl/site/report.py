@@ -18,7 +18,7 @@ import jinja2
 from filelock import FileLock
 
 from madl.errors import MadlError
-from madl.files import read_text, why, write_atomically, write_if_changed
+from madl.files import file_sha256, read_text, why, write_atomically, write_if_changed
 from madl.logbook.claims import Claim, Finding
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
@@ -27,6 +27,7 @@ from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
 from madl.site import elsewhere, evidence, home, notebooks
 from madl.site.evidence import chip, inline, literal
+from madl.site.keeping import digest
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
 
@@ -126,6 +127,8 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for path, text in texts.items():
         write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
+    if store is not None:
+        _remove_gone(project.docs, store.root / "build" / "written.json", texts)
     state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
 
@@ -205,6 +208,28 @@ def _remove_stale(docs: Path, written: set[Path]) -> None:
         for path in () if folder.is_symlink() else folder.rglob("*"):
             if path.is_file() and path not in written:
                 path.unlink()
+
+
+def _remove_gone(docs: Path, kept: Path, texts: Mapping[str, str]) -> None:
+    """Pages beside those written by hand that the build before this one made, and this one did not.
+
+    One that somebody has written in since then stays.
+    """
+    now = {path: digest(text) for path, text in texts.items() if "/" not in path}
+    for name, known in _written(kept).items():
+        page = docs / name
+        if name not in now and page.is_file() and file_sha256(page) == known:
+            page.unlink()
+    write_if_changed(kept, json.dumps(now, sort_keys=True))
+
+
+def _written(kept: Path) -> dict[str, str]:
+    """The digests of what the build before this one wrote there; nothing where they are broken."""
+    try:
+        read = json.loads(kept.read_text("utf-8"))
+        return {str(name): str(known) for name, known in read.items() if "/" not in name}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def _environment(project: Project) -> jinja2.Environment:
