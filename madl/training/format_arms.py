@@ -20,6 +20,7 @@ from madl.training.families import EVERY, MOVED, NAMES, group_of, is_log, moved_
 EXPERIMENT = "lab3_formats"  # that trains and judges them
 UNTRAINED, TAKEN = "untrained, validation", "as taken, validation"
 BEST, LEFT_ALONE = "best so far", "all layers left in FP32"
+larger_class = baseline.larger_class  # under this name a claim is held against it
 
 
 def names(r: Records) -> list[str]:
@@ -64,12 +65,6 @@ def once(r: Records) -> dict[str, Arm]:
 def control(r: Records) -> Arm:
     """FP32, trained on like the formats."""
     return arm(r.of(EXPERIMENT), "FP32 tuned alike", part="control")
-
-
-def larger_class(r: Records) -> float:
-    """Accuracy on test of always answering with the larger class."""
-    share = float(baseline.fp32(r).value("positive_share"))
-    return max(share, 1 - share)
 
 
 def strongest(

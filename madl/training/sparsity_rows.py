@@ -191,15 +191,9 @@ def kept_at_half(r: Records) -> Fact:
     )
 
 
-def larger_class(r: Records) -> float:
-    """What always answering with the larger class gets on test."""
-    share = float(baseline.fp32(r).value("positive_share"))
-    return max(share, 1 - share)
-
-
 def at_the_floor(r: Records) -> Fact:
     """Which ways to remove half of the inputs leave what guessing gets."""
-    guessing, found = larger_class(r), _halved(r)
+    guessing, found = baseline.larger_class(r), _halved(r)
     floor = [name for name, one in found.items() if _holds(one, guessing)]
     named = f": {' and '.join(floor)}. At that floor nothing is left to tell ways apart by"
     return Fact(
@@ -216,7 +210,7 @@ def _holds(one: Arm, share: float) -> bool:
 
 def told_from_guessing(r: Records) -> Fact:
     """Up to which sparsity something is left, by part and method."""
-    guessing, count = larger_class(r), 0
+    guessing, count = baseline.larger_class(r), 0
     said: list[str] = []
     for part in PARTS:
         last: list[str] = []
