@@ -9,7 +9,7 @@ from typing import Any
 
 from madl.logbook.arms import Arm, TimedArm, arm, best_of, of_models, timed, versus
 from madl.logbook.claims import Fact
-from madl.logbook.records import Params, Records, Row
+from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.stats import Interval, listed, number, per_cent
 from madl.training import baseline, widths
 from madl.training.sparsities import (
@@ -295,7 +295,7 @@ def rates_tried(r: Records) -> Fact:
     found = own(r).all(part="rates")
     said = [
         f"with {_named(one.case.params, 'of the weights removed ')} (validation prefers "
-        f"{max(one.values['rates'].items(), key=_by_validation)[0]})"
+        f"{_best_rate(one)})"
         for one in found
     ]
     taken = widths.power(control(r).param(RATE))
@@ -307,9 +307,11 @@ def rates_tried(r: Records) -> Fact:
     )
 
 
-def _by_validation(rate: tuple[str, Any]) -> tuple[float, float]:
-    judged = rate[1]
-    return judged["validation_accuracy"], -judged["validation_loss"]
+def _best_rate(one: Record) -> str:
+    rates = (
+        Arm(label=rate, records=(one,), within=("rates", rate)) for rate in one.values["rates"]
+    )
+    return best_of(list(rates)).label
 
 
 def fresh_masks_answer_anew(r: Records) -> Fact:
