@@ -28,6 +28,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, nct, norm, t
 
 from madl.errors import MadlError
+from madl.machine.lint import CONTENDED
 
 ALPHA = 0.05
 POWER = 0.80
@@ -92,6 +93,10 @@ def numbers(values: Sequence[float], *, sign: bool = False, places: int | None =
         places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
     shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
     return [text.replace("-", "−") for text in shown]
+
+
+def superscript(exponent: int | str) -> str:
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def per_cent(share: float) -> str:
@@ -583,7 +588,6 @@ def _of_mean(
 
 
 PARTS = 5  # in a row, into which the samples of one process are taken apart
-CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
 
 
 def ratio(

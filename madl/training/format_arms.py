@@ -13,7 +13,7 @@ from madl.logbook import searches
 from madl.logbook.arms import Arm, arm, best_of, of_models, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Pending, Records, Row
-from madl.logbook.stats import ALPHA, Estimate, Interval, number, per_cent
+from madl.logbook.stats import ALPHA, Estimate, Interval, number, per_cent, superscript
 from madl.training import baseline, families
 from madl.training.families import EVERY, MOVED, NAMES, group_of, is_log, moved_of, short
 
@@ -389,8 +389,7 @@ def _rounded(count: int) -> str:
     if count < 10**6:
         return f"{count:,}"
     digits, exponent = f"{count:.1e}".split("e")
-    superscript = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    return f"about {digits} × 10{str(int(exponent)).translate(superscript)}"
+    return f"about {digits} × 10{superscript(int(exponent))}"
 
 
 def taken_rows(r: Records) -> list[Row]:
