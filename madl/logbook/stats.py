@@ -42,15 +42,11 @@ class Unit(StrEnum):
 
     POINTS = "points"
     PERCENT = "%"
-    DECIBEL = "dB"
     NATS = "nats"
     TIMES = "×"
-    MEGABYTES = "MB"
     SECONDS = "s"
     MILLISECONDS = "ms"
     BITS = "bits"
-    TRIALS = "trials"
-    POSITIONS = "positions"
     STEPS = "steps"
     CORRELATION = "ρ"
 
