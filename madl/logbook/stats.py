@@ -596,8 +596,9 @@ def ratio(
 
     Each entry is one process with its interleaved samples. With one process only, its samples are
     taken apart into parts in a row (Schmeiser 1982, Op. Res. 30:556): neighbours resemble each
-    other, so samples are not units of their own. `contention` is the largest share of the machine
-    that others used; times taken beside other work, or beside nobody knows what, decide nothing.
+    other, so samples are not units of their own. `contention` is the share of the machine that
+    others used, the mean over processes; times taken beside other work, or beside nobody knows
+    what, decide nothing.
 
     Raises:
         ValueError: another number of processes, or of samples in one of them, on the two sides.

@@ -136,8 +136,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
 def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     """The data behind a page's figures, and the records behind its findings: path → text."""
     figures = {
-        f"{page.folder}figures/{page.name}/{name}": _LONG.sub(_to_five_digits, text)
-        for name, text in calls.csv_files().items()
+        f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
     }
     findings = page.view.findings.values()
     linked = {case.key for finding in findings for case in evidence.linked_cases(finding)}
@@ -146,13 +145,6 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
         for record in page.view.stored
         if record.case.key in linked
     }
-
-
-_LONG = re.compile(r"(?<![\w.-])-?\d+\.\d{4,}(?:e-?\d+)?(?![\w.])")  # fractions in a CSV
-
-
-def _to_five_digits(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.5g}"
 
 
 def _copied(record: Record) -> str:
