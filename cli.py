@@ -274,6 +274,8 @@ def publish(
     from madl.running import plans
 
     if bundle is not None or printed is not None:
+        if stems:
+            raise WrongCommand(f"--zip and --print take all pages; leave out {' '.join(stems)}")
         _hand_on(bundle, printed)
         return
     plan, _ = _plan(**given)
@@ -319,6 +321,8 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
         return
     if is_kept:
         raise WrongCommand("--publish keeps what --repeat counts; give --repeat, too")
+    if stems:
+        raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {stems[0]}")
     for what, found in device.diagnose().items():
         click.echo(f"{what:<12} {found}")
 
@@ -446,6 +450,7 @@ def _run(
     share = plans.parse_shard(shard)
     for stem in stems:
         plan.project.load(stem)
+    _see_that_jobs_count(jobs, executor, device)
     homes.keep_with(store.root)
     machine.wait_briefly()
     if (executor == "dask") != (scheduler is not None):
@@ -455,6 +460,8 @@ def _run(
     else:
         chosen, why = machine.resolve(device)
         log.info("device %s (%s)", chosen, why)
+        if chosen == "cuda" and jobs is not None and jobs > 1:
+            log.info("cases take turns on a GPU: --jobs %d is of no effect", jobs)
         workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
         jobs = 1 if chosen == "cuda" else workers
         options = plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
@@ -465,6 +472,16 @@ def _run(
         seen(progress)
     log.info("%d cases run, %d failed", done, failed)
     return failed
+
+
+def _see_that_jobs_count(jobs: int | None, executor: str, device: str) -> None:
+    """Raises: WrongCommand: `--jobs` where something else says how many cases run at once."""
+    if executor == "dask" and jobs is not None:
+        raise WrongCommand("with --executor dask the workers are the jobs; leave out --jobs")
+    if executor == "inline" and jobs not in (None, 1):
+        raise WrongCommand("--executor inline runs one case at a time; leave out --jobs, or it")
+    if device == "cuda" and jobs not in (None, 1):
+        raise WrongCommand("cases take turns on a GPU; leave out --jobs, or --device cuda")
 
 
 def _shown(events: "Iterator[Progress]") -> "Iterator[Progress]":

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from madl.compression.lora import LoraLinear, LoraRule, adapt_, merge_, num_trainable
-from madl.logbook.stats import ratio_interval
+from madl.logbook import stats
 from madl.machine.timing import Measurement, compare
 from madl.training import data, models
 from madl.training.train import Recipe, evaluate, train
@@ -145,9 +145,11 @@ def _report(timed: Mapping[str, Measurement], baseline: str, candidate: str) -> 
             f"{name:<13} median {1e3 * one.median_s:.2f} ms "
             f"[{1e3 * spread[0]:.2f}, {1e3 * spread[2]:.2f}], {len(one.samples_s)} samples"
         )
-    low, high = ratio_interval(timed[baseline].samples_s, timed[candidate].samples_s)
-    middle = timed[baseline].median_s / timed[candidate].median_s
-    print(f"{candidate} against {baseline}: {middle:.3f}× [{low:.3f}, {high:.3f}]")
+    a, b = timed[baseline], timed[candidate]
+    made = stats.ratio([a.samples_s], [b.samples_s], contention=b.contention)
+    print(f"{candidate} against {baseline}: {made.estimate():i} as fast")
+    if made.blocked:
+        print(f"  which decides nothing yet: it takes {made.blocked}")
 
 
 if __name__ == "__main__":

@@ -66,11 +66,10 @@ def sizes(r: Records) -> Fact:
 @page.fact
 def workload(r: Records) -> Fact:
     fp32 = baseline.fp32(r)
-    share = fp32.value("positive_share")
     return Fact(
         text=f"Every lab starts from `{fp32.param('model')}` as a classifier of the sentences of "
         f"`{fp32.param('dataset')}`: {fp32:i} of {fp32.accuracy.n:,} test sentences in FP32, where "
-        f"always answering with the larger class gives {per_cent(max(share, 1 - share))}",
+        f"always answering with the larger class gives {per_cent(baseline.larger_class(r))}",
         of=f"{fp32.accuracy.n:,} test sentences",
     )
 

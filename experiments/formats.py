@@ -21,7 +21,7 @@ from madl.logbook.drawing import Panel
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.number_line import number_lines
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number
+from madl.logbook.stats import number, superscript
 from madl.training import baseline, format_times
 from madl.training.families import short
 
@@ -264,7 +264,7 @@ def _short(value: float) -> str:
     if 1e-3 <= value < 1e5:
         return number(float(value))
     mantissa, exponent = math.frexp(value)
-    power = "2" + str(exponent - 1).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    power = f"2{superscript(exponent - 1)}"
     return power if mantissa == 0.5 else f"{number(2 * mantissa)} · {power}"
 
 

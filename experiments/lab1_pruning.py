@@ -124,7 +124,7 @@ def accuracy(r: Records) -> Chart:
         sparsity_rows.accuracy_rows(r),
         x=percent("removed", column="removed"),
         y=percent("test accuracy"),
-        marks=[level(control(r)), level(sparsity_rows.larger_class(r), "larger class"), *lines],
+        marks=[level(control(r)), level(baseline.larger_class(r), "larger class"), *lines],
         facet="pruned",
     )
 

@@ -96,17 +96,13 @@ def own_fractions_rescue_four_bits(r: Records) -> Judged:
     a, b = ptq(r, NARROW), best_shared(r, NARROW)
     return compare(a, b).judge(
         supported=f"{untrained(a)}: {apart(a, b)}, on the {b} of the best fraction width for both. "
-        f"Trained on (QAT) it has {qat(r, NARROW)}; the larger class is {larger_class(r)}",
+        f"Trained on (QAT) it has {qat(r, NARROW)}; the larger class is "
+        f"{per_cent(baseline.larger_class(r))}",
         refuted=f"{untrained(a)}, less than with the best fraction width for both, {b}: "
         f"{apart(a, b)}",
         undecided=f"{untrained(a)}, and {b} with the best fraction width for both: nothing shows "
         f"that weights and inputs want their own, {apart(a, b)}",
     )
-
-
-def larger_class(r: Records) -> str:
-    share = fp32(r).value("positive_share")
-    return per_cent(max(share, 1 - share))
 
 
 @page.claim(headline=True)
@@ -210,8 +206,7 @@ def accuracy(r: Records) -> Chart:
     both = "PTQ, one fraction width for both"
     rows = [{"width": w, "PTQ": ptq(r, w), "QAT": qat(r, w)} for w in tried(r)]
     rows = [{**row, both: best_shared(r, int(row["width"]))} for row in rows]
-    share = fp32(r).value("positive_share")
-    chance = level(max(share, 1 - share), "larger class")
+    chance = level(baseline.larger_class(r), "larger class")
     marks = [line("PTQ"), line("QAT"), line(both), level(fp32(r)), level(control(r)), chance]
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 

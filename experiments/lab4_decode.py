@@ -15,7 +15,7 @@ from madl.logbook.charts import Chart, category, intervals, line, linear, points
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number
+from madl.logbook.stats import number, superscript
 
 CODES = 256
 BIT_SIX, BELOW_BIT_SIX = 0x40, 0x3F
@@ -98,13 +98,10 @@ def codec_is_right(r: Records) -> Fact:
 # ---- charts and tables --------------------------------------------------------------------------
 
 
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 def _typeset(value: str) -> str:
     base, power, exponent = value.partition("^")
     base = base.replace("-", "−").replace("nan", "NaN")
-    return base + exponent.translate(RAISED) if power else base
+    return base + superscript(exponent) if power else base
 
 
 SUBNORMAL = "a subnormal BF16 has no implied one, and its fraction counts double"

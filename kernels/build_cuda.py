@@ -30,7 +30,6 @@ from kernels.build import SOURCES, cache_dir, kept, publish, run, texts
 
 log = logging.getLogger(__name__)
 
-ARCHITECTURES = (75, 80, 90, 100)  # those that tests compile for
 PATHS = ("auto", "nvcc", "nvrtc", "triton", "torch")
 _FLAGS = ("-std=c++17",)
 _NVCC_FLAGS = ("-O3", "--expt-relaxed-constexpr", "-cubin")

@@ -51,6 +51,16 @@ def write_atomically(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk has no name
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """Leave a file that holds this text as it is, with its time."""
+    try:
+        is_same = path.read_bytes() == text.encode()
+    except OSError:
+        is_same = False
+    if not is_same:
+        write_atomically(path, text)
+
+
 def sync(path: Path) -> None:
     """Have the disk keep a file, or the names in a folder, now."""
     handle = os.open(path, os.O_RDONLY)

@@ -216,16 +216,16 @@ def test_csv_carries_intervals_in_columns_of_their_own():
     rows = [{"n": 1, "A": arm, "B": share(0.5)}, {"n": 2, "A": None, "B": 0.25}]
     low, high = arm.accuracy.interval
     assert read_csv(rows) == [
-        {"n": "1", "A": "0.8", "A low": str(low), "A high": str(high), "B": "0.5"},
+        {"n": "1", "A": "0.8", "A low": f"{low:.5g}", "A high": f"{high:.5g}", "B": "0.5"},
         {"n": "2", "A": "", "A low": "", "A high": "", "B": "0.25"},
     ]
     assert to_csv(rows).splitlines()[0] == "n,A,A low,A high,B"
 
 
-def test_integers_stay_integers_and_floats_keep_all_digits():
-    rows = [{"n": 10**12, "t": 1 / 3, "is": True, "of": 'a "b", c'}]
+def test_integers_and_texts_stay_as_they_are_and_long_fractions_have_five_digits():
+    rows = [{"n": 10**12, "t": 1 / 3, "s": 1234567.5, "is": True, "of": 'a "b", 0.333333'}]
     assert read_csv(rows) == [
-        {"n": "1000000000000", "t": repr(1 / 3), "is": "True", "of": 'a "b", c'}
+        {"n": str(10**12), "t": "0.33333", "s": "1234567.5", "is": "True", "of": rows[0]["of"]}
     ]
     assert to_csv([{"n": 1}, {"n": None}]) == 'n\n1\n""\n'
 

@@ -1,8 +1,12 @@
 """Claims: each verdict prints its own finding, and what was changed after the data is marked."""
 
+import json
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +34,7 @@ from madl.site.views import View
 from tests.conftest import a_record, a_run
 from tests.synthetic import EXAMPLES, a_timed_arm, an_arm, samples, two_models
 
+ROOT = Path(__file__).parents[1]
 SAYS = {"supported": "It holds", "refuted": "It does not", "undecided": "It may"}
 
 
@@ -458,8 +463,23 @@ def test_claims_made_of_one_function_have_digests_of_their_own(plan):
 
 
 def test_a_digest_is_the_same_in_every_process(plan):
-    assert digests(plan) == digests(plan)
-    assert all(re.fullmatch(r"[0-9a-f]{12}", digest) for digest in digests(plan).values())
+    made = digests(plan)
+    source = plan.project.experiments / "toy.py"
+    source.write_text(source.read_text() + WITH_A_MARGIN)
+    code = (
+        "import json; from pathlib import Path; from madl.running.project import Project\n"
+        f"print(json.dumps(Project(Path({str(plan.project.root)!r})).load('toy').digests))"
+    )
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout) == made
+    assert all(re.fullmatch(r"[0-9a-f]{12}", digest) for digest in made.values())
 
 
 def run_inline(plan) -> None:

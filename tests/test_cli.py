@@ -71,6 +71,14 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["run", "--shard", "3/2"], "--shard is i/n with 1 <= i <= n"),
         (["run", "--shard", "1/99999999999"], "1 <= i <= n <= 10,000, for example 2/3; got '1/9"),
         (["doctor", "--publish"], "--publish keeps what --repeat counts; give --repeat, too"),
+        (["doctor", "toy"], "only --repeat is of experiments; give it, or leave out toy"),
+        (["publish", "toy", "--zip", "x"], "--zip and --print take all pages; leave out toy"),
+        (["run", "--executor", "inline", "--jobs", "2"], "--executor inline runs one case at a"),
+        (
+            ["run", "--executor", "dask", "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2"],
+            "with --executor dask the workers are the jobs; leave out --jobs",
+        ),
+        (["run", "--device", "cuda", "--jobs", "2"], "cases take turns on a GPU; leave out --jobs"),
         (["gpu", "out", "--seconds", "nan"], "--seconds is above 0 and at most 86,400, a day; got"),
         (["gpu", "out", "--seconds", "inf"], "--seconds is above 0 and at most 86,400"),
         (["gpu", "out", "--seconds", "-5"], "--seconds is above 0 and at most 86,400"),
@@ -89,6 +97,14 @@ def test_a_mistake_is_one_clear_line_and_nothing_is_run(toy, tmp_path, arguments
     assert message in result.output
     assert (tmp_path / "log").read_text() == ""
     assert not toy.state.exists()
+
+
+def test_on_a_gpu_that_was_found_jobs_are_said_to_be_of_no_effect(toy, monkeypatch, caplog):
+    monkeypatch.setattr("madl.machine.device.resolve", lambda device: ("cuda", "found"))
+    monkeypatch.setattr("madl.running.runner.run", lambda *_: iter(()))
+    caplog.set_level("INFO")
+    assert call("run", "--jobs", "2").exit_code == 0
+    assert "cases take turns on a GPU: --jobs 2 is of no effect" in caplog.text
 
 
 def test_a_full_disk_is_one_clear_line(toy, monkeypatch):

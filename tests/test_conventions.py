@@ -138,6 +138,8 @@ def module_graph() -> dict[str, set[str]]:
     return {name: (imports(path) & paths.keys()) - {name} for name, path in paths.items()}
 
 
+FOLDERS = ("madl", "kernels", "experiments", "benchmarks", "tests", "cli")
+
 # From the ground up: a wing imports what lies below it, and its own layer without a circle.
 LAYERS = (
     {"errors", "files", "assets"},
@@ -197,6 +199,39 @@ def test_imports_point_one_way(folder):
         if begins(module, *FORBIDDEN[folder])
     ]
     assert wrong == []
+
+
+def bound(tree: ast.AST) -> set[str]:
+    """The names that a module has once it is imported, also those bound in a branch of it."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Import() | ast.ImportFrom():
+                found.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case _:
+                found |= bound(node)
+    return found
+
+
+def test_what_is_imported_from_a_file_of_the_repository_is_there():
+    """Also in a benchmark or under a marker, which no test imports."""
+    ours = sources("madl", "kernels", "experiments", "benchmarks", "tests", "templates")
+    trees = {module_name(path): parsed(path) for path in [*ours, ROOT / "cli.py"]}
+    names = {module: bound(tree) for module, tree in trees.items()}
+    missing = [
+        f"{module} imports {alias.name} from {node.module}"
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and begins(str(node.module), *FOLDERS)
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in trees
+        and alias.name not in names.get(str(node.module), set())
+    ]
+    assert missing == []
 
 
 HEAVY = ("torch", "transformers", "optuna", "datasets", "kernels")

@@ -7,10 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.logbook.records import Store
@@ -289,13 +292,19 @@ def later(plan) -> None:
     (plan.project.templates / "later.md.j2").write_text("")
 
 
-def test_a_shard_waits_for_what_the_other_is_computing(later, plan, cli, tmp_path):
-    path = plan.project.experiments / "toy.py"
+@pytest.fixture
+def gate(toy) -> Path:
+    """A file for which every case of the toy waits."""
+    path = toy.experiments / "toy.py"
     gate = "    while not log.with_suffix('.go').exists():\n        time.sleep(0.05)\n    if params"
     path.write_text(path.read_text().replace("    if params", gate, 1))
+    return Path(os.environ["TOY_LOG"]).with_suffix(".go")
+
+
+def test_a_shard_waits_for_what_the_other_is_computing(later, gate, plan, cli):
     runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
     wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
-    (tmp_path / "log.go").touch()  # both are at work from here on
+    gate.touch()  # both are at work from here on
     errors = [run.communicate(timeout=60)[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0], errors
     assert plan.is_complete("later")
@@ -305,6 +314,27 @@ def test_a_shard_does_not_wait_for_one_that_is_not_there(later, plan, caplog):
     store = Store(plan.project.state)
     list(runner.run(plan, store, [], Options(shard=(1, 2))))
     assert "later waits: what it needs is not complete" in caplog.text
+
+
+def test_shards_do_not_wait_for_each_other_when_a_third_is_not_there(later, gate, plan, cli):
+    assert all(plans.todo(plan, "toy", Options(shard=(i, 3))) for i in (1, 2, 3))
+    runs = [cli("run", "--executor", "inline", "--shard", f"{i}/3") for i in (1, 2)]
+    wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
+    gate.touch()
+    for run in runs:
+        _, stderr = run.communicate(timeout=60)
+        assert "later waits: what it needs is not complete" in stderr
+    assert not list((plan.project.state / "shards").glob("*.waits"))
+
+
+def test_a_share_that_waits_for_what_is_ready_goes_on_as_soon_as_it_looks(later, plan):
+    folder = plan.project.state / "shards"
+    with shards.at_work(folder, (2, 2)):
+        assert runner._others_go_on(plan, folder, (1, 2))
+        with shards.waiting(folder, (2, 2), ["later"]):
+            assert not runner._others_go_on(plan, folder, (1, 2))
+        with shards.waiting(folder, (2, 2), ["later", "toy"]):
+            assert runner._others_go_on(plan, folder, (1, 2))
 
 
 def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypatch, caplog):
@@ -317,6 +347,25 @@ def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypat
     assert not plan.can_become_ready("later")
     list(runner.run(plan, store, ["later"], Options(shard=(1, 2))))
     assert "later waits" in caplog.text
+
+
+def test_a_shard_that_starts_while_another_looks_is_not_refused(tmp_path, monkeypatch):
+    """To look at a lock is to take it for a moment."""
+    (tmp_path / "1-of-2.lock").touch()
+    looks = threading.Event()
+
+    def slowly(path: Path) -> bool:
+        with FileLock(path):
+            looks.set()
+            time.sleep(0.5)
+        return False
+
+    monkeypatch.setattr(shards, "_is_held", slowly)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(shards.others, tmp_path, (2, 2))
+        assert looks.wait(10)
+        with shards.at_work(tmp_path, (1, 2)):
+            pass
 
 
 def test_a_shard_that_is_being_run_is_refused(tmp_path):

@@ -61,7 +61,7 @@ def test_a_larger_position_makes_the_values_smaller():
         moved = families.moved(name, own + 1, own)
         assert moved.weight.range[1] < moved.input.range[1], name
         assert moved.input.range == families.preset_of(name).range
-        assert moved.bits == moved.input.bits == families.bits_of(name)
+        assert moved.bits == moved.input.bits == families.preset_of(name).bits
     assert families.moved("log(4) moved", 8, 4).weight.range == (-0.5, 0.5)
     assert families.moved("fixed(8) moved", 7, 4).input.name == "fixed(8,4)"
 

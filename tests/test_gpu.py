@@ -105,7 +105,7 @@ def states(work: Gpu) -> list[str]:
 def test_parts_are_done_in_their_order_and_once(work, monkeypatch, tmp_path):
     done = []
 
-    def tests(self, seconds):
+    def tests(self, seconds, *, has_whole_call):
         done.append("tests")
         code = gpu.sources.digest_of_all(self.project.root)
         found = {"code": code, "status": 0, "said": "9 passed"}
@@ -151,6 +151,19 @@ def test_a_case_that_is_stopped_is_left_unless_it_had_a_whole_call(work, monkeyp
     (case,) = work.pages["machine"]
     work._run_case(case, 100, has_whole_call=whole)
     assert work.outcome(case).state == state
+
+
+def test_tests_that_take_more_than_a_call_keep_no_case_from_its_turn(work, monkeypatch):
+    monkeypatch.setattr(gpu, "_ended", lambda command, seconds, said, *_, **__: said.touch())
+    work._run_tests(100, has_whole_call=False)
+    assert work.outcome("tests").state == "left"
+    work._run_tests(520, has_whole_call=True)
+    assert work.outcome("tests").state == "failed"
+    assert work.outcome("tests").why.startswith("took longer than 520 s")
+    done = []
+    monkeypatch.setattr(Gpu, "_do", lambda self, part, *_, **__: done.append(part))
+    list(work.run())
+    assert done == [*work.pages["machine"], "benchmark", "tests"]
 
 
 def test_a_good_case_is_evidence_at_once(work, tmp_path):

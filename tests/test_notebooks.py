@@ -19,7 +19,7 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.site import notebook_hooks, notebooks
+from madl.site import keeping, notebook_hooks, notebooks
 from madl.site.page import PageCalls
 from madl.site.views import pages
 from madl.training import workloads
@@ -163,6 +163,28 @@ def test_it_is_executed_again_when_its_data_change_and_only_then(tmp_path, monke
         assert notebooks.write(project, tmp_path / "cache") == []
         assert read(project, "own")["cells"][1]["outputs"][0]["text"] == [f"{text}\n"]
     assert len(runs) == 2
+
+
+def test_a_kept_one_that_is_broken_is_executed_again(tmp_path):
+    project, cache = a_source(tmp_path, "print('whole')"), tmp_path / "cache"
+    assert notebooks.write(project, cache) == []
+    path, (kept,) = project.docs / "notebooks" / "own.ipynb", cache.iterdir()
+    before, whole = path.read_bytes(), kept.read_bytes()
+    for broken in (whole[:-30], b"", whole + b"\xff"):
+        for file in (kept, path):
+            file.write_bytes(broken)
+        assert notebooks.write(project, cache) == []
+        assert (path.read_bytes(), kept.read_bytes()) == (before, whole)
+
+
+def test_with_another_matplotlib_it_is_executed_again(tmp_path, monkeypatch):
+    project, cache = a_source(tmp_path, "print('x')"), tmp_path / "cache"
+    for version in ("3.9", "3.10"):
+        monkeypatch.setattr(matplotlib, "__version__", version)
+        keeping.digest_of_drawing.cache_clear()
+        assert notebooks.write(project, cache) == []
+    keeping.digest_of_drawing.cache_clear()
+    assert len(list(cache.iterdir())) == 2
 
 
 def test_one_that_never_ends_is_a_line(tmp_path, monkeypatch):

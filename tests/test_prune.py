@@ -89,9 +89,8 @@ def test_masks_hold_and_train_as_a_mask_at_every_forward_does(quantized):
             optimizer.zero_grad()
     for i, mask in zip((0, 2), masks):
         assert torch.equal(held[i].weight, masked[i].weight)
-        assert not held[i].weight[~mask].any()
+        assert torch.equal(held[i].weight != 0, mask)
     assert not torch.equal(held[0].weight, before * masks[0])
-    assert prune.weight_sparsity(held) == 0.7
 
 
 def test_the_norm_of_a_gradient_that_is_clipped_is_that_of_kept_weights():

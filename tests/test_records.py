@@ -98,6 +98,20 @@ def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
     assert path.read_text() == "old"
 
 
+def test_what_is_swept_is_what_a_killed_writer_left_and_nothing_else(tmp_path, monkeypatch):
+    store, folder = Store(tmp_path), tmp_path / "records" / "toy"
+    with monkeypatch.context() as killed:
+        killed.setattr("os.replace", None)  # it ends between writing and renaming
+        killed.setattr("os.unlink", lambda path: None)
+        with pytest.raises(TypeError):
+            store.put(a_record())
+    assert len(list(folder.iterdir())) == 1
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / ".DS_Store").touch()
+    store.sweep()
+    assert {path.name for path in folder.iterdir()} == {".ipynb_checkpoints", ".DS_Store"}
+
+
 def test_an_artifact_is_built_once_and_whole(tmp_path):
     store, built = Store(tmp_path), []
 
@@ -125,6 +139,31 @@ def test_published_evidence_merges_by_machine_and_case(tmp_path):
     merged = records.read_published(path)
     assert len(merged) == 3
     assert [r.seconds for r in merged if r.run.host == "here" and r.case.params["x"] == 1] == [9.0]
+
+
+def test_published_evidence_keeps_the_newer_result_and_a_good_one_before_any_other(tmp_path):
+    path = tmp_path / "toy.jsonl"
+    days = [a_run(started=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2, 3)]
+    good = [a_record(1, run=run, seconds=float(i)) for i, run in enumerate(days)]
+    skipped = a_record(1, run=days[2], status="skipped", values={}, error="no such tool")
+    for one, kept in ((skipped, skipped), (good[1], good[1]), (good[0], good[1])):
+        records.publish([one], path)
+        assert records.read_published(path) == [kept]
+    records.publish([skipped], path)
+    assert records.read_published(path) == [good[1]]
+    records.publish([good[2]], path)
+    assert records.read_published(path) == [good[2]]
+
+
+def test_published_evidence_behind_a_broken_link_is_named_and_the_rest_is_read(tmp_path):
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    records.publish([a_record()], tmp_path / "toy.jsonl")
+    machines, unusable = records.published_by_machine(tmp_path)
+    assert [one.get(a_record().case) for one in machines.values()] == [a_record()]
+    assert [str(error) for error in unusable] == [
+        f"{tmp_path}/gone.jsonl cannot be read (no such file or directory); restore it, or "
+        "remove it"
+    ]
 
 
 def test_a_folder_keeps_what_a_killed_case_wrote(tmp_path):

@@ -380,6 +380,37 @@ def test_pages_of_experiments_that_are_gone_are_removed(plan):
     assert not (plan.project.docs / "labs" / "gone.md").exists()
 
 
+@pytest.fixture
+def unasked(plan) -> Path:
+    """The page of an experiment that no question asks for, which lies beside those of hand."""
+    source = (plan.project.experiments / "toy.py").read_text()
+    for name in ("plain", "other"):
+        (plan.project.experiments / f"{name}.py").write_text(source)
+        (plan.project.templates / f"{name}.md.j2").write_text("Plain.\n")
+    (plan.project.docs / "usage.md").write_text("Written by hand.\n")
+    report.write(plan, Store(plan.project.state))
+    (plan.project.docs / "other.md").write_text("Written in.\n")
+    return plan.project.docs / "plain.md"
+
+
+def test_a_page_that_no_question_asks_for_goes_with_its_experiment(unasked, plan):
+    assert unasked.is_file()
+    for name in ("plain", "other"):
+        (plan.project.experiments / f"{name}.py").unlink()
+    report.write(replace(plan, project=Project(plan.project.root)), Store(plan.project.state))
+    assert {path.name for path in plan.project.docs.glob("*.md")} == {
+        *("index.md", "ledger.md", "usage.md", "other.md")
+    }
+
+
+def test_a_page_that_a_question_asks_for_is_no_longer_where_it_was(unasked, plan):
+    questions = plan.project.experiments / "questions.toml"
+    questions.write_text(questions.read_text().replace('"nothing"', '"plain"'))
+    report.write(replace(plan, project=Project(plan.project.root)), Store(plan.project.state))
+    assert not unasked.exists()
+    assert (plan.project.docs / "labs" / "plain.md").is_file()
+
+
 BOXES = """
 
 from madl.logbook.drawing import Panel
@@ -633,7 +664,11 @@ def test_what_cannot_be_made_is_pending_and_the_rest_is_there(plan, what, old, n
     [b"", b"{", b"\xff", b"[]", b'{"now": 3}', b'{"now": {"a": 1}, "before": {}}', b"[" * 99999],
 )
 @pytest.mark.parametrize(
-    "name", [".madl/build/claims.json", "docs/ledger.json", "docs/labs/toy.md", "docs/index.md"]
+    "name",
+    [
+        *(".madl/build/claims.json", ".madl/build/written.json"),
+        *("docs/ledger.json", "docs/labs/toy.md", "docs/index.md"),
+    ],
 )
 def test_what_a_build_left_broken_is_made_again(plan, name, text):
     store = fill(plan)

@@ -39,6 +39,16 @@ def test_nothing_is_run_twice(plan, tmp_path):
     assert executed(tmp_path) == [0, 1, 2, 3]
 
 
+def test_a_finished_case_is_kept_when_what_was_known_of_it_cannot_be_read(plan, monkeypatch):
+    def broken(*_):
+        raise OSError("a link that leads nowhere")
+
+    monkeypatch.setattr(runner, "earlier", broken)
+    with pytest.raises(OSError, match="nowhere"):
+        run_all(plan)
+    assert len(stored(plan)) == 1
+
+
 def test_force_runs_again(plan, tmp_path):
     run_all(plan)
     run_all(plan, force=True)

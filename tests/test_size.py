@@ -17,14 +17,12 @@ def model() -> nn.Sequential:
 
 def test_an_uncompressed_model_takes_32_bits_a_value():
     assert size.linear_bits(model()) == 32 * (24 + 6)
-    assert size.other_bits(model()) == 32 * (40 + 12)
 
 
 def test_a_quantized_layer_takes_its_format_s_bits():
     net = model()
     quantize_(net, [Rule.uniform(BYTE)])
     assert size.linear_bits(net) == 8 * (24 + 6)
-    assert size.other_bits(net) == 32 * (40 + 12)
 
 
 def test_pruned_weights_take_their_values_and_a_bit_a_position():

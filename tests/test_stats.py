@@ -466,3 +466,7 @@ def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
     n = successes + more
     expected = binomtest(successes, n).proportion_ci(method="wilson")
     assert tuple(stats.wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_a_power_is_shown_raised():
+    assert f"10{stats.superscript(-12)}" == "10⁻¹²"

@@ -325,10 +325,10 @@ def test_the_names_of_two_spans_stand_away_from_each_other():
         assert float(first["x"]) < float(later["x"])
 
 
-def test_coordinates_have_two_decimals_at_most(drawn):
+def test_coordinates_have_one_decimal_at_most(drawn):
     for text in drawn.values():
         coordinates = re.findall(r' (?:d|x|y|viewBox|transform)="([^"]*)"', text)
-        assert not re.search(r"\.\d{3}", " ".join(coordinates))
+        assert not re.search(r"\.\d{2}", " ".join(coordinates))
 
 
 def test_a_figure_survives_markdown():

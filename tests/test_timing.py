@@ -134,10 +134,6 @@ def test_something_else_is_no_measurement():
         lint.lint({"accuracy": 0.9})
 
 
-def test_the_linter_judges_contention_as_the_verdicts_do():
-    assert lint.CONTENDED == stats.CONTENDED
-
-
 # ---- real measurements --------------------------------------------------------------------------
 
 

@@ -102,12 +102,6 @@ class _Kept:
         weight.grad.mul_(self.mask)
 
 
-def weight_sparsity(model: nn.Module) -> float:
-    """The share of zeros among the Linear layers' weights, counted."""
-    weights = [layer.weight for layer in linear_layers(model)]
-    return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
-
-
 # ---- inputs -------------------------------------------------------------------------------------
 
 

@@ -23,12 +23,6 @@ def linear_bits(model: nn.Module) -> float:
     return sum(_layer_bits(m) for m in model.modules() if isinstance(m, nn.Linear))
 
 
-def other_bits(model: nn.Module) -> float:
-    """Everything else, embeddings above all, in float32."""
-    linear = {id(p) for m in model.modules() if isinstance(m, nn.Linear) for p in m.parameters()}
-    return FLOAT_BITS * sum(p.numel() for p in model.parameters() if id(p) not in linear)
-
-
 def _layer_bits(layer: nn.Linear) -> float:
     rule = layer.rule if isinstance(layer, QuantizedLinear) else None
     bits = weight_bits(layer.weight, rule.weight if rule else None)

@@ -166,11 +166,6 @@ def ways(record: Record, batch: int) -> list[str]:
     return [COMPILED, *(beside if batch == batches(record)[0] else [])]
 
 
-def every_pair(record: Record) -> list[Pair]:
-    """All that was timed of one cell."""
-    return [pair(record, n, way) for n in batches(record) for way in ways(record, n)]
-
-
 def rounded(calls: float) -> str:
     """Two significant digits: a first call was timed once."""
     return f"{float(f'{calls:.2g}'):,.0f}"

@@ -234,7 +234,7 @@ def _have(r: Records, by: str, fixed: str, what: str) -> Fact:
 
 def one_class(r: Records) -> Fact:
     """What a model gets that has learned nothing."""
-    found = format_arms.larger_class(r)
+    found = baseline.larger_class(r)
     return Fact(
         text="Always answering with the larger class is right for "
         f"{per_cent(found)} of the test sentences: a format with that accuracy is no better",

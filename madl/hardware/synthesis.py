@@ -37,7 +37,6 @@ TRANSISTORS = {
 FLIP_FLOP = 24  # transistors of a static one, two latches with their clock's inverters (ibid. 10.3)
 PERIODS = (20, 40)  # FO4 between two results: a fast clock of cell libraries, and a relaxed one
 GATE_SETS = {"cells": "cmos", "cmos2": "cmos2"}  # ours → abc's name, less full adders
-CELLS = SOURCES / "cells"
 
 # What a module's own gates are for; one that is not named here counts with what contains it.
 PARTS = {

@@ -244,7 +244,7 @@ def best(records: Records, label: str = "", /, *within: str | int, **where: Scal
 
 
 def best_of(arms: Sequence[Arm]) -> Arm:
-    """Of these arms, the one that validation prefers."""
+    """Of these arms, the one that validation prefers: by accuracy, of equal ones by loss."""
     if not arms:
         raise Pending("no arm")
     return max(arms, key=lambda a: (a.validation, -a.validation_loss))

@@ -258,12 +258,17 @@ def data_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """The rows as CSV, full precision."""
+    """The rows as CSV, long fractions to five digits."""
     flat, text = data_rows(rows), io.StringIO()
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows({name: _rounded(cell) for name, cell in row.items()} for row in flat)
     return text.getvalue()
+
+
+def _rounded(cell: Any) -> Any:
+    is_long = isinstance(cell, float) and len(str(cell).partition(".")[2]) > 3
+    return f"{cell:.5g}" if is_long else cell
 
 
 MENTIONED = 8  # points of a series that an alt text names; of a longer one, its ends and extremes

@@ -431,8 +431,9 @@ class Store:
 
     def sweep(self) -> None:
         """Remove what killed writers left among the records; nobody else may be writing."""
-        for left in (self.root / "records").glob("*/.*"):
-            left.unlink()
+        for left in (self.root / "records").glob("*/.*.json-????????"):  # see `write_atomically`
+            if left.is_file():
+                left.unlink()
 
     def folder(self, name: str) -> Path:
         """A folder that outlives a killed case, for work that the next try goes on with.
@@ -494,8 +495,16 @@ def published_by_machine(folder: Path) -> tuple[Mapping[str, Published], Sequenc
 
     Read once for as long as the files are the same.
     """
-    stats = [(path, path.stat()) for path in sorted(folder.glob("*.jsonl"))]
-    return _read_by_machine(tuple((path, s.st_mtime_ns, s.st_size) for path, s in stats))
+    return _read_by_machine(tuple(map(_stamped, sorted(folder.glob("*.jsonl")))))
+
+
+def _stamped(path: Path) -> tuple[Path, int, int]:
+    """A file with when it was written and its size; a link that leads nowhere has neither."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return path, 0, 0
+    return path, stat.st_mtime_ns, stat.st_size
 
 
 @functools.lru_cache(maxsize=4)
@@ -529,8 +538,13 @@ def _published_record(line: bytes | MadlError, path: Path, place: int) -> Record
 
 
 def publish(records: Sequence[Record], path: Path) -> int:
-    """Merge records into committed evidence; a machine's newer result replaces its older one."""
-    merged = {(r.run.host, r.case.key): r for r in [*read_published(path), *records]}
+    """Merge records into committed evidence; a machine's newer result replaces its older one.
+
+    A good result is replaced by a good one only.
+    """
+    every = [*read_published(path), *records]
+    in_order = sorted(every, key=lambda r: (r.status == "ok", r.run.started))
+    merged = {(r.run.host, r.case.key): r for r in in_order}
     lines = [encode(merged[key]) for key in sorted(merged)]
     write_atomically(path, "".join(line + "\n" for line in lines))
     return len(records)

@@ -28,6 +28,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, nct, norm, t
 
 from madl.errors import MadlError
+from madl.machine.lint import CONTENDED
 
 ALPHA = 0.05
 POWER = 0.80
@@ -41,15 +42,11 @@ class Unit(StrEnum):
 
     POINTS = "points"
     PERCENT = "%"
-    DECIBEL = "dB"
     NATS = "nats"
     TIMES = "×"
-    MEGABYTES = "MB"
     SECONDS = "s"
     MILLISECONDS = "ms"
     BITS = "bits"
-    TRIALS = "trials"
-    POSITIONS = "positions"
     STEPS = "steps"
     CORRELATION = "ρ"
 
@@ -92,6 +89,10 @@ def numbers(values: Sequence[float], *, sign: bool = False, places: int | None =
         places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
     shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
     return [text.replace("-", "−") for text in shown]
+
+
+def superscript(exponent: int | str) -> str:
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def per_cent(share: float) -> str:
@@ -583,7 +584,6 @@ def _of_mean(
 
 
 PARTS = 5  # in a row, into which the samples of one process are taken apart
-CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
 
 
 def ratio(
@@ -596,8 +596,9 @@ def ratio(
 
     Each entry is one process with its interleaved samples. With one process only, its samples are
     taken apart into parts in a row (Schmeiser 1982, Op. Res. 30:556): neighbours resemble each
-    other, so samples are not units of their own. `contention` is the largest share of the machine
-    that others used; times taken beside other work, or beside nobody knows what, decide nothing.
+    other, so samples are not units of their own. `contention` is the share of the machine that
+    others used, the mean over processes; times taken beside other work, or beside nobody knows
+    what, decide nothing.
 
     Raises:
         ValueError: another number of processes, or of samples in one of them, on the two sides.

@@ -1,7 +1,6 @@
 """What this machine is: the device to compute on, the seed, and where a result comes from.
 
 Imports torch only where a device or a seed is asked for, so that provenance works without it.
-Units: `contention` is the share (0…1) of the machine's cores that other processes used.
 """
 
 import functools
@@ -132,7 +131,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
-    """The fields of `results.Run` that are known before a case runs."""
+    """The fields of `records.Run` that are known before a case runs."""
     torch: Any = sys.modules.get("torch")
     cuda = torch.version.cuda if torch else None
     return {

@@ -17,7 +17,7 @@ import numpy as np
 
 Json = Mapping[str, Any]
 
-CONTENDED = 0.2  # share of the machine that others may use before ratios mean nothing
+CONTENDED = 0.2  # share of the machine in others' use from which a timing decides nothing
 OUTLIER = 3.0  # a first sample this many times the others' median, and above all, is a first call
 MIN_SAMPLES = 5
 TAKEN_TURNS = 0.25  # of two variants in shuffled rounds, half of the neighbours are apart

@@ -18,7 +18,7 @@ MOST_SHARES = 10_000  # more than any run has cases: most of them would have not
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """The plan of a run: what `Experiment.params` sees (see `experiment.Plan`)."""
+    """The plan of a run: what `Experiment.cases` sees (see `experiment.Plan`)."""
 
     project: Project
     store: Source

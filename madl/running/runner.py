@@ -83,15 +83,26 @@ def _wait_for_other_shards(
     plan: StoredPlan, names: Sequence[str], folder: Path, shard: shards.Shard
 ) -> None:
     """Until one of the experiments is ready, or nobody is at work who could complete its needs."""
-    said = False
-    while not any(plan.is_ready(name) for name in names):
-        hopeful = [name for name in names if plan.can_become_ready(name)]
-        if shard == shards.WHOLE or not hopeful or not shards.others(folder, shard):
-            return
-        if not said:
-            log.info("%s: needs results of other shards; waiting for them", ", ".join(hopeful))
-            said = True
-        time.sleep(SHARD_POLL_S)
+    hopeful = [name for name in names if plan.can_become_ready(name)]
+    if shard == shards.WHOLE or not hopeful or not _others_go_on(plan, folder, shard):
+        return
+    log.info("%s: needs results of other shards; waiting for them", ", ".join(hopeful))
+    with shards.waiting(folder, shard, names):
+        while (
+            not any(plan.is_ready(name) for name in names)
+            and any(plan.can_become_ready(name) for name in names)
+            and _others_go_on(plan, folder, shard)
+        ):
+            time.sleep(SHARD_POLL_S)
+
+
+def _others_go_on(plan: StoredPlan, folder: Path, shard: shards.Shard) -> bool:
+    """Whether another share has something to do, now or as soon as it looks."""
+    for other in shards.others(folder, shard):
+        names = shards.waits_for(folder, other)
+        if not names or any(plan.is_ready(name) for name in names):
+            return True
+    return False
 
 
 def _execute_queue(
@@ -107,8 +118,10 @@ def _execute_queue(
         plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
     for record in records:
-        record = registered(record, earlier(plan, store, record.case))
-        store.put(record)
+        try:
+            record = registered(record, earlier(plan, store, record.case))
+        finally:  # whatever is wrong with what is known already
+            store.put(record)
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)

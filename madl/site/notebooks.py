@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
-from madl.files import read_text, write_atomically
+from madl.files import read_text, write_atomically, write_if_changed
 from madl.running.project import Project
-from madl.site.plotting.shrink import short
+from madl.site.keeping import digest_of_drawing, kept
+from madl.site.plotting import shrink
 
 FOLDER = "notebooks"  # below templates/ and below docs/
 Notebook = dict[str, Any]
@@ -66,21 +67,15 @@ def _write(project: Project, name: str, cache: Path | None) -> None:
     if not all(one.is_file() for one in data):
         write_atomically(path, _not_run(text, "the figure's data are not there yet"))
         return
-    known = [Path(__file__).read_bytes(), text.encode(), *(one.read_bytes() for one in data)]
-    key = hashlib.sha256(bytes(1).join(known)).hexdigest()[:12]
-    kept = cache / f"{name}-{key}.ipynb" if cache else None
-    if kept and kept.is_file():
-        written = kept.read_text("utf-8")
-    else:
-        try:
-            written = _run(project, source)
-        except MadlError:
-            write_atomically(path, _not_run(text, "it failed"))
-            raise
-        if kept:
-            write_atomically(kept, written)
-    if not path.is_file() or path.read_text("utf-8") != written:
-        write_atomically(path, written)
+    code = digest_of_drawing(__file__, str(shrink.__file__))
+    known = [code.encode(), text.encode(), *(one.read_bytes() for one in data)]
+    key = hashlib.sha256(bytes(1).join(known)).hexdigest()
+    try:
+        written = kept(cache, f"{name}-{key[:24]}.txt", lambda: _run(project, source))
+    except MadlError:
+        write_atomically(path, _not_run(text, "it failed"))
+        raise
+    write_if_changed(path, written)
 
 
 def _run(project: Project, source: Path) -> str:
@@ -127,7 +122,7 @@ def _is_changed_by_hand(path: Path) -> bool:
         return there["metadata"].get("logbook") != _digest(there)
     except FileNotFoundError:
         return False
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return False  # no notebook
 
 
@@ -229,7 +224,7 @@ def _svg(figure: Any) -> str:
     ):
         drawn = re.sub(superfluous, "", drawn, flags=re.DOTALL)
     places = r' (d|x|y|width|height|transform|viewBox)="([^"]*)"'  # numbers in texts stay
-    drawn = re.sub(places, lambda at: f' {at[1]}="{short(at[2])}"', drawn)
+    drawn = re.sub(places, lambda at: f' {at[1]}="{shrink.short(at[2])}"', drawn)
     drawn = drawn.replace("xlink:href", "href")
     drawn = re.sub(r' style="[^"]*"', lambda style: re.sub(r"([:;]) ", r"\1", style[0]), drawn)
     drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn))

@@ -18,7 +18,7 @@ import jinja2
 from filelock import FileLock
 
 from madl.errors import MadlError
-from madl.files import read_text, why, write_atomically
+from madl.files import file_sha256, read_text, why, write_atomically, write_if_changed
 from madl.logbook.claims import Claim, Finding
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
@@ -27,6 +27,7 @@ from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
 from madl.site import elsewhere, evidence, home, notebooks
 from madl.site.evidence import chip, inline, literal
+from madl.site.keeping import digest
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
 
@@ -124,8 +125,10 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for page in rendered:
         texts |= _files_beside(page, calls[page.name])
     for path, text in texts.items():
-        _write_if_changed(project.docs / path, text)
+        write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
+    if store is not None:
+        _remove_gone(project.docs, store.root / "build" / "written.json", texts)
     state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
 
@@ -133,8 +136,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
 def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     """The data behind a page's figures, and the records behind its findings: path → text."""
     figures = {
-        f"{page.folder}figures/{page.name}/{name}": _LONG.sub(_to_five_digits, text)
-        for name, text in calls.csv_files().items()
+        f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
     }
     findings = page.view.findings.values()
     linked = {case.key for finding in findings for case in evidence.linked_cases(finding)}
@@ -143,13 +145,6 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
         for record in page.view.stored
         if record.case.key in linked
     }
-
-
-_LONG = re.compile(r"(?<![\w.-])-?\d+\.\d{4,}(?:e-?\d+)?(?![\w.])")  # fractions in a CSV
-
-
-def _to_five_digits(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.5g}"
 
 
 def _copied(record: Record) -> str:
@@ -196,15 +191,6 @@ def _for_web(text: str) -> str:
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _write_if_changed(path: Path, text: str) -> None:
-    try:
-        is_same = path.read_bytes() == text.encode()
-    except OSError:
-        is_same = False
-    if not is_same:
-        write_atomically(path, text)
-
-
 def _remove_stale(docs: Path, written: set[Path]) -> None:
     """Pages, figures and records of experiments that are gone; only below generated folders.
 
@@ -214,6 +200,28 @@ def _remove_stale(docs: Path, written: set[Path]) -> None:
         for path in () if folder.is_symlink() else folder.rglob("*"):
             if path.is_file() and path not in written:
                 path.unlink()
+
+
+def _remove_gone(docs: Path, kept: Path, texts: Mapping[str, str]) -> None:
+    """Pages beside those written by hand that the build before this one made, and this one did not.
+
+    One that somebody has written in since then stays.
+    """
+    now = {path: digest(text) for path, text in texts.items() if "/" not in path}
+    for name, known in _written(kept).items():
+        page = docs / name
+        if name not in now and page.is_file() and file_sha256(page) == known:
+            page.unlink()
+    write_if_changed(kept, json.dumps(now, sort_keys=True))
+
+
+def _written(kept: Path) -> dict[str, str]:
+    """The digests of what the build before this one wrote there; nothing where they are broken."""
+    try:
+        read = json.loads(kept.read_text("utf-8"))
+        return {str(name): str(known) for name, known in read.items() if "/" not in name}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def _environment(project: Project) -> jinja2.Environment:

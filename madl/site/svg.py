@@ -9,21 +9,15 @@ blank line and no line that Markdown would take for code.
 Units: coordinates are points of the drawing's own size, which CSS scales.
 """
 
-import contextlib
-import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache as once
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-from madl.files import write_atomically
 from madl.logbook import charts
 from madl.logbook.charts import Axis, Chart, Mark
+from madl.site.keeping import digest, digest_of_drawing, kept
 from madl.site.plotting import axes, labels, layout, marks, palette, pen, shrink
 from madl.site.plotting.axes import SIZES, THUMBNAIL, Size
 from madl.site.plotting.palette import MARKERS, Style, filled, variable
@@ -36,34 +30,18 @@ def figure(
 ) -> str:
     """The chart as one block of HTML; kept in the folder `cache` while nothing about it changes."""
     key = _fingerprint(chart, id, caption, data)
-    return _kept(cache, f"{id}-{key[:24]}", lambda: _figure(chart, id, caption, data))
+    return kept(cache, f"{id}-{key[:24]}.html", lambda: _figure(chart, id, caption, data))
 
 
 def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
     """The marks alone, of the first panel, as an ornament beside the words that say it."""
-    return _kept(cache, f"{id}-thumb-{_fingerprint(chart, id)[:24]}", lambda: _thumbnail(chart, id))
-
-
-def _kept(cache: Path | None, name: str, draw: Callable[[], str]) -> str:
-    if cache is None:
-        return draw()
-    kept = cache / f"{name}.html"
-    with contextlib.suppress(OSError, ValueError):  # what is broken is drawn again
-        digest, _, made = kept.read_text("utf-8").partition("\n")
-        if digest == _digest(made):
-            return made
-    made = draw()
-    write_atomically(kept, f"{_digest(made)}\n{made}")
-    return made
-
-
-def _digest(made: str) -> str:
-    return hashlib.sha256(made.encode()).hexdigest()
+    key = _fingerprint(chart, id)
+    return kept(cache, f"{id}-thumb-{key[:24]}.html", lambda: _thumbnail(chart, id))
 
 
 def _prefix(id: str, size: Size) -> str:
     """What ids within a drawing begin with: short, for a drawing refers to them at every point."""
-    return f"{size.name[0]}{_digest(id)[:5]}"
+    return f"{size.name[0]}{digest(id)[:5]}"
 
 
 def _drawn(chart: Chart, id: str, size: Size) -> str:
@@ -108,20 +86,14 @@ def _fingerprint(chart: Chart, *more: str | None) -> str:
         [_plainly(mark) for mark in chart.marks],
         chart.facet,
         more,
-        _sources(),
+        digest_of_drawing(__file__, *(str(module.__file__) for module in SOURCES)),
     ]
-    return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
+    return digest(json.dumps(said, default=str))
 
 
 def _plainly(thing: Axis | Mark) -> list[Any]:
     cells = [getattr(thing, name) for name in thing.__slots__]  # type: ignore[attr-defined]
     return [(charts.plain(cell), charts.interval_of(cell)) for cell in cells]
-
-
-@once
-def _sources() -> list[str]:
-    files = [Path(__file__), *(Path(module.__file__ or "") for module in SOURCES)]
-    return [matplotlib.__version__, *(path.read_text(encoding="utf-8") for path in files)]
 
 
 # ---- the legend ---------------------------------------------------------------------------------

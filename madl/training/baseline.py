@@ -149,6 +149,12 @@ def fp32(r: Records) -> Arm:
     return arm(r, "FP32", method="fp32")
 
 
+def larger_class(r: Records) -> float:
+    """Accuracy on test of always answering with the larger class."""
+    share = float(fp32(r).value("positive_share"))
+    return max(share, 1 - share)
+
+
 def judge(model: "nn.Module", params: Params, device: str, *, bf16: bool = False) -> dict[str, Any]:
     """Test accuracy with per-example correctness, and validation accuracy, to choose by."""
     return {

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from madl.logbook import searches
-from madl.logbook.arms import Arm
+from madl.logbook.arms import Arm, best_of
 from madl.logbook.claims import Fact
 from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import number, per_cent
@@ -54,11 +54,8 @@ def validation(candidate: Record, schedule: str) -> float:
 
 
 def best(found: Sequence[Record], objective: str) -> Record:
-    """What a study under this objective chooses: by accuracy, of equal ones by loss."""
-    return max(
-        found,
-        key=lambda one: (validation(one, objective), -one.values[objective]["validation_loss"]),
-    )
+    """What a study under this objective chooses."""
+    return best_of([judged([one], objective) for one in found]).records[0]
 
 
 def chosen(r: Records, objective: str, schedule: str) -> Arm:

@@ -113,12 +113,6 @@ def named(name: str) -> "NumberFormat | None":
     return None if name == FP32 else presets()[name]
 
 
-def bits_of(name: str) -> float:
-    """Bits per value of a preset or of a moved format."""
-    found = preset_of(name) if name in MOVED else named(name)
-    return 32.0 if found is None else found.bits
-
-
 def preset_of(moved: str) -> "NumberFormat":
     """The format at its own position."""
     from madl.formats import presets

@@ -9,7 +9,6 @@ Not handled: pretrained weights; the study times it, and time does not depend on
 import torch
 from torch import Tensor, nn
 
-NUM_PARAMETERS = 11_689_512  # with 1,000 classes, as published
 WIDTHS = (64, 128, 256, 512)
 
 

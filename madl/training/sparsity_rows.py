@@ -9,7 +9,7 @@ from typing import Any
 
 from madl.logbook.arms import Arm, TimedArm, arm, best_of, of_models, timed, versus
 from madl.logbook.claims import Fact
-from madl.logbook.records import Params, Records, Row
+from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.stats import Interval, listed, number, per_cent
 from madl.training import baseline, widths
 from madl.training.sparsities import (
@@ -191,15 +191,9 @@ def kept_at_half(r: Records) -> Fact:
     )
 
 
-def larger_class(r: Records) -> float:
-    """What always answering with the larger class gets on test."""
-    share = float(baseline.fp32(r).value("positive_share"))
-    return max(share, 1 - share)
-
-
 def at_the_floor(r: Records) -> Fact:
     """Which ways to remove half of the inputs leave what guessing gets."""
-    guessing, found = larger_class(r), _halved(r)
+    guessing, found = baseline.larger_class(r), _halved(r)
     floor = [name for name, one in found.items() if _holds(one, guessing)]
     named = f": {' and '.join(floor)}. At that floor nothing is left to tell ways apart by"
     return Fact(
@@ -216,7 +210,7 @@ def _holds(one: Arm, share: float) -> bool:
 
 def told_from_guessing(r: Records) -> Fact:
     """Up to which sparsity something is left, by part and method."""
-    guessing, count = larger_class(r), 0
+    guessing, count = baseline.larger_class(r), 0
     said: list[str] = []
     for part in PARTS:
         last: list[str] = []
@@ -301,7 +295,7 @@ def rates_tried(r: Records) -> Fact:
     found = own(r).all(part="rates")
     said = [
         f"with {_named(one.case.params, 'of the weights removed ')} (validation prefers "
-        f"{max(one.values['rates'].items(), key=_by_validation)[0]})"
+        f"{_best_rate(one)})"
         for one in found
     ]
     taken = widths.power(control(r).param(RATE))
@@ -313,9 +307,11 @@ def rates_tried(r: Records) -> Fact:
     )
 
 
-def _by_validation(rate: tuple[str, Any]) -> tuple[float, float]:
-    judged = rate[1]
-    return judged["validation_accuracy"], -judged["validation_loss"]
+def _best_rate(one: Record) -> str:
+    rates = (
+        Arm(label=rate, records=(one,), within=("rates", rate)) for rate in one.values["rates"]
+    )
+    return best_of(list(rates)).label
 
 
 def fresh_masks_answer_anew(r: Records) -> Fact:

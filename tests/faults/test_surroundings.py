@@ -302,9 +302,14 @@ def test_whatever_file_is_damaged_is_made_again_or_named(toy):
         assert done.exit_code in (0, 1), done.output
         return done
 
+    source = toy.templates / "notebooks" / "own.py"
+    source.parent.mkdir()
+    source.write_text("# %% [markdown]\n# # Own\n\n# %%\nprint('whole')\n")
     run = ("all", "--executor", "inline", "--device", "cpu")
     call(*run)
     call("publish")
+    notebook = toy.docs / "notebooks" / "own.ipynb"
+    whole = notebook.read_bytes()
     rng = random.Random(18)
     for _ in range(40):
         files = sorted(p for p in toy.root.rglob("*") if p.is_file() and p.suffix != ".lock")
@@ -312,6 +317,7 @@ def test_whatever_file_is_damaged_is_made_again_or_named(toy):
         path = rng.choice(files)
         path.write_bytes(damaged(path.read_bytes(), rng))
         done = call(*run)
+        assert notebook.read_bytes() == whole, path
         if done.exit_code == 1:
             assert {".madl", "data"} & {*path.parts}, f"{path} is not made again: {done.output}"
             assert path.name in done.output

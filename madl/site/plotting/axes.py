@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from madl.logbook import charts
 from madl.logbook.charts import Axis
+from madl.logbook.stats import superscript
 from madl.site.plotting.pen import Pen, categories
 
 FONT, SMALL = 10.0, 8.5
@@ -108,7 +109,7 @@ def tick(value: float) -> str:
 def power(value: float) -> str:
     """A number as a power of ten, where an axis spans too many of them to write them out."""
     exponent = math.floor(math.log10(abs(value)) + 1e-9)
-    raised = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    raised = superscript(exponent)
     factor = value / 10**exponent
     return f"10{raised}" if abs(factor - 1) < 1e-6 else f"{factor:.3g}×10{raised}"
 
