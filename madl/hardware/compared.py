@@ -1,16 +1,20 @@
 """The units that question 4.4 compares: which there are, and which formats' accuracy they buy."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from madl.hardware.counts import COMPARED
+from madl.hardware.counts import (
+    BF16,
+    BF16_ADDERS,
+    FP32,
+    MIXED,
+    MXINT8,
+    QUANTIZING,
+    Described,
+)
 from madl.training.families import GROUPS, moved_of
 
-Described = Mapping[str, Any]  # a unit's parameters
-
-MXINT8, BF16, QUANTIZING, MIXED, *ROUNDED = COMPARED.values()
 ALIGNED = (MXINT8, BF16, QUANTIZING, MIXED)  # which round once, at the end
-FP32 = ROUNDED[-1]
+ROUNDED = (BF16_ADDERS, FP32)  # which round after every addition
 NARROW_MXINT: Described = {**MXINT8, "width": 4}
 FINE: Described = {**MXINT8, "block": 4}  # a scale for few values
 MXFP8: Described = {"unit": "mxfloat", "exponent": 4, "mantissa": 3, "block": 32}

@@ -19,16 +19,16 @@ LANES = 32  # of every unit that is compared with another
 WHOLE = 32  # lanes: the block that is not named
 FP8 = 8  # bits: OCP's floats of as many have a NaN, its narrower ones have none
 
-# The units that the answer is about: (label, parameters).
-COMPARED: Mapping[str, Mapping[str, Any]] = {
-    "MXINT8 × MXINT8": {"unit": "mxint", "width": 8, "block": 32},
-    "bf16 × bf16": {"unit": "float", "exponent": 8, "mantissa": 7},
-    "MXINT8 × MXINT8, quantizing": {"unit": "mxint_quantizing", "width": 8, "block": 32},
-    "MXINT8 × bf16": {"unit": "mxint_bf16", "width": 8, "block": 32},
-    "bf16 × bf16, FP32 adders": {"unit": "float_adders", "mantissa": 7},
-    "FP32 × FP32, FP32 adders": {"unit": "float_adders", "mantissa": 23},
-}
-REFERENCE = next(iter(COMPARED))
+Described = Mapping[str, Any]  # a unit's parameters
+
+# The units that the answer is about.
+MXINT8: Described = {"unit": "mxint", "width": 8, "block": 32}
+BF16: Described = {"unit": "float", "exponent": 8, "mantissa": 7}
+QUANTIZING: Described = {"unit": "mxint_quantizing", "width": 8, "block": 32}
+MIXED: Described = {"unit": "mxint_bf16", "width": 8, "block": 32}  # MXINT8 × bf16
+BF16_ADDERS: Described = {"unit": "float_adders", "mantissa": 7}  # that add in FP32
+FP32: Described = {"unit": "float_adders", "mantissa": 23}
+COMPARED = (MXINT8, BF16, QUANTIZING, MIXED, BF16_ADDERS, FP32)
 PARTS = tuple(dict.fromkeys(synthesis.PARTS.values()))
 AT_ANY_SPEED = "unpipelined or pipelined to one speed"  # what a range of ratios goes over
 
@@ -122,9 +122,9 @@ def gate_rows(records: Records) -> Sequence[Mapping[str, Any]]:
     Raises:
         Pending: the unit that the others are compared with is not there.
     """
-    base = transistors(records, **COMPARED[REFERENCE])
+    base = transistors(records, **MXINT8)
     rows: list[Mapping[str, Any]] = []
-    for unit in COMPARED.values():
+    for unit in COMPARED:
         try:
             record = gates(records, **unit)
         except Pending:
