@@ -77,10 +77,7 @@ def workload(r: Records) -> Fact:
 SMOOTHING = 25  # steps in the running mean of the loss
 
 
-@page.chart(
-    caption="The running mean of the training loss. Where it still falls at the last step, a "
-    "longer training has more to gain."
-)
+@page.chart(caption="The running mean of the training loss, of the first model.")
 def loss(r: Records) -> Chart:
     losses = r.one(method="fp32", seed=0).values["losses"]
     window = max(min(SMOOTHING, len(losses) // 4), 1)

@@ -222,7 +222,7 @@ def step_memory(r: Records) -> Fact:
     return Fact(
         text=f"At its peak a training step holds {' and '.join(said)}; it takes {took['full']} in "
         f"full, {took['frozen']} with frozen embeddings and {took['lora']} with LoRA",
-        of=f"one step on {costs(r)['tokens']:,} tokens",
+        of=f"one step on {costs(r)['tokens']:,} tokens; times of one run",
     )
 
 

@@ -221,8 +221,9 @@ def told_from_guessing(r: Records) -> Fact:
             count += len(arms)
         said.append(f"of {_of(part)} {listed(last)}")
     return Fact(
-        text=f"Guessing is right for {per_cent(guessing)} of the test sentences. The highest "
-        "sparsity at which the interval of the accuracy, after training on, lies above that: "
+        text=f"Always answering with the larger class is right for {per_cent(guessing)} of the "
+        "test sentences. The highest sparsity at which the interval of the accuracy, after "
+        "training on, lies above that: "
         f"{'; '.join(said)}",
         of=f"{count} points, {models(control(r))}; intervals not corrected for their number",
     )
@@ -244,7 +245,8 @@ def free_by_validation(r: Records) -> Fact:
         text="Call a sparsity free if validation finds it no worse, by no answer at all, than "
         "nothing removed, each trained on or not as validation prefers. By L1-norm, "
         f"{'; '.join(said)}",
-        of=f"{n:,} validation sentences, {models(whole(r))}",
+        of=f"{n:,} validation sentences, {models(whole(r))}; on these same answers the model with "
+        "nothing removed is the best of all that the width study tried",
     )
 
 
@@ -295,7 +297,7 @@ def rates_tried(r: Records) -> Fact:
     found = own(r).all(part="rates")
     said = [
         f"with {_named(one.case.params, 'of the weights removed ')} (validation prefers "
-        f"{_best_rate(one)})"
+        f"{_best_rate(one)}{', the highest tried' * _is_highest(one)})"
         for one in found
     ]
     taken = widths.power(control(r).param(RATE))
@@ -312,6 +314,10 @@ def _best_rate(one: Record) -> str:
         Arm(label=rate, records=(one,), within=("rates", rate)) for rate in one.values["rates"]
     )
     return best_of(list(rates)).label
+
+
+def _is_highest(one: Record) -> bool:
+    return _best_rate(one) == max(one.values["rates"], key=float)
 
 
 def fresh_masks_answer_anew(r: Records) -> Fact:
