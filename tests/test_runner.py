@@ -45,6 +45,25 @@ def test_force_runs_again(plan, tmp_path):
     assert executed(tmp_path) == [0, 1, 2, 3] * 2
 
 
+@pytest.mark.parametrize("scheduler", [None, "one that loses its workers"])
+def test_a_repeat_that_fails_leaves_the_good_record(plan, monkeypatch, scheduler):
+    run_all(plan)
+    good = [plan.store.get(case) for case in plan.cases("toy")]
+
+    def all_lost(cases, execute, *, lost, **_):
+        while cases:
+            case = cases.popleft()
+            yield lost(case, "it died") if case.params["x"] == 2 else execute(1, case)
+
+    monkeypatch.setattr(runner.executors, "cluster", all_lost)
+    monkeypatch.setenv("TOY_FAIL", "2")
+    events = run_all(plan, force=True, scheduler=scheduler)
+    assert [event.record.status for event in events] == ["ok", "ok", "failed", "ok"]
+    assert events[2].record.error.endswith("; the earlier result is kept")
+    assert plan.store.get(plan.cases("toy")[2]) == good[2]
+    assert run_all(plan) == []
+
+
 def test_a_failed_case_is_a_record_and_is_tried_again(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_FAIL", "2")
     events = run_all(plan)

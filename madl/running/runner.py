@@ -1,5 +1,6 @@
 """From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
+import contextlib
 import errno
 import functools
 import importlib
@@ -10,7 +11,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madl.errors import MadlError
@@ -102,11 +103,21 @@ def _execute_queue(
         plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
     for record in records:
-        record = registered(record, earlier(plan, store, record.case))
-        store.put(record)
+        record = _kept(store, registered(record, earlier(plan, store, record.case)))
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)
+
+
+def _kept(store: Store, record: Record) -> Record:
+    """Store it; a repeat that gave no result leaves the good record in its place, and says so."""
+    known = None
+    with contextlib.suppress(MadlError):  # one that cannot be read is replaced
+        known = store.get(record.case)
+    if record.status != "ok" and known is not None and known.status == "ok":
+        return replace(record, error=f"{record.error}; the earlier result is kept")
+    store.put(record)
+    return record
 
 
 def _executed(
