@@ -222,18 +222,19 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what is done, failed and left, and whether code has changed since."""
     from madl.running import plans
 
-    plan, store = _plan(**given)
-    rows = [plans.state_of(plan, store, name) for name in plans.with_needs(plan.project, stems)]
+    plan, _ = _plan(**given)
+    rows = [plans.state_of(plan, name) for name in plans.with_needs(plan.project, stems)]
     if as_json:
         click.echo(json.dumps({"experiments": rows}, indent=1))
-        return
-    for row in rows:
+    for row in () if as_json else rows:
         changed = f", {row['changed']} from older code" if row["changed"] else ""
         counts = f"{row['ok']} of {row['cases']} done, {row['failed']} failed, {row['left']} left"
         counts += f", {row['skipped']} not for this machine" if row["skipped"] else ""
+        counts += f", {row['damaged']} damaged" if row["damaged"] else ""
         click.echo(f"{row['name']:<22} {counts}{changed}")
         for error in row["errors"]:
             click.echo(f"{'':<22} {error}")
+    sys.exit(1 if any(row["damaged"] for row in rows) else 0)
 
 
 @main.command()

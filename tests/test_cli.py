@@ -119,6 +119,21 @@ def test_status_says_when_code_has_changed(toy):
     assert rows[0]["changed"] == 4
 
 
+def test_status_names_a_damaged_record_and_shows_the_rest(toy):
+    call("run", "--executor", "inline")
+    text = (toy.experiments / "toy.py").read_text()
+    (toy.experiments / "other.py").write_text(text)
+    path = next((toy.state / "records" / "toy").glob("*.json"))
+    path.write_text("{")
+    result = call("status")
+    assert result.exit_code == 1
+    assert "0 of 4 done, 0 failed, 4 left" in result.output.splitlines()[0]
+    assert "3 of 4 done, 0 failed, 0 left, 1 damaged" in result.output
+    assert f"{path} is not a whole record" in result.output
+    rows = json.loads(call("status", "--json").output)["experiments"]
+    assert [row["damaged"] for row in rows] == [0, 1]
+
+
 def test_publish_writes_one_line_a_case(toy):
     call("run", "--executor", "inline")
     call("publish")

@@ -30,7 +30,14 @@ from madl.machine import lifeline, sources
 from madl.machine.contention import ContentionMeter
 from madl.machine.memory import keep_freed_pages
 from madl.running import executors, shards
-from madl.running.plans import Options, StoredPlan, todo, with_needs, without_values
+from madl.running.plans import (
+    Options,
+    Readable,
+    StoredPlan,
+    check_records,
+    with_needs,
+    without_values,
+)
 from madl.running.project import Project
 from madl.running.queues import Progress, Queues, Way, earlier
 
@@ -45,12 +52,14 @@ def run(
     """Execute what is left of these experiments; every record is stored before it is yielded.
 
     Raises:
-        MadlError: before anything is executed, if a stored record cannot be read.
+        MadlError: before anything is executed, if stored records cannot be read; with `force`, they
+            are made anew.
     """
     names = with_needs(plan.project, names)
-    for name in names:
-        if plan.is_ready(name):
-            todo(plan, name, options)  # reads every record: a bad one stops us here
+    if options.force:
+        plan = replace(plan, store=Readable(plan.store))
+    else:
+        check_records(plan, names)
     folder = store.root / "shards"
     with (
         shards.at_work(folder, options.shard),
