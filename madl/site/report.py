@@ -98,7 +98,7 @@ def write(plan: StoredPlan, store: Store | None) -> Ledger:
     """Render every page, figure, the ledger and the home page; returns the ledger.
 
     Raises:
-        MadlError: a template or a note that cannot be rendered; no page is touched then.
+        MadlError: a template that cannot be rendered; no page is touched then.
     """
     if store is None:
         return _write(plan, None)
