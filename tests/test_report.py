@@ -225,6 +225,18 @@ def test_a_note_that_is_no_text_costs_itself_and_is_named(plan, name, tmp_path):
     assert {name: text for name, text in after.items() if "notes" not in name} == before
 
 
+def test_a_note_that_stands_on_no_page_is_named_with_the_names_that_do(plan):
+    folder = plan.project.docs / "notes"
+    for name in ("9.1.md", "9,1.md", "9.2.md", ".hidden.md", "draft"):
+        (folder / name).write_text("My words.\n")
+    said = report.write(plan, fill(plan)).problems
+    assert [problem.partition(" ")[0] for problem in said] == [
+        "docs/notes/9,1.md",
+        "docs/notes/9.2.md",
+    ]
+    assert all(problem.endswith("is named after its question: 9.1.md") for problem in said)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -25,7 +25,7 @@ from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import elsewhere, evidence, home, notebooks
+from madl.site import elsewhere, evidence, home, notebooks, notes
 from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
@@ -136,6 +136,8 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for path, text in texts.items():
         _write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
+    for stray in notes.strays(project.docs, [q.id for page in planned for q in page.questions]):
+        problems.note(stray)
     state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
 
