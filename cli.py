@@ -231,6 +231,7 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
         counts = f"{row['ok']} of {row['cases']} done, {row['failed']} failed, {row['left']} left"
         counts += f", {row['skipped']} not for this machine" if row["skipped"] else ""
         counts += f", {row['damaged']} damaged" if row["damaged"] else ""
+        counts = counts if row["ready"] else "waits for " + ", ".join(row["waits_for"])
         click.echo(f"{row['name']:<22} {counts}{changed}")
         for error in row["errors"]:
             click.echo(f"{'':<22} {error}")

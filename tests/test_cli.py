@@ -119,6 +119,17 @@ def test_status_says_when_code_has_changed(toy):
     assert rows[0]["changed"] == 4
 
 
+def test_status_counts_each_case_once_and_says_what_an_experiment_waits_for(toy, monkeypatch):
+    text = (toy.experiments / "toy.py").read_text()
+    later = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    (toy.experiments / "later.py").write_text(later)
+    monkeypatch.setenv("TOY_FAIL", "3")
+    call("run", "toy", "--executor", "inline")
+    listed = call("status").output
+    assert "3 of 4 done, 1 failed, 0 left" in listed
+    assert listed.splitlines()[-1].split() == ["later", "waits", "for", "toy"]
+
+
 def test_status_names_a_damaged_record_and_shows_the_rest(toy):
     call("run", "--executor", "inline")
     text = (toy.experiments / "toy.py").read_text()

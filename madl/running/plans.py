@@ -178,6 +178,7 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
     """Counts of an experiment's cases, for `status`."""
     readable = Readable(plan.store)
     plan = replace(plan, store=readable)
+    needs = plan.project.load(name).needs
     ready = plan.is_ready(name)
     records = [readable.get(case) for case in plan.cases(name)] if ready else []
     ok = [r for r in records if r and r.status == "ok"]
@@ -188,12 +189,13 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "ready": ready,
+        "waits_for": [] if ready else [n for n in needs if not plan.is_complete(n)],
         "cases": len(records),
         "ok": len(ok),
         "failed": len(failed),
         "skipped": len(skipped),
         "damaged": len(damaged),
-        "left": len(records) - len(ok) - len(skipped) - len(damaged),
+        "left": sum(record is None for record in records) - len(damaged),
         "changed": sum(record.run.code != code for record in ok),
         "errors": sorted({record.error or "" for record in [*failed, *skipped]}) + damaged,
     }
