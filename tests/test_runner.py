@@ -100,6 +100,23 @@ def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     assert len(plan.records("toy")) == 4
 
 
+def test_a_run_without_a_case_says_why(plan, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setenv("TOY_MISSING", "no such tool")
+    with_later(plan)
+    run_all(plan)
+    assert "not for this machine" not in caplog.text
+    run_all(plan)
+    assert caplog.messages[-2:] == [
+        "toy: 1 case not for this machine: no such tool",
+        "later: 1 case not for this machine: no such tool",
+    ]
+    monkeypatch.delenv("TOY_MISSING")
+    run_all(plan)
+    run_all(plan)
+    assert caplog.messages[-1] == "already done: toy, later"
+
+
 def test_a_value_that_is_not_a_number_fails_its_case_only(plan, monkeypatch):
     monkeypatch.setenv("TOY_NAN", "1")
     events = run_all(plan)

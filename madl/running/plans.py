@@ -2,7 +2,8 @@
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -164,6 +165,20 @@ def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue
         store.put(without_values(plan.project.root, device, case, "skipped", reason))
+
+
+def why_nothing(plan: StoredPlan, names: Sequence[str]) -> Iterator[str]:
+    """Of experiments of which no case was run: what keeps this machine from it, or that all is."""
+    whole: list[str] = []
+    for name in names:
+        found = plan.finished(name) if plan.is_ready(name) else []
+        skipped = [record for record in found if record.status == "skipped"]
+        for why, count in Counter(record.error for record in skipped).items():
+            yield f"{name}: {count} case{'s' * (count > 1)} not for this machine: {why}"
+        if not skipped and plan.is_complete(name):
+            whole.append(name)
+    if whole:
+        yield f"already done: {', '.join(whole)}"
 
 
 def without_values(

@@ -35,6 +35,7 @@ from madl.running.plans import (
     Readable,
     StoredPlan,
     check_records,
+    why_nothing,
     with_needs,
     without_values,
 )
@@ -80,6 +81,8 @@ def run(
                     continue
                 for name in queues.waiting:
                     log.warning("%s waits: what it needs is not complete", name)
+                for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
+                    log.info("%s", line)
                 return
             yield from _execute_queue(plan, store, queues, way, options, processes)
 

@@ -136,7 +136,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for path, text in texts.items():
         _write_if_changed(project.docs / path, text)
     _remove_stale(project.docs, {project.docs / path for path in texts})
-    for stray in notes.strays(project.docs, [q.id for page in planned for q in page.questions]):
+    for stray in notes.strays(project.docs, sorted(q.id for p in planned for q in p.questions)):
         problems.note(stray)
     state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
