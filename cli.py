@@ -274,16 +274,23 @@ def publish(
     """Put this machine's records under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running import plans
+    from madl.training import workloads
 
     if bundle is not None or printed is not None:
         _hand_on(bundle, printed)
         return
     plan, _ = _plan(**given)
+    published = 0
     for name in plans.with_needs(plan.project, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
             click.echo(f"{results.publish(records, path)} records of {name} in {path}")
+            published += 1
+    if not published:
+        chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
+        command = " ".join(["python cli.py run", *stems, chosen])
+        raise MadlError(f"there are no results of these to publish; run `{command}` first")
 
 
 def _hand_on(bundle: Path | None, printed: Path | None) -> None:

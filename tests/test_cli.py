@@ -151,6 +151,13 @@ def test_publish_writes_one_line_a_case(toy):
     assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4
 
 
+def test_publish_with_nothing_to_publish_says_what_to_run_first(toy):
+    result = call("publish", "toy", "--profile", "full", "--workload", "imdb")
+    assert result.exit_code == 1
+    assert "run `python cli.py run toy --profile full --workload imdb` first" in result.output
+    assert not list((toy.docs / "data").iterdir())
+
+
 def test_the_log_has_one_plain_line_a_case(toy, tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "cli.py", "run", "--executor", "inline"],
