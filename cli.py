@@ -25,7 +25,8 @@ import json
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -211,9 +212,25 @@ def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     else:
         for row in state.rows:
             click.echo(f"{row['id']:<5} {row['status']:<9} {row['title']}")
+            facts = "; ".join([row["stem"], *_of_question(row, given["profile"])])
+            click.echo(textwrap.indent(textwrap.fill(facts, 64), " " * 16))
         click.echo(_summary(state))
     _say(problems.said)
     sys.exit(1 if problems.said or (strict and not state.is_complete) else 0)
+
+
+def _of_question(row: Mapping[str, Any], profile: str) -> Iterator[str]:
+    """Why a question is answered partly, and whose results its answer is made of."""
+    from madl.site import home
+
+    if row["status"] == "partly":
+        yield from home.run_of_asked(row)
+        if unmeasured := row["verdicts"].get("not measured"):
+            yield f"{unmeasured} claim{'s' * (unmeasured > 1)} not measured"
+        if profile == "smoke":
+            yield "the smoke profile answers nothing"
+    if row["evidence_of"]:
+        yield f"published evidence of {row['evidence_of']}"
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,24 @@ def test_checklist_strict_fails_while_a_question_is_open(toy):
     listed = json.loads(call("checklist", "--json").output)["questions"]
     assert [(q["id"], q["status"]) for q in listed] == [("9.1", "answered"), ("9.2", "open")]
     assert {"id", "title", "status"} <= set(listed[0])
+
+
+def test_checklist_says_whose_results_answer_and_why_a_question_is_answered_partly(
+    toy, monkeypatch
+):
+    monkeypatch.setenv("MADL_HOST", "a far machine")
+    monkeypatch.setenv("TOY_FAIL", "1")
+    call("run", "--executor", "inline")
+    listed = call("checklist").output
+    assert "partly    Squares\n" in listed
+    assert "toy; 2 of 3 numbers; 3 of 4 cases; 1 claim not measured" in " ".join(listed.split())
+    assert "evidence of" not in listed
+    call("publish")
+    shutil.rmtree(toy.state)
+    listed = call("checklist").output
+    assert "published evidence of a far machine" in " ".join(listed.split())
+    assert max(map(len, listed.splitlines())) <= 80
+    assert json.loads(call("checklist", "--json").output)["questions"][0]["evidence_of"]
 
 
 def test_status_says_when_code_has_changed(toy):

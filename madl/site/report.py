@@ -70,6 +70,7 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
             for part in (page.coverage if page else [])
         ],
         "progress": page.view.progress if page else None,
+        "evidence_of": page.view.machine if page and page.view.published else None,
         "claims": [
             _claim_row(finding, page.view.experiment.claims[finding.name])
             for finding in findings
