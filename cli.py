@@ -98,10 +98,16 @@ def _what_to_do(error: Exception) -> str:
     )
 
 
+def _stems(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of experiments, which the number of a question may stand for."""
+    project = _project() if given else None
+    return tuple(dict.fromkeys(project.stem_of(name) for name in given)) if project else ()
+
+
 def _options(*chosen: str) -> Callable[[Command], Command]:
     """The common options, by name; the same everywhere they appear."""
     known = {
-        "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]..."),
+        "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]...", callback=_stems),
         "profile": click.option(
             "--profile", default="quick", show_default=True, help="smoke, quick or full."
         ),

@@ -67,7 +67,7 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "toyy"], "unknown experiment 'toyy'; did you mean toy? known: toy"),
+        (["run", "toyy"], "'toyy'; did you mean toy? known: toy; or by question: 9.1\n"),
         (["all", "--profile", "huge"], "unknown profile 'huge'; known: smoke, quick, full"),
         (["run", "--shard", "3/2"], "--shard is i/n with 1 <= i <= n"),
         (["run", "--shard", "1/99999999999"], "1 <= i <= n <= 10,000, for example 2/3; got '1/9"),
@@ -127,6 +127,12 @@ def test_checklist_says_whose_results_answer_and_why_a_question_is_answered_part
     assert "published evidence of a far machine" in " ".join(listed.split())
     assert max(map(len, listed.splitlines())) <= 80
     assert json.loads(call("checklist", "--json").output)["questions"][0]["evidence_of"]
+
+
+def test_the_number_of_a_question_stands_for_its_experiment(toy, tmp_path):
+    assert call("run", "9.1", "toy", "--executor", "inline").exit_code == 0
+    assert len((tmp_path / "log").read_text().split()) == 4
+    assert call("status", "9.1").output.startswith("toy ")
 
 
 def test_status_says_when_code_has_changed(toy):
