@@ -413,15 +413,23 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 @click.argument("folder", default=".madl/gpu", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
 def gpu(folder: Path, seconds: float, **given: Any) -> None:
-    """Run all that needs a CUDA GPU, into one folder; again, and it goes on."""
+    """Run all that needs a CUDA GPU, into one folder; again, and it goes on.
+
+    FOLDER is .madl/gpu where none is given. What is in its data/ belongs into docs/data/.
+    """
     if not 0 < seconds <= A_DAY:  # which no NaN is
         raise WrongCommand(f"--seconds is above 0 and at most {A_DAY:,}, a day; got {seconds:g}")
     from madl.machine import device
-    from madl.running.gpu import Gpu
+    from madl.running.gpu import Gpu, why_no_gpu
 
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise WrongCommand(f"{there} is no folder; give a folder for the results")
     device.needs_torch()
     device.wait_briefly()
     plan, _ = _plan(**given)
+    if why := why_no_gpu():
+        raise MadlError(f"{why}; run it where there is one (`cli.py doctor` shows what is here)")
     work = Gpu(plan.project, plan, folder)
     for ended in work.run(seconds):
         click.echo(ended)

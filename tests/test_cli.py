@@ -75,6 +75,8 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["gpu", "out", "--seconds", "nan"], "--seconds is above 0 and at most 86,400, a day; got"),
         (["gpu", "out", "--seconds", "inf"], "--seconds is above 0 and at most 86,400"),
         (["gpu", "out", "--seconds", "-5"], "--seconds is above 0 and at most 86,400"),
+        (["gpu", "/dev/null"], "/dev/null is no folder; give a folder for the results"),
+        (["gpu", f"{ROOT}/cli.py/out"], "cli.py is no folder; give a folder for the results"),
         (["run", "--device", "tpu"], "cannot use device 'tpu'"),
         (["run", "--model", "./nowhere"], "no folder ./nowhere"),
         (["run", "--executor", "dask"], "--executor dask and --scheduler ADDRESS go together"),
