@@ -79,6 +79,8 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["gpu", f"{ROOT}/cli.py/out"], "cli.py is no folder; give a folder for the results"),
         (["run", "--device", "tpu"], "cannot use device 'tpu'"),
         (["run", "--model", "./nowhere"], "no folder ./nowhere"),
+        (["run", "--model", ""], "no folder ''; give a folder in the hub's layout, or a hub id"),
+        (["all", "--dataset", " "], "no folder ' '; give a folder in the hub's layout"),
         (["run", "--executor", "dask"], "--executor dask and --scheduler ADDRESS go together"),
         (["run", "--scheduler", "tcp://127.0.0.1:9"], "--executor dask and --scheduler ADDRESS"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
