@@ -25,7 +25,8 @@ import json
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,10 +98,16 @@ def _what_to_do(error: Exception) -> str:
     )
 
 
+def _stems(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of experiments, which the number of a question may stand for."""
+    project = _project() if given else None
+    return tuple(dict.fromkeys(project.stem_of(name) for name in given)) if project else ()
+
+
 def _options(*chosen: str) -> Callable[[Command], Command]:
     """The common options, by name; the same everywhere they appear."""
     known = {
-        "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]..."),
+        "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]...", callback=_stems),
         "profile": click.option(
             "--profile", default="quick", show_default=True, help="smoke, quick or full."
         ),
@@ -211,9 +218,25 @@ def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     else:
         for row in state.rows:
             click.echo(f"{row['id']:<5} {row['status']:<9} {row['title']}")
+            facts = "; ".join([row["stem"], *_of_question(row, given["profile"])])
+            click.echo(textwrap.indent(textwrap.fill(facts, 64), " " * 16))
         click.echo(_summary(state))
     _say(problems.said)
     sys.exit(1 if problems.said or (strict and not state.is_complete) else 0)
+
+
+def _of_question(row: Mapping[str, Any], profile: str) -> Iterator[str]:
+    """Why a question is answered partly, and whose results its answer is made of."""
+    from madl.site import home
+
+    if row["status"] == "partly":
+        yield from home.run_of_asked(row)
+        if unmeasured := row["verdicts"].get("not measured"):
+            yield f"{unmeasured} claim{'s' * (unmeasured > 1)} not measured"
+        if profile == "smoke":
+            yield "the smoke profile answers nothing"
+    if row["evidence_of"]:
+        yield f"published evidence of {row['evidence_of']}"
 
 
 @main.command()
@@ -222,18 +245,20 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what is done, failed and left, and whether code has changed since."""
     from madl.running import plans
 
-    plan, store = _plan(**given)
-    rows = [plans.state_of(plan, store, name) for name in plans.with_needs(plan.project, stems)]
+    plan, _ = _plan(**given)
+    rows = [plans.state_of(plan, name) for name in plans.with_needs(plan.project, stems)]
     if as_json:
         click.echo(json.dumps({"experiments": rows}, indent=1))
-        return
-    for row in rows:
+    for row in () if as_json else rows:
         changed = f", {row['changed']} from older code" if row["changed"] else ""
         counts = f"{row['ok']} of {row['cases']} done, {row['failed']} failed, {row['left']} left"
         counts += f", {row['skipped']} not for this machine" if row["skipped"] else ""
+        counts += f", {row['damaged']} damaged" if row["damaged"] else ""
+        counts = counts if row["ready"] else "waits for " + ", ".join(row["waits_for"])
         click.echo(f"{row['name']:<22} {counts}{changed}")
         for error in row["errors"]:
             click.echo(f"{'':<22} {error}")
+    sys.exit(1 if any(row["damaged"] for row in rows) else 0)
 
 
 @main.command()
@@ -272,6 +297,7 @@ def publish(
     """Put this machine's records under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running import plans
+    from madl.training import workloads
 
     if bundle is not None or printed is not None:
         if stems:
@@ -279,11 +305,17 @@ def publish(
         _hand_on(bundle, printed)
         return
     plan, _ = _plan(**given)
+    published = 0
     for name in plans.with_needs(plan.project, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
             click.echo(f"{results.publish(records, path)} records of {name} in {path}")
+            published += 1
+    if not published:
+        chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
+        command = " ".join(["python cli.py run", *stems, chosen])
+        raise MadlError(f"there are no results of these to publish; run `{command}` first")
 
 
 def _hand_on(bundle: Path | None, printed: Path | None) -> None:
@@ -386,15 +418,23 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 @click.argument("folder", default=".madl/gpu", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
 def gpu(folder: Path, seconds: float, **given: Any) -> None:
-    """Run all that needs a CUDA GPU, into one folder; again, and it goes on."""
+    """Run all that needs a CUDA GPU, into one folder; again, and it goes on.
+
+    FOLDER is .madl/gpu where none is given. What is in its data/ belongs into docs/data/.
+    """
     if not 0 < seconds <= A_DAY:  # which no NaN is
         raise WrongCommand(f"--seconds is above 0 and at most {A_DAY:,}, a day; got {seconds:g}")
     from madl.machine import device
-    from madl.running.gpu import Gpu
+    from madl.running.gpu import Gpu, why_no_gpu
 
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise WrongCommand(f"{there} is no folder; give a folder for the results")
     device.needs_torch()
     device.wait_briefly()
     plan, _ = _plan(**given)
+    if why := why_no_gpu():
+        raise MadlError(f"{why}; run it where there is one (`cli.py doctor` shows what is here)")
     work = Gpu(plan.project, plan, folder)
     for ended in work.run(seconds):
         click.echo(ended)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "toyy"], "unknown experiment 'toyy'; did you mean toy? known: toy"),
+        (["run", "toyy"], "'toyy'; did you mean toy? known: toy; or by question: 9.1\n"),
         (["all", "--profile", "huge"], "unknown profile 'huge'; known: smoke, quick, full"),
         (["run", "--shard", "3/2"], "--shard is i/n with 1 <= i <= n"),
         (["run", "--shard", "1/99999999999"], "1 <= i <= n <= 10,000, for example 2/3; got '1/9"),
@@ -82,8 +83,12 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["gpu", "out", "--seconds", "nan"], "--seconds is above 0 and at most 86,400, a day; got"),
         (["gpu", "out", "--seconds", "inf"], "--seconds is above 0 and at most 86,400"),
         (["gpu", "out", "--seconds", "-5"], "--seconds is above 0 and at most 86,400"),
+        (["gpu", "/dev/null"], "/dev/null is no folder; give a folder for the results"),
+        (["gpu", f"{ROOT}/cli.py/out"], "cli.py is no folder; give a folder for the results"),
         (["run", "--device", "tpu"], "cannot use device 'tpu'"),
         (["run", "--model", "./nowhere"], "no folder ./nowhere"),
+        (["run", "--model", ""], "no folder ''; give a folder in the hub's layout, or a hub id"),
+        (["all", "--dataset", " "], "no folder ' '; give a folder in the hub's layout"),
         (["run", "--executor", "dask"], "--executor dask and --scheduler ADDRESS go together"),
         (["run", "--scheduler", "tcp://127.0.0.1:9"], "--executor dask and --scheduler ADDRESS"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
@@ -126,6 +131,30 @@ def test_checklist_strict_fails_while_a_question_is_open(toy):
     assert {"id", "title", "status"} <= set(listed[0])
 
 
+def test_checklist_says_whose_results_answer_and_why_a_question_is_answered_partly(
+    toy, monkeypatch
+):
+    monkeypatch.setenv("MADL_HOST", "a far machine")
+    monkeypatch.setenv("TOY_FAIL", "1")
+    call("run", "--executor", "inline")
+    listed = call("checklist").output
+    assert "partly    Squares\n" in listed
+    assert "toy; 2 of 3 numbers; 3 of 4 cases; 1 claim not measured" in " ".join(listed.split())
+    assert "evidence of" not in listed
+    call("publish")
+    shutil.rmtree(toy.state)
+    listed = call("checklist").output
+    assert "published evidence of a far machine" in " ".join(listed.split())
+    assert max(map(len, listed.splitlines())) <= 80
+    assert json.loads(call("checklist", "--json").output)["questions"][0]["evidence_of"]
+
+
+def test_the_number_of_a_question_stands_for_its_experiment(toy, tmp_path):
+    assert call("run", "9.1", "toy", "--executor", "inline").exit_code == 0
+    assert len((tmp_path / "log").read_text().split()) == 4
+    assert call("status", "9.1").output.startswith("toy ")
+
+
 def test_status_says_when_code_has_changed(toy):
     call("run", "--executor", "inline")
     source = toy.experiments / "toy.py"
@@ -135,10 +164,43 @@ def test_status_says_when_code_has_changed(toy):
     assert rows[0]["changed"] == 4
 
 
+def test_status_counts_each_case_once_and_says_what_an_experiment_waits_for(toy, monkeypatch):
+    text = (toy.experiments / "toy.py").read_text()
+    later = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    (toy.experiments / "later.py").write_text(later)
+    monkeypatch.setenv("TOY_FAIL", "3")
+    call("run", "toy", "--executor", "inline")
+    listed = call("status").output
+    assert "3 of 4 done, 1 failed, 0 left" in listed
+    assert listed.splitlines()[-1].split() == ["later", "waits", "for", "toy"]
+
+
+def test_status_names_a_damaged_record_and_shows_the_rest(toy):
+    call("run", "--executor", "inline")
+    text = (toy.experiments / "toy.py").read_text()
+    (toy.experiments / "other.py").write_text(text)
+    path = next((toy.state / "records" / "toy").glob("*.json"))
+    path.write_text("{")
+    result = call("status")
+    assert result.exit_code == 1
+    assert "0 of 4 done, 0 failed, 4 left" in result.output.splitlines()[0]
+    assert "3 of 4 done, 0 failed, 0 left, 1 damaged" in result.output
+    assert f"{path} is not a whole record" in result.output
+    rows = json.loads(call("status", "--json").output)["experiments"]
+    assert [row["damaged"] for row in rows] == [0, 1]
+
+
 def test_publish_writes_one_line_a_case(toy):
     call("run", "--executor", "inline")
     call("publish")
     assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4
+
+
+def test_publish_with_nothing_to_publish_says_what_to_run_first(toy):
+    result = call("publish", "toy", "--profile", "full", "--workload", "imdb")
+    assert result.exit_code == 1
+    assert "run `python cli.py run toy --profile full --workload imdb` first" in result.output
+    assert not list((toy.docs / "data").iterdir())
 
 
 def test_the_log_has_one_plain_line_a_case(toy, tmp_path):

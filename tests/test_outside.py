@@ -233,6 +233,26 @@ def test_a_folder_with_a_hash_in_its_name_is_a_folder(folder):
 
 
 @pytest.mark.parametrize(
+    ("what", "files", "said"),
+    [
+        ("model", ["notes.txt"], "has no config.json; give a folder with nothing but the model"),
+        ("dataset", ["config.json"], "has no Parquet files; give a folder with nothing but the"),
+        ("model", ["config.json", "a", "b", "c"], "holds more than 3 files; give a folder"),
+        ("dataset", ["train.parquet", "a", "b", "c"], "holds more than 3 files; give a folder"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused_before_it_is_read(
+    tmp_path, monkeypatch, what, files, said
+):
+    monkeypatch.setattr(workloads, "FILES", 3)
+    monkeypatch.setattr(workloads, "file_sha256", lambda path: pytest.fail(f"{path} was read"))
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(MadlError, match=said):
+        workloads.resolve("snippets", **{what: str(tmp_path)}).params()
+
+
+@pytest.mark.parametrize(
     ("chosen", "options"),
     [
         ({}, ""),

@@ -212,18 +212,29 @@ def broken_notes(folder: Path) -> dict[str, tuple[Callable[[Path], object], str]
 
 
 @pytest.mark.parametrize("name", ["a link", "a folder", "a pipe", "bytes", "a book"])
-def test_a_note_that_is_no_text_is_one_clear_line_and_nothing_is_written(plan, name, tmp_path):
+def test_a_note_that_is_no_text_costs_itself_and_is_named(plan, name, tmp_path):
     store = fill(plan)
     report.write(plan, store)
     before = snapshot(plan.project.docs)
     make, message = broken_notes(tmp_path)[name]
     make(plan.project.docs / "notes" / "9.1.md")
-    with pytest.raises(MadlError, match=message) as caught:
-        report.write(plan, store)
-    assert "notes/9.1.md" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    (problem,) = report.write(plan, store).problems
+    assert "docs/notes/9.1.md " in problem
+    assert message in problem
     after = snapshot(plan.project.docs)
     assert {name: text for name, text in after.items() if "notes" not in name} == before
+
+
+def test_a_note_that_stands_on_no_page_is_named_with_the_names_that_do(plan):
+    folder = plan.project.docs / "notes"
+    for name in ("9.1.md", "9,1.md", "9.2.md", ".hidden.md", "draft"):
+        (folder / name).write_text("My words.\n")
+    said = report.write(plan, fill(plan)).problems
+    assert [problem.partition(" ")[0] for problem in said] == [
+        "docs/notes/9,1.md",
+        "docs/notes/9.2.md",
+    ]
+    assert all(problem.endswith("is named after its question: 9.1.md") for problem in said)
 
 
 @pytest.mark.parametrize(
@@ -241,12 +252,32 @@ def test_a_note_that_is_no_text_is_one_clear_line_and_nothing_is_written(plan, n
         ('{{ code("experiments/toy.py", "f") }}', "has no function, class or marker [f] to show"),
     ],
 )
-def test_a_template_that_names_what_is_not_there_is_one_clear_line(plan, call, message):
+def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(plan, call, message):
+    with_a_sibling_page(plan)
+    report.write(plan, fill(plan))
     (plan.project.templates / "toy.md.j2").write_text(call)
-    with pytest.raises(MadlError, match=re.escape(message)) as caught:
-        report.write(plan, fill(plan))
-    assert "toy.md.j2" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    state = report.write(plan, fill(plan))
+    (problem,) = state.problems
+    assert message in problem
+    assert "toy.md.j2" in problem
+    docs = plan.project.docs
+    assert not list((docs / "labs").rglob("*.*"))
+    assert (docs / "other.md").is_file()
+    assert state.rows[0]["page"] is None
+    for name in ("ledger.md", "index.md"):
+        text = (docs / name).read_text()
+        assert "One squared is 1" in text
+        assert "labs/toy" not in text
+
+
+def test_a_home_page_that_cannot_be_rendered_costs_itself(plan):
+    report.write(plan, fill(plan))
+    (plan.project.templates / "index.md.j2").write_text("{{ nope }}")
+    (problem,) = report.write(plan, fill(plan)).problems
+    assert "index.md.j2: 'nope' is undefined" in problem
+    assert not (plan.project.docs / "index.md").exists()
+    assert "One squared is 1" in (plan.project.docs / "ledger.md").read_text()
+    assert "One squared is 1" in page(plan)
 
 
 def test_changes_are_kept_until_something_else_changes(plan):
@@ -525,9 +556,8 @@ def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
 )
 def test_reported_figures_that_are_missing_or_malformed_are_one_clear_line(plan, text, message):
     with_reported(plan, text)
-    with pytest.raises(MadlError, match=re.escape(message)) as caught:
-        report.write(plan, fill(plan))
-    assert "\n" not in str(caught.value)
+    (problem,) = report.write(plan, fill(plan)).problems
+    assert message in problem
 
 
 def test_a_page_without_reported_figures_needs_no_file_of_them(plan):

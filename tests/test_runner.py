@@ -26,6 +26,14 @@ def run_all(plan, **options) -> list[runner.Progress]:
     return list(runner.run(plan, Store(plan.project.state), [], Options(**options)))
 
 
+def with_later(plan) -> None:
+    """The toy again, as an experiment that needs the first."""
+    later = (plan.project.experiments / "toy.py").read_text()
+    later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    (plan.project.experiments / "later.py").write_text(later)
+    (plan.project.templates / "later.md.j2").write_text("")
+
+
 def test_every_case_runs_once_and_is_stored_before_it_is_shown(plan, tmp_path):
     for event in runner.run(plan, Store(plan.project.state), [], Options()):
         assert plan.store.get(event.record.case) == event.record
@@ -55,6 +63,25 @@ def test_force_runs_again(plan, tmp_path):
     assert executed(tmp_path) == [0, 1, 2, 3] * 2
 
 
+@pytest.mark.parametrize("scheduler", [None, "one that loses its workers"])
+def test_a_repeat_that_fails_leaves_the_good_record(plan, monkeypatch, scheduler):
+    run_all(plan)
+    good = [plan.store.get(case) for case in plan.cases("toy")]
+
+    def all_lost(cases, execute, *, lost, **_):
+        while cases:
+            case = cases.popleft()
+            yield lost(case, "it died") if case.params["x"] == 2 else execute(1, case)
+
+    monkeypatch.setattr(runner.executors, "cluster", all_lost)
+    monkeypatch.setenv("TOY_FAIL", "2")
+    events = run_all(plan, force=True, scheduler=scheduler)
+    assert [event.record.status for event in events] == ["ok", "ok", "failed", "ok"]
+    assert events[2].record.error.endswith("; the earlier result is kept")
+    assert plan.store.get(plan.cases("toy")[2]) == good[2]
+    assert run_all(plan) == []
+
+
 def test_a_failed_case_is_a_record_and_is_tried_again(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_FAIL", "2")
     events = run_all(plan)
@@ -74,13 +101,30 @@ def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     assert executed(tmp_path) == [0, 2, 3]
     assert store.get(plan.cases("toy")[1]).error == "no such tool"
     assert plan.is_complete("toy")
-    assert plans.state_of(plan, store, "toy")["skipped"] == 1
+    assert plans.state_of(plan, "toy")["skipped"] == 1
     stored = {path: path.read_bytes() for path in store.root.rglob("*.json")}
     assert run_all(plan) == []
     assert {path: path.read_bytes() for path in store.root.rglob("*.json")} == stored
     monkeypatch.delenv("TOY_MISSING")
     assert [event.record.case.params["x"] for event in run_all(plan)] == [1]
     assert len(plan.records("toy")) == 4
+
+
+def test_a_run_without_a_case_says_why(plan, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setenv("TOY_MISSING", "no such tool")
+    with_later(plan)
+    run_all(plan)
+    assert "not for this machine" not in caplog.text
+    run_all(plan)
+    assert caplog.messages[-2:] == [
+        "toy: 1 case not for this machine: no such tool",
+        "later: 1 case not for this machine: no such tool",
+    ]
+    monkeypatch.delenv("TOY_MISSING")
+    run_all(plan)
+    run_all(plan)
+    assert caplog.messages[-1] == "already done: toy, later"
 
 
 def test_a_value_that_is_not_a_number_fails_its_case_only(plan, monkeypatch):
@@ -90,13 +134,24 @@ def test_a_value_that_is_not_a_number_fails_its_case_only(plan, monkeypatch):
     assert "cannot be stored" in events[1].record.error
 
 
-def test_a_damaged_record_stops_the_run_before_anything_is_executed(plan, tmp_path):
+def test_damaged_records_stop_the_run_before_anything_is_executed_and_are_all_named(plan, tmp_path):
+    with_later(plan)
     run_all(plan)
-    path = next((plan.project.state / "records").rglob("*.json"))
-    path.write_text("{")
-    with pytest.raises(MadlError, match="not a whole record"):
+    damaged = [plan.store._path(plan.cases(name)[x]) for name, x in (("toy", 1), ("later", 2))]
+    for path in damaged:
+        path.write_text("{")
+    with pytest.raises(MadlError, match="whole record.*; delete them and their cases") as said:
         run_all(plan)
-    assert len(executed(tmp_path)) == 4
+    assert all(str(path) in str(said.value) for path in damaged)
+    assert len(executed(tmp_path)) == 8
+
+
+def test_force_makes_damaged_records_anew(plan, tmp_path):
+    run_all(plan)
+    plan.store._path(plan.cases("toy")[2]).write_text("{")
+    run_all(plan, force=True)
+    assert executed(tmp_path) == [0, 1, 2, 3] * 2
+    assert plan.is_complete("toy")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -117,10 +172,7 @@ def test_a_shard_that_makes_no_sense_is_refused(text):
 
 
 def test_an_experiment_waits_for_what_it_needs(plan, tmp_path, monkeypatch):
-    later = (plan.project.experiments / "toy.py").read_text()
-    later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    (plan.project.experiments / "later.py").write_text(later)
-    (plan.project.templates / "later.md.j2").write_text("")
+    with_later(plan)
     assert plan.project.names() == ["toy", "later"]
     monkeypatch.setenv("TOY_FAIL", "0")
     assert {e.record.case.experiment for e in run_all(plan)} == {"toy"}

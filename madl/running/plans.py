@@ -1,14 +1,27 @@
 """What there is to do: the cases of a run, what is left of them, and what cannot be done here."""
 
+import contextlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from madl.errors import WrongCommand
+from madl.errors import MadlError, WrongCommand
 from madl.logbook.experiment import PROFILES, Profile
-from madl.logbook.records import Case, Params, Record, Records, Run, Source, Store, select
+from madl.logbook.records import (
+    RUNS_AGAIN,
+    Case,
+    Params,
+    Pending,
+    Record,
+    Records,
+    Run,
+    Source,
+    Store,
+    select,
+)
 from madl.machine import device as machine
 from madl.machine import sources
 from madl.running.project import Project
@@ -93,6 +106,41 @@ def with_needs(project: Project, names: Sequence[str]) -> list[str]:
     return project.with_needs(names) if names else project.names()
 
 
+@dataclass(frozen=True)
+class Readable:
+    """A store without the records that cannot be read; `damaged` says why, by experiment."""
+
+    store: Source
+    damaged: dict[str, list[str]] = field(default_factory=dict)
+
+    def get(self, case: Case) -> Record | None:
+        try:
+            return self.store.get(case)
+        except MadlError as error:
+            said = self.damaged.setdefault(case.experiment, [])
+            if str(error) not in said:
+                said.append(str(error))
+            return None
+
+
+def check_records(plan: StoredPlan, names: Sequence[str]) -> None:
+    """Raises: MadlError: every record of these experiments' cases that cannot be read."""
+    readable = Readable(plan.store)
+    plan = replace(plan, store=readable)
+    for name in names:
+        if plan.is_ready(name):
+            plan.finished(name)
+        elif readable.damaged:  # perhaps only therefore, and its cases may be known all the same
+            with contextlib.suppress(MadlError, Pending):
+                plan.finished(name)
+    every = [line for lines in readable.damaged.values() for line in lines]
+    if every:
+        said = [line.removesuffix(f"; {RUNS_AGAIN}") for line in every]
+        them, their = ("it", "its case") if len(said) == 1 else ("them", "their cases")
+        do = f"delete {them} and {their} will run again, or run with --force"
+        raise MadlError("; ".join([*said, do]))
+
+
 def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
     """Cases of this shard that can run here and have no good record: failed ones are retried."""
     mine = [case for case in plan.cases(name) if is_mine(case, options)]
@@ -113,10 +161,24 @@ def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
     """Store why cases cannot run on this machine, where the store does not say so yet."""
     for case in plan.cases(name):
         reason = plan.project.why_unavailable(case)
-        known = store.get(case)
+        known = plan.store.get(case)
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue
         store.put(without_values(plan.project.root, device, case, "skipped", reason))
+
+
+def why_nothing(plan: StoredPlan, names: Sequence[str]) -> Iterator[str]:
+    """Of experiments of which no case was run: what keeps this machine from it, or that all is."""
+    whole: list[str] = []
+    for name in names:
+        found = plan.finished(name) if plan.is_ready(name) else []
+        skipped = [record for record in found if record.status == "skipped"]
+        for why, count in Counter(record.error for record in skipped).items():
+            yield f"{name}: {count} case{'s' * (count > 1)} not for this machine: {why}"
+        if not skipped and plan.is_complete(name):
+            whole.append(name)
+    if whole:
+        yield f"already done: {', '.join(whole)}"
 
 
 def without_values(
@@ -127,22 +189,28 @@ def without_values(
     return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
 
 
-def state_of(plan: StoredPlan, store: Store, name: str) -> dict[str, Any]:
+def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
     """Counts of an experiment's cases, for `status`."""
+    readable = Readable(plan.store)
+    plan = replace(plan, store=readable)
+    needs = plan.project.load(name).needs
     ready = plan.is_ready(name)
-    records = [store.get(case) for case in plan.cases(name)] if ready else []
+    records = [readable.get(case) for case in plan.cases(name)] if ready else []
     ok = [r for r in records if r and r.status == "ok"]
     failed = [r for r in records if r and r.status == "failed"]
     skipped = [r for r in records if r and r.status == "skipped"]
+    damaged = readable.damaged.get(name, [])
     code = sources.digest(plan.project.root, name)
     return {
         "name": name,
         "ready": ready,
+        "waits_for": [] if ready else [n for n in needs if not plan.is_complete(n)],
         "cases": len(records),
         "ok": len(ok),
         "failed": len(failed),
         "skipped": len(skipped),
-        "left": len(records) - len(ok) - len(skipped),
+        "damaged": len(damaged),
+        "left": sum(record is None for record in records) - len(damaged),
         "changed": sum(record.run.code != code for record in ok),
-        "errors": sorted({record.error or "" for record in [*failed, *skipped]}),
+        "errors": sorted({record.error or "" for record in [*failed, *skipped]}) + damaged,
     }

@@ -139,6 +139,12 @@ class Project:
         hint = f"did you mean {close[0]}? " if close else ""
         return f"{hint}known: {', '.join(self._stems) or 'none'}"
 
+    def stem_of(self, name: str) -> str:
+        """The experiment that answers the question of this number; any other name as it is."""
+        if name in self._stems:
+            return name
+        return next((q.stem for q in self.questions if q.id == name), name)
+
     def load(self, name: str) -> Experiment:
         """One experiment by name, without the others.
 
@@ -147,7 +153,9 @@ class Project:
             MadlError: it cannot be loaded.
         """
         if name not in self._stems:
-            raise WrongCommand(f"unknown experiment {name!r}; {self._known(name)}")
+            numbers = ", ".join(q.id for q in self.questions if q.stem in self._stems)
+            known = f"{self._known(name)}; or by question: {numbers or 'none'}"
+            raise WrongCommand(f"unknown experiment {name!r}; {known}")
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]

@@ -1,5 +1,6 @@
 """From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
+import contextlib
 import errno
 import functools
 import importlib
@@ -10,7 +11,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madl.errors import MadlError
@@ -29,7 +30,15 @@ from madl.machine import lifeline, sources
 from madl.machine.contention import ContentionMeter
 from madl.machine.memory import keep_freed_pages
 from madl.running import executors, shards
-from madl.running.plans import Options, StoredPlan, todo, with_needs, without_values
+from madl.running.plans import (
+    Options,
+    Readable,
+    StoredPlan,
+    check_records,
+    why_nothing,
+    with_needs,
+    without_values,
+)
 from madl.running.project import Project
 from madl.running.queues import Progress, Queues, Way, earlier
 
@@ -49,12 +58,14 @@ def run(
     """Execute what is left of these experiments; every record is stored before it is yielded.
 
     Raises:
-        MadlError: before anything is executed, if a stored record cannot be read.
+        MadlError: before anything is executed, if stored records cannot be read; with `force`, they
+            are made anew.
     """
     names = with_needs(plan.project, names)
-    for name in names:
-        if plan.is_ready(name):
-            todo(plan, name, options)  # reads every record: a bad one stops us here
+    if options.force:
+        plan = replace(plan, store=Readable(plan.store))
+    else:
+        check_records(plan, names)
     folder = store.root / "shards"
     with (
         shards.at_work(folder, options.shard),
@@ -75,6 +86,8 @@ def run(
                     continue
                 for name in queues.waiting:
                     log.warning("%s waits: what it needs is not complete", name)
+                for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
+                    log.info("%s", line)
                 return
             yield from _execute_queue(plan, store, queues, way, options, processes)
 
@@ -121,10 +134,21 @@ def _execute_queue(
         try:
             record = registered(record, earlier(plan, store, record.case))
         finally:  # whatever is wrong with what is known already
-            store.put(record)
+            record = _kept(store, record)
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)
+
+
+def _kept(store: Store, record: Record) -> Record:
+    """Store it; a repeat that gave no result leaves the good record in its place, and says so."""
+    known = None
+    with contextlib.suppress(MadlError):  # one that cannot be read is replaced
+        known = store.get(record.case)
+    if record.status != "ok" and known is not None and known.status == "ok":
+        return replace(record, error=f"{record.error}; the earlier result is kept")
+    store.put(record)
+    return record
 
 
 def _executed(

@@ -72,10 +72,12 @@ class Pages:
     def _made(self) -> list[str]:
         """Status and path of the pages that are new, a line each."""
         rows = json.loads((self.project.docs / "ledger.json").read_text("utf-8"))["questions"]
-        by_stem = {row["stem"]: row for row in rows if row["page"]}
+        by_stem = {row["stem"]: row for row in rows}
         lines: list[str] = []
         for name in self.unread:
             row = by_stem.get(name)
+            if row and row["page"] is None:
+                continue  # its template is at fault, which is said at the end
             page = row["page"] if row else f"{name}.md"
             what = f"{row['status']}: {row['id']}" if row else "rendered:"
             lines.append(f"{what} docs/{page}")

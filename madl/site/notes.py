@@ -6,6 +6,7 @@ HTML, in which the page's own Markdown sees nothing.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from madl.errors import MadlError
@@ -40,6 +41,16 @@ def read(docs: Path, id: str) -> str:
     if path.stat().st_size > LARGEST:
         raise MadlError(f"{name} has more than {LARGEST >> 10} KB; shorten it")
     return rendered(read_text(path, "save it as UTF-8 text"), name)
+
+
+def strays(docs: Path, ids: Sequence[str]) -> list[str]:
+    """The Markdown files of `docs/notes` that no page shows, a line each."""
+    found = sorted(path for path in (docs / "notes").glob("[!.]*.md") if path.stem not in ids)
+    known = ", ".join(f"{id}.md" for id in ids) or "none"
+    return [
+        f"docs/notes/{path.name} stands on no page; a note is named after its question: {known}"
+        for path in found
+    ]
 
 
 def rendered(text: str, name: str) -> str:

@@ -274,8 +274,18 @@ class PageCalls:
 
     def notes(self) -> str:
         """The student's own words."""
-        found = [note for q in self.page.questions if (note := notes.read(self.project.docs, q.id))]
+        found = [note for q in self.page.questions if (note := self._note(q.id))]
         return "\n".join(["## Notes", "", *(f"{note}\n" for note in found)]) if found else ""
+
+    def _note(self, id: str) -> str:
+        """A note; nothing where it cannot be read and somebody is told."""
+        try:
+            return notes.read(self.project.docs, id)
+        except MadlError as error:
+            if self.page.view.problems is None:
+                raise
+            self.page.view.problems.note(error)
+            return ""
 
     def more(self) -> str:
         """Where to go on: the lab's notebook, and what was tried and failed."""

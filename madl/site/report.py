@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import elsewhere, evidence, home, notebooks
+from madl.site import elsewhere, evidence, home, notebooks, notes
 from madl.site.evidence import chip, inline, literal
 from madl.site.keeping import digest
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
+
+SITE = ("ledger", "index")  # pages of the whole
 
 
 @dataclass(kw_only=True)
@@ -69,6 +71,7 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
             for part in (page.coverage if page else [])
         ],
         "progress": page.view.progress if page else None,
+        "evidence_of": page.view.machine if page and page.view.published else None,
         "claims": [
             _claim_row(finding, page.view.experiment.claims[finding.name])
             for finding in findings
@@ -99,7 +102,8 @@ def write(plan: StoredPlan, store: Store | None) -> Ledger:
     """Render every page, figure, the ledger and the home page; returns the ledger.
 
     Raises:
-        MadlError: a template or a note that cannot be rendered; no page is touched then.
+        MadlError: there are no templates, or questions, or experiments that can be read; no page is
+            touched then.
     """
     if store is None:
         return _write(plan, None)
@@ -110,16 +114,23 @@ def write(plan: StoredPlan, store: Store | None) -> Ledger:
 
 def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     project, problems = plan.project, Problems()
-    rendered = pages(plan, problems)
-    state = ledger(project, rendered)
+    if not project.templates.is_dir():
+        raise MadlError(f"there is no folder {project.templates}; {RESTORE}")
+    planned = pages(plan, problems)
+    state = ledger(project, planned)
     cache = store.root / "build" / "charts" if store else None
-    calls = {page.name: PageCalls(project, page, cache) for page in rendered}
-    texts = {page.path: _render_page(project, calls[page.name]) for page in rendered}
-    changes = _changes(rendered, store)
-    for name in ("ledger", "index"):
-        template = _template(project, f"{name}.md.j2", RESTORE)
-        globals_ = _site_globals(plan, rendered, calls, state, changes)
-        texts[f"{name}.md"] = _render(template, globals_)
+    calls = {page.name: PageCalls(project, page, cache) for page in planned}
+    texts = _rendered(
+        {p.path: functools.partial(_render_page, project, calls[p.name]) for p in planned}, problems
+    )
+    rendered = [page for page in planned if page.path in texts]
+    for row in state.rows:
+        row["page"] = row["page"] if row["page"] in texts else None
+    globals_ = _site_globals(plan, rendered, calls, state, _changes(planned, store))
+    site_of = functools.partial(_render_site, project, globals_)
+    texts |= _rendered({f"{n}.md": functools.partial(site_of, n) for n in SITE}, problems)
+    for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE)} - texts.keys():
+        (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
     texts["ledger.json"] = _for_web(_dense({"questions": state.rows})) + "\n"
     for page in rendered:
@@ -129,8 +140,21 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     _remove_stale(project.docs, {project.docs / path for path in texts})
     if store is not None:
         _remove_gone(project.docs, store.root / "build" / "written.json", texts)
+    for stray in notes.strays(project.docs, sorted(q.id for p in planned for q in p.questions)):
+        problems.note(stray)
     state.problems = problems.said + notebooks.write(project, store and store.root / "build")
     return state
+
+
+def _rendered(renderers: Mapping[str, Callable[[], str]], problems: Problems) -> dict[str, str]:
+    """The text of each path; a page that cannot be rendered is named, and missing."""
+    texts: dict[str, str] = {}
+    for path, render in renderers.items():
+        try:
+            texts[path] = render()
+        except MadlError as error:
+            problems.note(error)
+    return texts
 
 
 def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
@@ -266,6 +290,10 @@ def _render_page(project: Project, calls: PageCalls) -> str:
             "finding, a fact, a table or a parameter"
         )
     return _render(template, calls.all())
+
+
+def _render_site(project: Project, globals_: Mapping[str, Any], name: str) -> str:
+    return _render(_template(project, f"{name}.md.j2", RESTORE), globals_)
 
 
 def _site_globals(

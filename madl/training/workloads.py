@@ -7,6 +7,7 @@ Imports no torch: the plan of a run is made of names, and only a case loads what
 """
 
 import hashlib
+import itertools
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -43,19 +44,45 @@ PRESETS = {
 }
 DEFAULT = "snippets"
 PARAMETERS = ("model", "dataset", "max_length", "train_examples")  # that a workload may state
+FILES = 10_000  # of a model or a data set, at most
 
 
 def resolve(preset: str, *, model: str | None = None, dataset: str | None = None) -> Workload:
     """A preset with its model or data set replaced.
 
     Raises:
-        WrongCommand: a path that is not there.
+        WrongCommand: an empty name, a path that is not there, or a folder of something else.
     """
     base = PRESETS[preset]
-    for given in (model, dataset):
-        if given and given.startswith((".", "/", "~")) and not Path(given).expanduser().is_dir():
-            raise WrongCommand(f"no folder {given}; give a folder in the hub's layout, or a hub id")
+    for what, given in (("model", model), ("dataset", dataset)):
+        if given is None:
+            continue
+        folder = Path(given).expanduser()
+        is_path = given.startswith((".", "/", "~"))
+        if not given.strip() or (is_path and not folder.is_dir()):
+            named = given if given.strip() else repr(given)
+            raise WrongCommand(f"no folder {named}; give a folder in the hub's layout, or a hub id")
+        if folder.is_dir():
+            _check_layout(what, folder)
     return replace(base, model=model or base.model, dataset=dataset or base.dataset)
+
+
+def _check_layout(what: str, folder: Path) -> None:
+    """Before all that is in the folder is read, for its digest.
+
+    Raises:
+        WrongCommand: it is no model's or data set's, or holds more than that.
+    """
+    found = list(itertools.islice(folder.rglob("*"), FILES + 1))
+    if what == "model" and not (folder / "config.json").is_file():
+        wrong = "has no config.json"
+    elif len(found) > FILES:
+        wrong = f"holds more than {FILES:,} files"
+    elif what == "dataset" and not any(path.suffix == ".parquet" for path in found):
+        wrong = "has no Parquet files"
+    else:
+        return
+    raise WrongCommand(f"{folder} {wrong}; give a folder with nothing but the {what} to --{what}")
 
 
 def of_case(params: Params) -> Params | None:
