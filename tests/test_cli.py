@@ -106,6 +106,17 @@ def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
     assert "Error: the disk is full (records/x.json); free some space" in result.output
 
 
+def test_a_full_disk_under_a_checkpoint_is_the_same_line_and_no_failed_case(toy):
+    text = (toy.experiments / "toy.py").read_text()
+    said = 'raise ValueError("I/O error: No space left on device (os error 28)")'
+    text = text.replace("    folder = ctx", f"    {said}\n    folder = ctx")
+    (toy.experiments / "toy.py").write_text(text)
+    result = call("run", "--executor", "inline")
+    assert result.exit_code == 1
+    assert "Error: the disk is full (where .madl, docs or temporary files lie)" in result.output
+    assert not list(toy.state.glob("records/*/*.json"))
+
+
 def test_checklist_strict_fails_while_a_question_is_open(toy):
     call("run", "--executor", "inline")
     assert call("checklist").exit_code == 0
