@@ -198,6 +198,17 @@ def test_publish_with_nothing_to_publish_says_what_to_run_first(toy):
     assert not list((toy.docs / "data").iterdir())
 
 
+def test_benchmarks_are_listed_with_what_they_are_and_get_all_that_follows_the_name(toy, capfd):
+    folder = toy.root / "benchmarks"
+    folder.mkdir()
+    assert call("bench").output == "no benchmarks\n"
+    script = '"""Says what it gets.\n\nMore."""\nimport sys\n\nprint(*sys.argv[1:])\n'
+    (folder / "echo.py").write_text(script)
+    assert call("bench").output == "echo         Says what it gets.\n"
+    assert call("bench", "echo", "--help", "-x", "y").exit_code == 0
+    assert capfd.readouterr().out == "--help -x y\n"
+
+
 def test_the_log_has_one_plain_line_a_case(toy, tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "cli.py", "run", "--executor", "inline"],
