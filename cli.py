@@ -453,7 +453,8 @@ def _project() -> "Project":
     root = os.environ.get("MADL_ROOT")
     project = Project(Path(root).resolve()) if root else Project()
     if not project.experiments.is_dir():
-        raise WrongCommand(f"{project.root} has no experiments; MADL_ROOT names another folder")
+        mend = "unset MADL_ROOT, or set it" if root else "restore them, or set MADL_ROOT"
+        raise WrongCommand(f"{project.root} has no experiments; {mend} to the folder of a logbook")
     return project
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,15 @@ def test_every_command_has_help_and_is_documented(command):
     assert result.exit_code == 0
     assert cli.main.commands[command].help
     assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
+
+
+def test_every_environment_variable_of_ours_that_is_read_is_documented():
+    sources = [ROOT / "cli.py", *(p for f in ("madl", "kernels") for p in (ROOT / f).rglob("*.py"))]
+    reads = r'environ(?:\.get\(|\[)"(MADL_\w+)"'
+    found = {name for path in sources for name in re.findall(reads, path.read_text())}
+    assert len(found) >= 5
+    table = (ROOT / "docs" / "usage.md").read_text()
+    assert [name for name in sorted(found) if f"| `{name}` |" not in table] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["checklist"], ["report"], ["status"]])
