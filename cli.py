@@ -19,6 +19,7 @@ def _end(kind: type[BaseException], error: BaseException, trace: object) -> None
 
 sys.excepthook = _end
 
+import ast
 import errno
 import io
 import json
@@ -394,15 +395,19 @@ def new(stem: str) -> None:
     click.echo(f"question {id}; next: python cli.py all {stem} --profile smoke")
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1)
 def bench(name: str | None, arguments: tuple[str, ...]) -> None:
-    """Run a benchmark of benchmarks/; without a name, list them."""
+    """Run a benchmark of benchmarks/, with what follows its name; without a name, list them."""
     project = _project()
     scripts = {path.stem: path for path in sorted((project.root / "benchmarks").glob("[!_]*.py"))}
     if name is None:
-        click.echo("\n".join(scripts) or "no benchmarks")
+        for known, path in scripts.items():
+            said = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+            click.echo(f"{known:<12} {said.partition(chr(10))[0]}".rstrip())
+        if not scripts:
+            click.echo("no benchmarks")
         return
     if name not in scripts:
         raise WrongCommand(f"unknown benchmark {name!r}; known: {', '.join(scripts) or 'none'}")
@@ -453,7 +458,8 @@ def _project() -> "Project":
     root = os.environ.get("MADL_ROOT")
     project = Project(Path(root).resolve()) if root else Project()
     if not project.experiments.is_dir():
-        raise WrongCommand(f"{project.root} has no experiments; MADL_ROOT names another folder")
+        mend = "unset MADL_ROOT, or set it" if root else "restore them, or set MADL_ROOT"
+        raise WrongCommand(f"{project.root} has no experiments; {mend} to the folder of a logbook")
     return project
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,15 @@ def test_every_command_has_help_and_is_documented(command):
     assert result.exit_code == 0
     assert cli.main.commands[command].help
     assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
+
+
+def test_every_environment_variable_of_ours_that_is_read_is_documented():
+    sources = [ROOT / "cli.py", *(p for f in ("madl", "kernels") for p in (ROOT / f).rglob("*.py"))]
+    reads = r'environ(?:\.get\(|\[)"(MADL_\w+)"'
+    found = {name for path in sources for name in re.findall(reads, path.read_text())}
+    assert len(found) >= 5
+    table = (ROOT / "docs" / "usage.md").read_text()
+    assert [name for name in sorted(found) if f"| `{name}` |" not in table] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["checklist"], ["report"], ["status"]])
@@ -122,6 +132,17 @@ def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
     assert "Error: the disk is full (records/x.json); free some space" in result.output
 
 
+def test_a_full_disk_under_a_checkpoint_is_the_same_line_and_no_failed_case(toy):
+    text = (toy.experiments / "toy.py").read_text()
+    said = 'raise ValueError("I/O error: No space left on device (os error 28)")'
+    text = text.replace("    folder = ctx", f"    {said}\n    folder = ctx")
+    (toy.experiments / "toy.py").write_text(text)
+    result = call("run", "--executor", "inline")
+    assert result.exit_code == 1
+    assert "Error: the disk is full (where .madl, docs or temporary files lie)" in result.output
+    assert not list(toy.state.glob("records/*/*.json"))
+
+
 def test_checklist_strict_fails_while_a_question_is_open(toy):
     call("run", "--executor", "inline")
     assert call("checklist").exit_code == 0
@@ -201,6 +222,17 @@ def test_publish_with_nothing_to_publish_says_what_to_run_first(toy):
     assert result.exit_code == 1
     assert "run `python cli.py run toy --profile full --workload imdb` first" in result.output
     assert not list((toy.docs / "data").iterdir())
+
+
+def test_benchmarks_are_listed_with_what_they_are_and_get_all_that_follows_the_name(toy, capfd):
+    folder = toy.root / "benchmarks"
+    folder.mkdir()
+    assert call("bench").output == "no benchmarks\n"
+    script = '"""Says what it gets.\n\nMore."""\nimport sys\n\nprint(*sys.argv[1:])\n'
+    (folder / "echo.py").write_text(script)
+    assert call("bench").output == "echo         Says what it gets.\n"
+    assert call("bench", "echo", "--help", "-x", "y").exit_code == 0
+    assert capfd.readouterr().out == "--help -x y\n"
 
 
 def test_the_log_has_one_plain_line_a_case(toy, tmp_path):

@@ -66,3 +66,12 @@ def test_the_search_leaves_out_what_is_only_cited(before, left_out):
     assert made.count(" data-search-exclude") == bool(left_out)
     assert made.replace(" data-search-exclude", "") == before
     assert f"<{left_out} data-search-exclude" in made or not left_out
+
+
+def test_a_build_without_pages_says_what_makes_them(tmp_path):
+    hooks = pytest.importorskip("madl.site.hooks", reason="mkdocs is not there")
+    config = {"docs_dir": str(tmp_path)}
+    with pytest.raises(hooks.PluginError, match="run `python cli.py report` first"):
+        hooks.on_config(config)
+    (tmp_path / "index.md").touch()
+    assert hooks.on_config(config) is None

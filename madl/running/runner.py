@@ -45,6 +45,7 @@ from madl.running.queues import Progress, Queues, Way, earlier
 log = logging.getLogger(__name__)
 
 SHARD_POLL_S = 2.0
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # on a disk
 KERNELS = {  # name → who reaches this source uses it, and the function of its module for the path
     "round_to_grid": ("kernels/round_to_grid.py", "round_to_grid", "route"),
     "linear_bf16": ("kernels/linear_bf16.py", "linear_bf16", "route"),
@@ -228,8 +229,11 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
         values = experiment.execute(case.params, _Context(device, Store(store_root)))
         _check(experiment, case, values)
     except (Exception, SystemExit) as problem:
-        if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(problem, OSError) and problem.errno in NO_ROOM:
             raise  # nothing can be stored, this failure neither
+        for number in NO_ROOM:
+            if f"(os error {number})" in str(problem):  # as safetensors says it
+                raise OSError(number, os.strerror(number)) from problem
         values, error = {}, _in_a_line(problem)
         log.debug("%s", traceback.format_exc())
     return Record(

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
@@ -23,6 +24,12 @@ UNUSED = (
     "search/search_index.json",
     "sitemap.xml*",
 )
+
+
+def on_config(config: Any, **_: Any) -> None:
+    """Called by MkDocs before it looks for pages, which may not have been made yet."""
+    if not (Path(config["docs_dir"]) / "index.md").is_file():
+        raise PluginError("there are no pages yet; run `python cli.py report` first")
 
 
 def on_page_content(html: str, **_: Any) -> str:

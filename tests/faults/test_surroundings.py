@@ -113,7 +113,7 @@ def test_a_root_that_is_no_logbook_is_a_wrong_command(call, tmp_path, place):
     done = call("report", MADL_ROOT=str(tmp_path / place))
     assert done.returncode == 2
     assert is_one_line(done.stderr)
-    assert "has no experiments; MADL_ROOT names another folder" in done.stderr
+    assert "has no experiments; unset MADL_ROOT, or set it to the folder" in done.stderr
 
 
 # ---- memory -------------------------------------------------------------------------------------
