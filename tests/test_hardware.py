@@ -719,9 +719,11 @@ def test_formats_of_smaller_units_are_told_and_the_anchor_with_its_score(monkeyp
     monkeypatch.setattr(accuracy_facts, "smallest", lambda r, margin: found["mxfp6-e2m3"])
     monkeypatch.setattr(accuracy_facts, "versus", lambda one, fp32: one)
     monkeypatch.setattr(accuracy_facts.format_arms, "once", lambda r: found)
-    control = SimpleNamespace(accuracy=SimpleNamespace(n=2000))
+    control = SimpleNamespace(accuracy=SimpleNamespace(n=2000), records=(None,) * 3)
     monkeypatch.setattr(accuracy_facts.format_arms, "control", lambda r: control)
-    said = accuracy_facts.area_buys(Records(), 0.01).text
+    fact = accuracy_facts.area_buys(Records(), 0.01)
+    said = fact.text
+    assert "2,000 test examples, the mean of 3 models each" in fact.of
     assert said.startswith("MXFP6-e2m3, whose unit is the smallest ")
     assert "lies −0.10 points from FP32 on test. Within 1 point of FP32 are" in said
     assert said.endswith(

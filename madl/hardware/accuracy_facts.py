@@ -155,7 +155,8 @@ def area_buys(r: Records, margin: float) -> Fact:
         f"{len(far[0])} with smaller units{listed(far[0])} and {len(far[1])} with larger "
         f"ones{listed(far[1])}",
         of=f"{len(rows)} formats with a unit, each at the position that validation prefers, "
-        f"{fp32.accuracy.n:,} test examples of 1 model each, no test",
+        f"{fp32.accuracy.n:,} test examples"
+        f"{of_models(fp32, ', the mean of {} models each', ' of 1 model each')}, no test",
     )
 
 
