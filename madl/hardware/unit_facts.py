@@ -20,6 +20,7 @@ from madl.hardware.compared import (
 )
 from madl.hardware.counts import (
     AT_ANY_SPEED,
+    EXPERIMENT,
     LANES,
     cells_of,
     error_db,
@@ -36,7 +37,7 @@ from madl.logbook.claims import Fact
 from madl.logbook.records import Records
 from madl.logbook.stats import number, per_cent
 
-TOLD_APART = 1.0  # decibels: what a few hundred rows can tell apart
+TOLD_APART = 1.0  # decibels: a fixed caution, not derived from the rows
 SHARED = 16  # units that take their activations from one quantizer: a small array's row
 
 
@@ -153,10 +154,12 @@ def as_exact(r: Records) -> Fact:
     """MXINT8, in the standard's blocks and in small ones, between the floats nearest in error."""
     floats, units = [*SHORTER, BF16], [MXINT8, FINE]
     said = [_among(r, unit, nearest_errors(r, floats, unit)) for unit in units]
+    rows = " or ".join(f"{n:,}" for n in r.of(EXPERIMENT).each("rows"))
     return Fact(
         text="Signal to error on rows of the model, of MXINT8 and of floats with eight exponent "
         f"bits, all given values that are rounded already: {'; '.join(said)}",
-        of=f"{cells_of(r, *units, *floats)}; less than {TOLD_APART:g} dB is not told apart",
+        of=f"{cells_of(r, *units, *floats)}; {rows} rows of the model; less than {TOLD_APART:g} dB "
+        "apart is called as exact: a fixed caution, which is not derived from the rows",
     )
 
 
