@@ -16,7 +16,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.training import baseline, mixed_charts, mixed_facts, mixed_records, width_facts, widths
 from madl.training.mixed_facts import bits, sampler_of
-from madl.training.mixed_records import alike, moved
+from madl.training.mixed_records import moved
 from madl.training.width_space import Space, kind, written
 
 page = Experiment(
@@ -229,13 +229,13 @@ def apart(r: Records) -> Fact:
 
 @page.chart(
     caption="The best accuracy within the budget after each trial, once every study has one: a "
-    "mean with its interval. Shaded: both draw the same at random. One format: the best on offer "
-    "for all layers, on a trial's sentences; the findings' rival is chosen on all of validation."
+    "mean with its interval. Shaded: both draw the same at random. One format: for each model the "
+    "best on offer for all layers, on a trial's sentences; the findings' rival: on all of them."
 )
 def curves(r: Records) -> Chart:
     rows: list[Row] = []
     for space in (ASKED, NARROWER):
-        same = {"space": space, "one format": max(alike(on_trials(r, space)))}
+        same = {"space": space, "one format": mixed_records.best_alike(on_trials(r, space))}
         rows += mixed_records.curve_rows(searches(r)[space], **same)
     return mixed_charts.best_so_far(rows, searched(r, ASKED), (*SAMPLERS.values(), "one format"))
 

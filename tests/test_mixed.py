@@ -303,6 +303,18 @@ def test_a_format_for_all_layers_is_told_on_few_sentences_and_on_all():
 
     (both,) = mixed_records.tried_on_all(an_arm(model(0.9, 0.8), model(0.7, 0.5)))
     assert both == pytest.approx((0.8, 0.65))
+    assert mixed_records.best_on_both(an_arm({"trials": [], "at": {}})) is None
+
+
+def test_the_best_format_for_all_layers_is_chosen_for_each_model():
+    def model(*few):
+        trials = [{"choice": [8, x, x], "value": v, "offered": True} for x, v in enumerate(few)]
+        judged = [{"choice": [8, x, x], "validation_accuracy": v - 0.1} for x, v in enumerate(few)]
+        return {"trials": trials, "at": {"8": {"judged": judged}}}
+
+    a = an_arm(model(0.9, 0.7), model(0.6, 0.8))
+    assert mixed_records.best_alike(a) == pytest.approx(0.85)
+    assert mixed_records.best_on_both(a) == pytest.approx((0.85, 0.75))
 
 
 def test_growth_and_the_fall_on_all_of_validation_are_both_means_over_all_studies():

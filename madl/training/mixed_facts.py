@@ -143,16 +143,17 @@ def over_trials(spaces: Spaces, uniform: Mapping[str, Arm]) -> Fact:
             "all of validation"
             for name, a in spaces[space].items()
         ]
-        if both := records.tried_on_all(uniform[space]):
-            told.append("one format for all layers has {} and {}".format(*map(per_cent, max(both))))
+        if both := records.best_on_both(uniform[space]):
+            told.append("one format for all layers has {} and {}".format(*map(per_cent, both)))
         return "; ".join(told)
 
     after = min(startup, a.param("trials"))
     return Fact(
         text=of_each_space(first(spaces), said),
         of=f"the mean over all studies after trial {after} and after trial {a.param('trials')}; "
-        f"{_on_trials(a)}; a format for all layers on the same sentences"
-        f"{of_models(a, ', the mean over {} models')}, the best there of those tried on both",
+        f"{_on_trials(a)}; a format for all layers is the best on the same sentences of those "
+        f"tried on both{of_models(a, ', chosen for each of {} models, the mean over them')}; of "
+        "equals the first",
     )
 
 
