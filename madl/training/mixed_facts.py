@@ -297,8 +297,11 @@ def kinds(r: Records) -> Fact:
     def told(found: Mapping[str, float]) -> str:
         return ", ".join(f"{name} {number(found[name])}" for name in order if name in found)
 
+    strongest = max(order[1:], key=lambda name: moves[name])
     return Fact(
-        text=f"By kind: {told(moves)}. In the first half of the blocks alone: {told(early)}. "
+        text=f"Where {order[0]} was chosen as the first, {order[1]} was second; on the sentences "
+        f"that test it, the strongest of the others is {strongest} ({number(moves[strongest])}). "
+        f"By kind: {told(moves)}. In the first half of the blocks alone: {told(early)}. "
         f"Single layers of another kind above {number(moves[order[0]])}: "
         f"{', '.join(ahead) or 'none'}",
         of="in nats, on the sentences that test the finding, narrower; of a kind in the blocks, "
