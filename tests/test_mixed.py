@@ -487,6 +487,8 @@ def test_kinds_are_told_where_they_are_tested_in_all_blocks_and_in_the_early_one
     case = Case(experiment="lab3_widths", params={"seed": 0, "part": "sensitivity"})
     record = sealed(a_record(case=case, values=sensitivity(changes)[0]))
     said = mixed_facts.kinds(Records([record], ())).text
+    assert said.startswith("Where pooler was chosen as the first, ")
+    assert "the strongest of the others is query (0.45). By" in said
     assert "By kind: pooler 0.1, down 0.005, query 0.45. In the first half" in said
     assert "of the blocks alone: down 0.01, query 0.9. Single" in said
     assert said.endswith("of another kind above 0.1: query of block 0 (0.9)")

@@ -367,18 +367,25 @@ def evaluations(spaces: Spaces, preferred: Mapping[str, Arm], sensitive: Arm) ->
 
 def coarse_heads(r: Records) -> Fact:
     """How often a blind draw is coarse in the head, and what that is worth."""
-    blind = arm(r, part="search", space="as asked for", sampler="random")
+    blind, guided = (
+        arm(r, part="search", space="as asked for", sampler=x) for x in ("random", "tpe")
+    )
+    uniform = arm(r, part="uniform", space="as asked for")
     fractions = Space.of(blind.records[0].case.params).fractions
     coarsest = min(fractions)
     with_it = [trial["head"] == coarsest for trial in records.within_budget(blind)]
-    reached = {head: records.best_trial(blind, head) for head in fractions}
-    others = max(value for head, value in reached.items() if head != coarsest)
+    finer = [head for head in fractions if head != coarsest]
+    best = fmean(records.best_trial(one, coarsest) for one in blind.models)
+    others = fmean(max(records.best_trial(one, x) for x in finer) for one in blind.models)
     return Fact(
-        text=f"{sum(with_it)} of Random's {len(with_it)} trials give the pooler or the classifier "
-        f"the coarsest fraction width. The best of them reaches {per_cent(reached[coarsest])}, the "
-        f"best of the others {per_cent(others)}",
-        of="Random's trials within the budget as asked for, on a trial's sentences"
-        f"{of_models(blind, '; of all {} models')}",
+        text=f"Over the budget, and never evaluated, are {over_budget(blind)} trials that Random "
+        f"proposed and {over_budget(guided)} that TPE proposed. Of the {len(with_it)} left of "
+        f"Random's, {sum(with_it)} give the pooler or the classifier the coarsest fraction "
+        f"width. The best of these reaches {per_cent(best)}, the best of the others "
+        f"{per_cent(others)}; the best format on offer for all layers has "
+        f"{per_cent(records.best_alike(uniform))}",
+        of="as asked for, on a trial's sentences"
+        f"{of_models(blind, '; trials of all {} models, the best of each and their means')}",
     )
 
 
