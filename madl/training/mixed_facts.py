@@ -15,6 +15,7 @@ from madl.logbook.arms import Arm, arm, of_models
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
 from madl.logbook.stats import Unit, listed, number, numbers, per_cent, span
+from madl.training import baseline, widths
 from madl.training import mixed_records as records
 from madl.training.width_facts import counted
 from madl.training.width_space import Space, block, kind, place
@@ -66,6 +67,22 @@ def spaces(r: Records) -> Fact:
         f"{listed(small.fractions)} behind the point of the weight and {listed(small.inputs)} of "
         f"the input; within {budget(narrower)}",
         of="the budget is the average of the widths on offer",
+    )
+
+
+def ends(r: Records) -> Fact:
+    """Between which widths the narrower formats lie, and what one format for all has at these."""
+    sensitive = arm(r, part="sensitivity")
+    narrow, wide = (int(str(sensitive.param(end)).split()[0]) for end in ("narrow", "wide"))
+    at = {bits: widths.chosen(r, "ptq", bits) for bits in (narrow, wide)}
+    said = [f"{per_cent(a.validation)} at {bits} bits" for bits, a in at.items()]
+    full = baseline.fp32(r)
+    return Fact(
+        text=f"The two widths are {narrow} and {wide} bits, set by hand: no rule on accuracy chose "
+        f"them. One format for all layers has {listed(said)} on validation, FP32 "
+        f"{per_cent(full.validation)}",
+        of="the whole validation split, by which the format of each width was chosen"
+        f"{of_models(at[wide], ', means of {} models')}",
     )
 
 
