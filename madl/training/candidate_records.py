@@ -196,8 +196,10 @@ def largest(r: Records) -> Fact:
     size = max(one.values[PLAIN]["linear_bits"] for one in everyone(r))
     found = [one for one in everyone(r) if one.values[PLAIN]["linear_bits"] == size]
     after, before = fmean(validation(one, PLAIN) for one in found), baseline.fp32(r).validation
+    ends = [max(sizes) for sizes in zip(*(one.values["point"] for one in everyone(r)), strict=True)]
+    every = ", each the largest that was drawn" if found[0].values["point"] == ends else ""
     return Fact(
-        text=f"The largest shape drawn ({_shape(found[0])}, {number(size / 1e6)} Mbit) has "
+        text=f"The largest shape drawn ({_shape(found[0])}{every}; {number(size / 1e6)} Mbit) has "
         f"{per_cent(after)} on validation after a candidate's training without compression; the "
         f"model that all are cut from has {per_cent(before)} without that training",
         of=f"candidates of this shape: {len(found)}",
