@@ -165,6 +165,21 @@ def training_is_equal(r: Records) -> Fact:
     )
 
 
+def drawn(r: Records) -> Fact:
+    """How long a study is, how many there are, and how many shapes they drew."""
+    own, every = models(r), everyone(r)
+    shapes = {_shape(one) for one in every}
+    draws = {(one.case.params["study"], one.case.params["trial"], _shape(one)) for one in every}
+    same = "" if len(own) == 1 else f", with the same draws for each of {len(own)} models"
+    return Fact(
+        text=f"A search is a study of {len(own[0][0])} random draws, of which an objective chooses "
+        f"one. There are {len(own[0])} studies on a model{same}: "
+        f"{len(draws)} draws, {len(shapes)} distinct shapes",
+        of=f"{len(studies(r))} studies, {len(every)} candidates, each scored by {len(OBJECTIVES)} "
+        "objectives",
+    )
+
+
 def choices_coincide(r: Records) -> Fact:
     said = " and ".join(f"of “{o}” in {same_choice(r, o)}" for o in (AFTER, BETWEEN))
     return Fact(
