@@ -177,7 +177,7 @@ def next_smaller(r: Records) -> Fact:
     (one, unit), n = below[name], int(baseline.fp32(r).value("num_validation"))
     less = round(n * (fp32.validation - one.validation), 1)
     said = (
-        f"The next smaller unit is {called(name, unit)}'s ({unit.values['transistors']:,} "
+        f"The next smaller unit is that of {called(name, unit)} ({unit.values['transistors']:,} "
         f"transistors against {size:,}): {less:g} sentence{'s' * (less != 1)} of {n:,} on "
         f"validation excluded it ({finer(one.validation)} against FP32's "
         f"{finer(fp32.validation)})"
