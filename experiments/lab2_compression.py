@@ -157,6 +157,7 @@ def compression_costs_a_shape(r: Records) -> Judged:
 # ---- facts --------------------------------------------------------------------------------------
 
 
+page.fact(candidate_records.drawn)
 page.fact(candidate_records.training_is_equal)
 page.fact(candidate_records.choices_coincide)
 page.fact(candidate_records.ranks_agree)

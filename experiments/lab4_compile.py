@@ -30,12 +30,15 @@ from madl.execution.compiled_facts import (
     against_default,
     between_equals,
     broken,
+    captured_too,
+    fewer_passes,
     first_calls,
     graphs_made,
-    kernel_kinds,
+    kinds,
     linted,
+    masks_made,
     naive_times,
-    operators,
+    not_explained,
 )
 from madl.logbook import stats
 from madl.logbook.arms import timed
@@ -203,16 +206,8 @@ def modes_compared(r: Records) -> Fact:
     return Fact(text=against_default(record), of=of)
 
 
-@page.fact
-def kinds(r: Records) -> Fact:
-    each = (f"{title}: {kernel_kinds(cell(r, n))}" for n, title in NETWORKS.items())
-    return Fact(text="; ".join(each), of="generated kernels, by the operators in their names")
-
-
-@page.fact
-def fewer_passes(r: Records) -> Fact:
-    each = (f"{title} runs {operators(cell(r, n))}" for n, title in NETWORKS.items())
-    return Fact(text="; ".join(each), of="the operators of one call on the CPU")
+for counted in (kinds, fewer_passes, masks_made, captured_too, not_explained):
+    page.fact(counted)
 
 
 @page.fact

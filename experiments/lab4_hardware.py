@@ -91,6 +91,7 @@ for counted in (
     *(unit_facts.shared_quantizer, unit_facts.simulated, accuracy_facts.every_format),
     *(accuracy_facts.mantissas_have, accuracy_facts.blocks_have),
     *(accuracy_facts.one_class, accuracy_facts.same_training, accuracy_facts.fp32_unit),
+    *(accuracy_facts.next_smaller, unit_facts.capped_sums, unit_facts.multipliers_grow),
 ):
     page.fact(counted)
 

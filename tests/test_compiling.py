@@ -16,7 +16,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments import lab4_attention, lab4_compile
 from madl.execution import compiling, fused, tracing
 from madl.execution.compiled import DEFAULT, cell_rows, pair, totals
-from madl.execution.compiled_facts import between_equals, kernel_kinds, linted, operators
+from madl.execution.compiled_facts import (
+    between_equals,
+    kernel_kinds,
+    linted,
+    masks_made,
+    operators,
+)
 from madl.logbook.charts import interval_of, plain
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Pending, Record, Records, Store
@@ -297,6 +303,20 @@ def test_kernels_are_told_by_what_they_compute_or_prepare():
         "23 operators in eager mode, 20 of them the library's, and 32 compiled, 20 of them the "
         "library's and 12 generated"
     )
+
+
+def test_masks_that_only_compiled_bert_makes_are_counted():
+    kernels = {"cpp_fused_add_arange_ge_where": 2, "cpp_fused_gelu": 6}
+    values = {
+        "generated": {"compiled": {"code": "c", "kernels": kernels}},
+        "kernels": {"eager": {"_local_scalar_dense": 1}, "compiled": {"addmm": 38}},
+    }
+    params = {"kind": "cell", "network": "bert", "device": "cpu", **DEFAULT}
+    case = Case(experiment="lab4_compile", params=params)
+    record = dataclasses.replace(a_record(), case=case, values=values)
+    said = masks_made(Records([record])).text
+    assert "(`_local_scalar_dense`) 1 time a call in eager mode and 0 times compiled" in said
+    assert "attention's mask together 2 times; in eager mode" in said
 
 
 def test_every_timing_is_linted_against_eager_mode_beside_it():

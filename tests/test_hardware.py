@@ -719,9 +719,11 @@ def test_formats_of_smaller_units_are_told_and_the_anchor_with_its_score(monkeyp
     monkeypatch.setattr(accuracy_facts, "smallest", lambda r, margin: found["mxfp6-e2m3"])
     monkeypatch.setattr(accuracy_facts, "versus", lambda one, fp32: one)
     monkeypatch.setattr(accuracy_facts.format_arms, "once", lambda r: found)
-    control = SimpleNamespace(accuracy=SimpleNamespace(n=2000))
+    control = SimpleNamespace(accuracy=SimpleNamespace(n=2000), records=(None,) * 3)
     monkeypatch.setattr(accuracy_facts.format_arms, "control", lambda r: control)
-    said = accuracy_facts.area_buys(Records(), 0.01).text
+    fact = accuracy_facts.area_buys(Records(), 0.01)
+    said = fact.text
+    assert "2,000 test examples, the mean of 3 models each" in fact.of
     assert said.startswith("MXFP6-e2m3, whose unit is the smallest ")
     assert "lies −0.10 points from FP32 on test. Within 1 point of FP32 are" in said
     assert said.endswith(
@@ -731,6 +733,29 @@ def test_formats_of_smaller_units_are_told_and_the_anchor_with_its_score(monkeyp
     del found["mxint4"]
     with pytest.raises(Pending):
         accuracy_facts.area_buys(Records(), 0.01)
+
+
+def test_the_next_smaller_unit_says_by_how_few_sentences_it_was_excluded(monkeypatch):
+    models = {"mxint4": (10, 0.80), "mxfp6-e2m3": (20, 0.847), "minifloat(6,3) moved": (30, 0.85)}
+    units = {**compared.JUDGED, **compared.MOVED}
+    found = {
+        name: (
+            SimpleNamespace(validation=validation, label=name, records=(None,)),
+            gates_record(dict(units[name]), size),
+        )
+        for name, (size, validation) in models.items()
+    }
+    monkeypatch.setattr(accuracy_facts, "judged", lambda r: found)
+    monkeypatch.setattr(accuracy_facts, "smallest", lambda r, margin: found["minifloat(6,3) moved"])
+    control = SimpleNamespace(validation=0.85)
+    monkeypatch.setattr(accuracy_facts.format_arms, "control", lambda r: control)
+    fp32 = SimpleNamespace(value=lambda name: 500)
+    monkeypatch.setattr(accuracy_facts.baseline, "fp32", lambda r: fp32)
+    assert accuracy_facts.next_smaller(Records()).text == (
+        "The next smaller unit is that of MXFP6-e2m3 (20 transistors against 30): 1.5 sentences of "
+        "500 on validation excluded it (84.70 % against FP32's 85.00 %). Of FP6-e3m2 validation chose "
+        "positions too, beside a learning rate; MXFP6-e2m3 has none to choose"
+    )
 
 
 def test_of_many_formats_the_range_is_given():

@@ -303,6 +303,18 @@ def test_a_format_for_all_layers_is_told_on_few_sentences_and_on_all():
 
     (both,) = mixed_records.tried_on_all(an_arm(model(0.9, 0.8), model(0.7, 0.5)))
     assert both == pytest.approx((0.8, 0.65))
+    assert mixed_records.best_on_both(an_arm({"trials": [], "at": {}})) is None
+
+
+def test_the_best_format_for_all_layers_is_chosen_for_each_model():
+    def model(*few):
+        trials = [{"choice": [8, x, x], "value": v, "offered": True} for x, v in enumerate(few)]
+        judged = [{"choice": [8, x, x], "validation_accuracy": v - 0.1} for x, v in enumerate(few)]
+        return {"trials": trials, "at": {"8": {"judged": judged}}}
+
+    a = an_arm(model(0.9, 0.7), model(0.6, 0.8))
+    assert mixed_records.best_alike(a) == pytest.approx(0.85)
+    assert mixed_records.best_on_both(a) == pytest.approx((0.85, 0.75))
 
 
 def test_growth_and_the_fall_on_all_of_validation_are_both_means_over_all_studies():
@@ -475,6 +487,8 @@ def test_kinds_are_told_where_they_are_tested_in_all_blocks_and_in_the_early_one
     case = Case(experiment="lab3_widths", params={"seed": 0, "part": "sensitivity"})
     record = sealed(a_record(case=case, values=sensitivity(changes)[0]))
     said = mixed_facts.kinds(Records([record], ())).text
+    assert said.startswith("Where pooler was chosen as the first, ")
+    assert "the strongest of the others is query (0.45). By" in said
     assert "By kind: pooler 0.1, down 0.005, query 0.45. In the first half" in said
     assert "of the blocks alone: down 0.01, query 0.9. Single" in said
     assert said.endswith("of another kind above 0.1: query of block 0 (0.9)")

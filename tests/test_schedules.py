@@ -189,6 +189,15 @@ def test_how_often_the_objectives_agree_is_counted():
     assert text.endswith("“compressed and trained on” in 1 of 2 studies")
 
 
+def test_studies_draws_and_shapes_are_counted():
+    fact = page.drawn(records())
+    assert fact.text == (
+        "A search is a study of 3 random draws, of which an objective chooses one. There are 2 "
+        "studies on a model: 6 draws, 3 distinct shapes"
+    )
+    assert fact.of == "2 studies, 6 candidates, each scored by 3 objectives"
+
+
 def test_several_models_are_drawn_and_listed_as_their_means():
     first = records()
     second = [

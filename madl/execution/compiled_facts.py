@@ -8,13 +8,27 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from madl.execution.compiled import COMPILED, DEFAULT, MODES, Pair, batches, pair, ways
+from madl.execution.compiled import (
+    COMPILED,
+    DEFAULT,
+    MODES,
+    NETWORKS,
+    Pair,
+    batches,
+    cell,
+    drawn,
+    pair,
+    problem,
+    ways,
+)
 from madl.logbook import stats
 from madl.logbook.arms import timed
-from madl.logbook.claims import compare
+from madl.logbook.claims import Fact, compare
 from madl.logbook.records import Pending, Record, Records, Values
 from madl.machine import lint
 
+CAPTURED = "aot_eager"  # the way that captures a graph and generates no code
+READ = "_local_scalar_dense"  # the operator that gives Python a tensor's value
 WHOLE = "tensor operations only"  # the one of the small functions that needs no tensor's value
 
 # ---- modes --------------------------------------------------------------------------------------
@@ -119,6 +133,67 @@ def kernel_kinds(record: Record) -> str:
         fused = " + ".join(title for part, title in PARTS.items() if part in name)
         kinds[prepared[0] if prepared else fused or name] += count
     return ", ".join(f"{kind} ({n})" for kind, n in kinds.most_common())
+
+
+def kinds(r: Records) -> Fact:
+    """The generated kernels of each network by what they do."""
+    each = (f"{title}: {kernel_kinds(cell(r, n))}" for n, title in NETWORKS.items())
+    return Fact(text="; ".join(each), of="generated kernels, by the operators in their names")
+
+
+def fewer_passes(r: Records) -> Fact:
+    """How many operators each network runs, eager and compiled."""
+    each = (f"{title} runs {operators(cell(r, n))}" for n, title in NETWORKS.items())
+    return Fact(text="; ".join(each), of="the operators of one call on the CPU")
+
+
+def masks_made(r: Records) -> Fact:
+    """What compiled BERT does that eager BERT skips: it makes attention's mask."""
+    record = cell(r, "bert")
+    eager, compiled = (record.values["kernels"][v] for v in Pair._fields)
+    made = sum(n for name, n in generated(record).items() if "arange" in name and "where" in name)
+    return Fact(
+        text=f"BERT takes a tensor's value to Python (`{READ}`) {_times(eager.get(READ, 0))} a "
+        f"call in eager mode and {_times(compiled.get(READ, 0))} compiled. Compiled, it runs "
+        f"generated kernels that put attention's mask together {_times(made)}; in eager mode it "
+        f"runs such an operator (`where`) {_times(eager.get('where', 0))}",
+        of="one call on the CPU, by the names of operators and kernels",
+    )
+
+
+def _times(count: int) -> str:
+    return f"{count} time{'s' * (count != 1)}"
+
+
+# ---- what is not generated, and what is not explained --------------------------------------------
+
+
+def captured_too(r: Records) -> Fact:
+    """BERT captured, no code generated, beside all that its compilation brings."""
+    record = cell(r, "bert")
+    if CAPTURED not in ways(record, batches(record)[0]):
+        raise Pending(f"BERT by {CAPTURED}")
+    alone, whole = pair(record, way=CAPTURED), pair(record)
+    return Fact(
+        text=f"Captured, no code generated, BERT is {alone.eager / alone.compiled:i} as fast as in "
+        f"eager mode; compiled, with the code, {whole.eager / whole.compiled:i}",
+        of=f"{drawn(alone)}, {problem(record, batches(record)[0])}, CPU; intervals not corrected",
+    )
+
+
+def not_explained(r: Records) -> Fact:
+    """How the speed-up goes with the batch, in opposite ways."""
+    records = {title: cell(r, network) for network, title in NETWORKS.items()}
+
+    def said(record: Record) -> str:
+        pairs = ((batch, pair(record, batch)) for batch in batches(record))
+        return ", ".join(f"{of.eager / of.compiled:i} at batch {batch}" for batch, of in pairs)
+
+    each = (f"{title} is {said(record)}" for title, record in records.items())
+    return Fact(
+        text=f"Compiled against eager mode, {'; '.join(each)}",
+        of="processes as in the table, on the CPU; intervals not corrected",
+    )
 
 
 # ---- what tracing makes -------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from madl.hardware.compared import BF16, FP32, MXINT8
+from madl.hardware.compared import BF16, FP32, MOVED, MXINT8
 from madl.hardware.counts import (
     AT_ANY_SPEED,
     LANES,
@@ -28,6 +28,7 @@ from madl.logbook.claims import Fact, shown_margin
 from madl.logbook.records import Pending, Record, Records
 from madl.logbook.stats import Unit, per_cent
 from madl.training import baseline, format_arms
+from madl.training.families import moved_of
 
 CONTROL = "FP32 offered the same training"
 NAMED = 3  # formats that a sentence names; of more it gives the range
@@ -155,8 +156,43 @@ def area_buys(r: Records, margin: float) -> Fact:
         f"{len(far[0])} with smaller units{listed(far[0])} and {len(far[1])} with larger "
         f"ones{listed(far[1])}",
         of=f"{len(rows)} formats with a unit, each at the position that validation prefers, "
-        f"{fp32.accuracy.n:,} test examples of 1 model each, no test",
+        f"{fp32.accuracy.n:,} test examples"
+        f"{of_models(fp32, ', the mean of {} models each', ' of 1 model each')}, no test",
     )
+
+
+def next_smaller(r: Records) -> Fact:
+    """The largest of the units that are smaller than the chosen one, and why it was excluded."""
+    found, (kept, chosen) = judged(r), smallest(r, 0)
+    size, fp32 = chosen.values["transistors"], format_arms.control(r)
+    below = {
+        name: (one, unit)
+        for name, (one, unit) in found.items()
+        if unit.values["transistors"] < size
+    }
+    if not below:
+        raise Pending("formats with smaller units")
+    name = max(below, key=lambda x: (below[x][1].values["transistors"], below[x][0].validation))
+    own = next(name for name, (one, _) in found.items() if one.label == kept.label)
+    (one, unit), n = below[name], int(baseline.fp32(r).value("num_validation"))
+    less = round(n * (fp32.validation - one.validation), 1)
+    said = (
+        f"The next smaller unit is that of {called(name, unit)} ({unit.values['transistors']:,} "
+        f"transistors against {size:,}): {less:g} sentence{'s' * (less != 1)} of {n:,} on "
+        f"validation excluded it ({finer(one.validation)} against FP32's "
+        f"{finer(fp32.validation)})"
+    )
+    if own in MOVED and moved_of(name) is None:
+        said += (
+            f". Of {side_of(chosen)} validation chose positions too, beside a learning rate; "
+            f"{side_of(unit)} has none to choose"
+        )
+    return Fact(text=said, of=f"the whole validation split{of_models(one, ', mean of {} models')}")
+
+
+def finer(share: float) -> str:
+    """To a hundredth of a point."""
+    return f"{100 * share:.2f} %"
 
 
 def split(effects: Mapping[str, float], margin: float) -> tuple[dict[str, float], dict[str, float]]:

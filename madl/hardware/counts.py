@@ -69,6 +69,15 @@ def error_db(records: Records, **unit: Any) -> float:
     return float(_one(records, "simulation", unit, lanes=LANES).values["error_db"])
 
 
+def correctly_rounded(records: Records, **unit: Any) -> float:
+    """The share of a unit's finite results that are the exact dot product, rounded once.
+
+    Raises:
+        Pending: it was not simulated.
+    """
+    return _one(records, "simulation", unit, lanes=LANES).values["correctly_rounded"]
+
+
 def nearest_errors(
     records: Records, units: Sequence[Mapping[str, Any]], to: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -1,6 +1,6 @@
 """What is counted of the units that question 4.4 compares, as facts of its page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from madl.hardware import compared, synthesis
 from madl.hardware.compared import (
@@ -20,8 +20,10 @@ from madl.hardware.compared import (
 )
 from madl.hardware.counts import (
     AT_ANY_SPEED,
+    EXPERIMENT,
     LANES,
     cells_of,
+    correctly_rounded,
     error_db,
     gates,
     nearest_errors,
@@ -34,9 +36,10 @@ from madl.hardware.counts import (
 )
 from madl.logbook.claims import Fact
 from madl.logbook.records import Records
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import listed, number, per_cent
 
-TOLD_APART = 1.0  # decibels: what a few hundred rows can tell apart
+TOLD_APART = 1.0  # decibels: a fixed caution, not derived from the rows
+_LOGS = {w: (compared.JUDGED[f"log({w})"], POWERS[w][0]) for w in POWERS}  # powers of two alone
 SHARED = 16  # units that take their activations from one quantizer: a small array's row
 
 
@@ -153,10 +156,12 @@ def as_exact(r: Records) -> Fact:
     """MXINT8, in the standard's blocks and in small ones, between the floats nearest in error."""
     floats, units = [*SHORTER, BF16], [MXINT8, FINE]
     said = [_among(r, unit, nearest_errors(r, floats, unit)) for unit in units]
+    rows = " or ".join(f"{n:,}" for n in r.of(EXPERIMENT).each("rows"))
     return Fact(
         text="Signal to error on rows of the model, of MXINT8 and of floats with eight exponent "
         f"bits, all given values that are rounded already: {'; '.join(said)}",
-        of=f"{cells_of(r, *units, *floats)}; less than {TOLD_APART:g} dB is not told apart",
+        of=f"{cells_of(r, *units, *floats)}; {rows} rows of the model; less than {TOLD_APART:g} dB "
+        "apart is called as exact: a fixed caution, which is not derived from the rows",
     )
 
 
@@ -195,6 +200,47 @@ def powers(r: Records) -> Fact:
         text="Unpipelined, a unit for powers of two has beside one for block floating point, in "
         f"transistors by part: {'; '.join(said)}",
         of=cells_of(r, *(unit for pair in POWERS.values() for unit in pair)),
+    )
+
+
+def capped_sums(r: Records) -> Fact:
+    """Where the window caps the sum of powers of two, and what that costs and saves."""
+    narrow, wide, floats = _LOGS[4], _LOGS[8], (BF16, compared.JUDGED["minifloat(8,4,nan)"], MXFP8)
+
+    def adders(units: Iterable[Described]) -> str:
+        sizes = (f"{parts_of(r, **u)['adders']:,} in {side_of(gates(r, **u))}" for u in units)
+        return ", ".join(sizes)
+
+    def exponents(unit: Described) -> str:
+        of = parts_of(r, **unit)
+        return (
+            f"{of['lane exponents']:,} of the {sum(of.values()):,} of {side_of(gates(r, **unit))}"
+        )
+
+    rounded = [
+        f"{per_cent(correctly_rounded(r, **u))} of {side_of(gates(r, **u))}'s"
+        for u in (*narrow, *wide)
+    ]
+    return Fact(
+        text=f"Transistors of adders: {adders((*narrow, *wide))}; of floats, {adders(floats)}. "
+        f"Lanes' exponents take {listed([exponents(u) for u in (*narrow, *wide)])}. Of the finite "
+        f"results are correctly rounded {listed(rounded)}",
+        of=cells_of(r, *narrow, *wide, *floats),
+    )
+
+
+def multipliers_grow(r: Records) -> Fact:
+    """Transistors of MXINT's multipliers by the width of a mantissa, and of all else."""
+    every = [unit for unit in compared.swept() if unit["block"] == MXINT8["block"]]
+    made = {int(unit["width"]): parts_of(r, **unit) for unit in every}
+    own = {width: of["multipliers"] for width, of in made.items()}
+    rest = {width: sum(of.values()) - own[width] for width, of in made.items()}
+    squares = (f"{n:,} at {w} bits ({number(n / w**2)} × {w}²)" for w, n in own.items())
+    sums = (f"{n:,} at {w} ({number(n / w)} × {w})" for w, n in rest.items())
+    return Fact(
+        text=f"In MXINT units the multipliers take, in transistors, {', '.join(squares)}; all else "
+        f"{', '.join(sums)}",
+        of=cells_of(r, *every),
     )
 
 

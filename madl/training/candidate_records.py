@@ -165,6 +165,21 @@ def training_is_equal(r: Records) -> Fact:
     )
 
 
+def drawn(r: Records) -> Fact:
+    """How long a study is, how many there are, and how many shapes they drew."""
+    own, every = models(r), everyone(r)
+    shapes = {_shape(one) for one in every}
+    draws = {(one.case.params["study"], one.case.params["trial"], _shape(one)) for one in every}
+    same = "" if len(own) == 1 else f", with the same draws for each of {len(own)} models"
+    return Fact(
+        text=f"A search is a study of {len(own[0][0])} random draws, of which an objective chooses "
+        f"one. There are {len(own[0])} studies on a model{same}: "
+        f"{len(draws)} draws, {len(shapes)} distinct shapes",
+        of=f"{len(studies(r))} studies, {len(every)} candidates, each scored by {len(OBJECTIVES)} "
+        "objectives",
+    )
+
+
 def choices_coincide(r: Records) -> Fact:
     said = " and ".join(f"of “{o}” in {same_choice(r, o)}" for o in (AFTER, BETWEEN))
     return Fact(
@@ -196,8 +211,10 @@ def largest(r: Records) -> Fact:
     size = max(one.values[PLAIN]["linear_bits"] for one in everyone(r))
     found = [one for one in everyone(r) if one.values[PLAIN]["linear_bits"] == size]
     after, before = fmean(validation(one, PLAIN) for one in found), baseline.fp32(r).validation
+    ends = [max(sizes) for sizes in zip(*(one.values["point"] for one in everyone(r)), strict=True)]
+    every = ", each the largest that was drawn" if found[0].values["point"] == ends else ""
     return Fact(
-        text=f"The largest shape drawn ({_shape(found[0])}, {number(size / 1e6)} Mbit) has "
+        text=f"The largest shape drawn ({_shape(found[0])}{every}; {number(size / 1e6)} Mbit) has "
         f"{per_cent(after)} on validation after a candidate's training without compression; the "
         f"model that all are cut from has {per_cent(before)} without that training",
         of=f"candidates of this shape: {len(found)}",

@@ -15,6 +15,7 @@ from madl.logbook.arms import Arm, arm, of_models
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
 from madl.logbook.stats import Unit, listed, number, numbers, per_cent, span
+from madl.training import baseline, widths
 from madl.training import mixed_records as records
 from madl.training.width_facts import counted
 from madl.training.width_space import Space, block, kind, place
@@ -66,6 +67,22 @@ def spaces(r: Records) -> Fact:
         f"{listed(small.fractions)} behind the point of the weight and {listed(small.inputs)} of "
         f"the input; within {budget(narrower)}",
         of="the budget is the average of the widths on offer",
+    )
+
+
+def ends(r: Records) -> Fact:
+    """Between which widths the narrower formats lie, and what one format for all has at these."""
+    sensitive = arm(r, part="sensitivity")
+    narrow, wide = (int(str(sensitive.param(end)).split()[0]) for end in ("narrow", "wide"))
+    at = {bits: widths.chosen(r, "ptq", bits) for bits in (narrow, wide)}
+    said = [f"{per_cent(a.validation)} at {bits} bits" for bits, a in at.items()]
+    full = baseline.fp32(r)
+    return Fact(
+        text=f"The two widths are {narrow} and {wide} bits, set by hand: no rule on accuracy chose "
+        f"them. One format for all layers has {listed(said)} on validation, FP32 "
+        f"{per_cent(full.validation)}",
+        of="the whole validation split, by which the format of each width was chosen"
+        f"{of_models(at[wide], ', means of {} models')}",
     )
 
 
@@ -143,16 +160,17 @@ def over_trials(spaces: Spaces, uniform: Mapping[str, Arm]) -> Fact:
             "all of validation"
             for name, a in spaces[space].items()
         ]
-        if both := records.tried_on_all(uniform[space]):
-            told.append("one format for all layers has {} and {}".format(*map(per_cent, max(both))))
+        if both := records.best_on_both(uniform[space]):
+            told.append("one format for all layers has {} and {}".format(*map(per_cent, both)))
         return "; ".join(told)
 
     after = min(startup, a.param("trials"))
     return Fact(
         text=of_each_space(first(spaces), said),
         of=f"the mean over all studies after trial {after} and after trial {a.param('trials')}; "
-        f"{_on_trials(a)}; a format for all layers on the same sentences"
-        f"{of_models(a, ', the mean over {} models')}, the best there of those tried on both",
+        f"{_on_trials(a)}; a format for all layers is the best on the same sentences of those "
+        f"tried on both{of_models(a, ', chosen for each of {} models, the mean over them')}; of "
+        "equals the first",
     )
 
 
@@ -296,8 +314,11 @@ def kinds(r: Records) -> Fact:
     def told(found: Mapping[str, float]) -> str:
         return ", ".join(f"{name} {number(found[name])}" for name in order if name in found)
 
+    strongest = max(order[1:], key=lambda name: moves[name])
     return Fact(
-        text=f"By kind: {told(moves)}. In the first half of the blocks alone: {told(early)}. "
+        text=f"Where {order[0]} was chosen as the first, {order[1]} was second; on the sentences "
+        f"that test it, the strongest of the others is {strongest} ({number(moves[strongest])}). "
+        f"By kind: {told(moves)}. In the first half of the blocks alone: {told(early)}. "
         f"Single layers of another kind above {number(moves[order[0]])}: "
         f"{', '.join(ahead) or 'none'}",
         of="in nats, on the sentences that test the finding, narrower; of a kind in the blocks, "
@@ -363,18 +384,25 @@ def evaluations(spaces: Spaces, preferred: Mapping[str, Arm], sensitive: Arm) ->
 
 def coarse_heads(r: Records) -> Fact:
     """How often a blind draw is coarse in the head, and what that is worth."""
-    blind = arm(r, part="search", space="as asked for", sampler="random")
+    blind, guided = (
+        arm(r, part="search", space="as asked for", sampler=x) for x in ("random", "tpe")
+    )
+    uniform = arm(r, part="uniform", space="as asked for")
     fractions = Space.of(blind.records[0].case.params).fractions
     coarsest = min(fractions)
     with_it = [trial["head"] == coarsest for trial in records.within_budget(blind)]
-    reached = {head: records.best_trial(blind, head) for head in fractions}
-    others = max(value for head, value in reached.items() if head != coarsest)
+    finer = [head for head in fractions if head != coarsest]
+    best = fmean(records.best_trial(one, coarsest) for one in blind.models)
+    others = fmean(max(records.best_trial(one, x) for x in finer) for one in blind.models)
     return Fact(
-        text=f"{sum(with_it)} of Random's {len(with_it)} trials give the pooler or the classifier "
-        f"the coarsest fraction width. The best of them reaches {per_cent(reached[coarsest])}, the "
-        f"best of the others {per_cent(others)}",
-        of="Random's trials within the budget as asked for, on a trial's sentences"
-        f"{of_models(blind, '; of all {} models')}",
+        text=f"Over the budget, and never evaluated, are {over_budget(blind)} trials that Random "
+        f"proposed and {over_budget(guided)} that TPE proposed. Of the {len(with_it)} left of "
+        f"Random's, {sum(with_it)} give the pooler or the classifier the coarsest fraction "
+        f"width. The best of these reaches {per_cent(best)}, the best of the others "
+        f"{per_cent(others)}; the best format on offer for all layers has "
+        f"{per_cent(records.best_alike(uniform))}",
+        of="as asked for, on a trial's sentences"
+        f"{of_models(blind, '; trials of all {} models, the best of each and their means')}",
     )
 
 

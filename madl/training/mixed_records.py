@@ -92,6 +92,23 @@ def tried_on_all(a: Arm) -> list[tuple[float, float]]:
     ]
 
 
+def best_alike(a: Arm) -> float:
+    """For each model the best format on offer for all layers, on a trial's sentences: the mean."""
+    return fmean(max(alike(one)) for one in a.models)
+
+
+def best_on_both(a: Arm) -> tuple[float, float] | None:
+    """The same of those that were tried on all of validation, and its accuracy there.
+
+    None: of some model none was.
+    """
+    tried = [tried_on_all(one) for one in a.models]
+    if not all(tried):
+        return None
+    best = [max(one, key=lambda both: both[0]) for one in tried]
+    return fmean(here for here, _ in best), fmean(there for _, there in best)
+
+
 def so_far(a: Arm) -> list[list[float]]:
     """The best so far of every study of one model; of several, their means. NaN: nothing fits."""
 
