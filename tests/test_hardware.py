@@ -753,8 +753,8 @@ def test_the_next_smaller_unit_says_by_how_few_sentences_it_was_excluded(monkeyp
     monkeypatch.setattr(accuracy_facts.baseline, "fp32", lambda r: fp32)
     assert accuracy_facts.next_smaller(Records()).text == (
         "The next smaller unit is that of MXFP6-e2m3 (20 transistors against 30): 1.5 sentences of "
-        "500 on validation excluded it (84.70 % against FP32's 85.00 %). Of FP6-e3m2 validation chose "
-        "positions too, beside a learning rate; MXFP6-e2m3 has none to choose"
+        "500 on validation excluded it (84.70 % against FP32's 85.00 %). Of FP6-e3m2 validation "
+        "chose positions too, beside a learning rate; MXFP6-e2m3 has none to choose"
     )
 
 
