@@ -171,13 +171,15 @@ def _times(count: int) -> str:
 def captured_too(r: Records) -> Fact:
     """BERT captured, no code generated, beside all that its compilation brings."""
     record = cell(r, "bert")
-    if CAPTURED not in ways(record, batches(record)[0]):
-        raise Pending(f"BERT by {CAPTURED}")
-    alone, whole = pair(record, way=CAPTURED), pair(record)
+    whole = pair(record)
+    said = "BERT was not timed in this profile"
+    if CAPTURED in ways(record, batches(record)[0]):
+        alone = pair(record, way=CAPTURED)
+        said = f"BERT is {alone.eager / alone.compiled:i} as fast as in eager mode"
     return Fact(
-        text=f"Captured, no code generated, BERT is {alone.eager / alone.compiled:i} as fast as in "
-        f"eager mode; compiled, with the code, {whole.eager / whole.compiled:i}",
-        of=f"{drawn(alone)}, {problem(record, batches(record)[0])}, CPU; intervals not corrected",
+        text=f"Captured, no code generated, {said}; compiled, with the code, it is "
+        f"{whole.eager / whole.compiled:i} as fast as in eager mode",
+        of=f"{drawn(whole)}, {problem(record, batches(record)[0])}, CPU; intervals not corrected",
     )
 
 
