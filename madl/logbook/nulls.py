@@ -10,7 +10,7 @@ What is no model and no time (losses of examples, studies) is redrawn by its own
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +144,7 @@ def planted(
     changes = _exchanged(world, generator)
     for one in judged.contrasts:
         _plant(world, changes, one, generator, favourable=favourable)
+    _level(world, changes, judged.contrasts)
     found = claim.test(world.with_changes(changes))
     return found.p <= ALPHA, found.agrees
 
@@ -248,6 +249,17 @@ def _plant(
         _worsen(world, changes, one.a, -size if favourable else size, generator, unit)
         return
     _worsen(world, changes, one.b if favourable else one.a, margin + PLANTED, generator, unit)
+
+
+def _level(world: World, changes: Changes, contrasts: Sequence[Contrast]) -> None:
+    """Variants that no contrast names take B's time: a claim may ask for the fastest of several."""
+    timed = [one for one in contrasts if one.comparison.unit is Unit.TIMES and one.b is not None]
+    named = {place for one in timed for arm in (one.a, one.b) for place in world.places(arm)}
+    for one in timed:
+        for i, path in world.places(one.b):
+            for place in world.samples:
+                if place not in named and (place[0], _turns_at(place[1])) == (i, _turns_at(path)):
+                    changes[place] = changes[i, path].copy()
 
 
 def _at_level(
