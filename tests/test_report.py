@@ -719,3 +719,8 @@ def test_a_broken_figure_in_the_cache_is_drawn_again(plan, cut):
         kept.write_bytes(data[:cut] if cut is not None else data.replace(b"grow", b"\xffrow"))
     report.write(plan, store)
     assert snapshot(plan.project.docs) == before
+
+
+def test_what_pages_have_in_common_is_said_once_and_else_counted():
+    assert report._counted(["full", "full"]) == "full"
+    assert report._counted(["full", "quick", "full"]) == "2 pages: full; 1 page: quick"

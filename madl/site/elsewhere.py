@@ -288,14 +288,15 @@ def over_pages(pages: Iterable[Page]) -> list[Row]:
 
 
 def two_machines(pages: Iterable[Page]) -> list[str]:
-    """For each other machine, how near the test accuracies are in the cases that both ran."""
+    """For every two machines, how near the test accuracies are in the cases that both ran."""
     gaps: dict[str, dict[tuple[str, ...], tuple[float, str]]] = {}  # points, and the question
     for page in pages:
         ours = {record.case.key: dict(_judged(record.values)) for record in page.view.own}
         for other in page.others:
             if other.machine == page.view.machine:
                 continue
-            found = gaps.setdefault(f"{page.view.machine}, and on {other.machine}", {})
+            both = ", and on ".join(sorted((page.view.machine, other.machine)))
+            found = gaps.setdefault(both, {})
             for record in other.own:
                 here = ours.get(record.case.key, {})
                 for path, there in _judged(record.values):

@@ -333,7 +333,9 @@ def _counted(of_pages: Sequence[str]) -> str:
     counts = Counter(of_pages)
     if len(counts) == 1:
         return of_pages[0]
-    return "; ".join(f"{count} pages: {what}" for what, count in counts.most_common())
+    return "; ".join(
+        f"{count} page{'s' * (count > 1)}: {what}" for what, count in counts.most_common()
+    )
 
 
 def _registered(state: Ledger) -> str:
