@@ -369,9 +369,9 @@ def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
         "a machine",
         "theirs",
     ]
-    assert "Of 1 hypothesis decided here, 1 come out alike, 0 the other way round" in text
+    assert "Of 1 hypothesis decided here, 1 came out alike, 0 the other way round" in text
     assert "4 of its 6 cases are this page's own" in text
-    assert "0 come out alike, 1 the other way round" in text
+    assert "0 came out alike, 1 the other way round" in text
     assert "1 of 1 effects there lie in the intervals here" in text  # of more of the same data
     assert "0 of 1 effects there lie in the intervals here" in text  # of theirs
     ledger = (toy.docs / "ledger.md").read_text()

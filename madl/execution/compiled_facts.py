@@ -194,7 +194,7 @@ def not_explained(r: Records) -> Fact:
     each = (f"{title} is {said(record)}" for title, record in records.items())
     return Fact(
         text=f"Compiled against eager mode, {'; '.join(each)}",
-        of="processes as in the table, on the CPU; intervals not corrected",
+        of="on the CPU, each of several processes; intervals not corrected",
     )
 
 

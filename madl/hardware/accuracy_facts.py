@@ -231,7 +231,7 @@ def every_format(r: Records) -> Fact:
     for own, (one, unit) in found.items():
         if one.label == best.label:
             name = f"{called(own, unit)}, which is {name}"
-            area = "in that very unit"
+            area = "its unit is that very one"
             if unit.case.key != chosen.case.key:
                 area = f"its unit takes {ratio_range(r, unit_of(unit), unit_of(chosen))} × the "
                 area += f"transistors of {side_of(chosen)}'s"

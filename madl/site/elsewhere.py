@@ -186,7 +186,7 @@ def _compared(here: View, other: View) -> str:
     """How what is decided here came out there, what is decided only there, and how near all is."""
     found = replication(here, other)
     counts = Counter(one for one in found.came_out.values() if one not in DECIDED)
-    parts = [f"{len(found.alike)} come out alike", f"{len(found.turned)} the other way round"]
+    parts = [f"{len(found.alike)} came out alike", f"{len(found.turned)} the other way round"]
     parts += [f"{number} {verdict}" for verdict, number in counts.items()]
     flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in found.turned]
     named = f": {'; '.join(flips)}" if flips else ""
@@ -198,7 +198,7 @@ def _compared(here: View, other: View) -> str:
     said = f"Of {len(found.decided)} {hypotheses} decided here, {', '.join(parts)}"
     return (
         f"{said if found.decided else 'No hypothesis is decided here'} ({where}){named}"
-        f"{f'; {found.only_there} decided there are open here' if found.only_there else ''}"
+        f"{f'; decided there and open here: {found.only_there}' if found.only_there else ''}"
         f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
         f"{_other_parameters(here, other)}."
     )
@@ -311,7 +311,7 @@ def _nearness(machines: str, gaps: Sequence[tuple[float, str]]) -> str:
     points = [gap for gap, _ in gaps]
     return (
         f"{len(gaps)} models come of cases that these pages show and that were run alike on "
-        f"{machines}: {points.count(0)} have the same accuracy on test; the difference is "
+        f"{machines}: with the same accuracy on test {points.count(0)}; the difference is "
         f"{mean(points):.2f} points on average, and {largest:.2f} at most (in {question})."
     )
 

@@ -39,14 +39,19 @@ def chip(kind: str, label: str = "") -> str:
 
 
 def finding(
-    made: Finding, *, again: str = "", otherwise: tuple[str, str] | None = None, level: str = ""
+    made: Finding,
+    *,
+    again: str = "",
+    otherwise: tuple[str, str] | None = None,
+    level: str = "",
+    records: str = "records",
 ) -> str:
     """The sentence and its chip; opened, what decided it, with links to the records.
 
     `again` says what other runs of the same found, `otherwise` what other data or machines did
-    (see `elsewhere`).
+    (see `elsewhere`). `records` is the folder of the page's own.
     """
-    rows = _rows(made, again, otherwise)
+    rows = _rows(made, again, otherwise, records)
     body = "".join(f"<div><dt>{title}</dt><dd>{text}</dd></div>" for title, text in rows)
     bar = effect_bar(made.evidence) if made.evidence else ""
     # what the search leaves out ends at the first end of an element of its name: a section, no div
@@ -80,7 +85,9 @@ def sentence(made: Finding | Fact) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _rows(made: Finding, again: str, otherwise: tuple[str, str] | None) -> list[tuple[str, str]]:
+def _rows(
+    made: Finding, again: str, otherwise: tuple[str, str] | None, records: str
+) -> list[tuple[str, str]]:
     when = "" if made.worded_after else ", registered in these records"
     rows = [(f"Hypothesis{when}", inline(made.hypothesis))]
     evidence = made.evidence
@@ -105,7 +112,7 @@ def _rows(made: Finding, again: str, otherwise: tuple[str, str] | None) -> list[
             )
         )
     linked = linked_cases(made)
-    shown = "".join(f' <a href="{record_path(case)}">{case.key}</a>' for case in linked)
+    shown = "".join(f' <a href="{records}/{case.key}.json">{case.key}</a>' for case in linked)
     if shown:
         more = len(made.cases) - len(linked)
         rows.append(("Records", shown.strip() + (f" and {more} more" if more > 0 else "")))
@@ -118,11 +125,6 @@ MAX_LINKS = 12
 def linked_cases(made: Finding) -> Sequence[Case]:
     """Those of a finding's cases whose records its page links."""
     return made.cases[:MAX_LINKS]
-
-
-def record_path(case: Case) -> str:
-    """Where a case's record lies beside the page that speaks of it."""
-    return f"records/{case.experiment}/{case.key}.json"
 
 
 def effect(evidence: Evidence) -> str:

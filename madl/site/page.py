@@ -120,7 +120,10 @@ class PageCalls:
         again = elsewhere.again(self.page, made)
         otherwise = elsewhere.otherwise(self.page, name)
         level = "headline" if made.headline else ""
-        return evidence.finding(made, again=again, otherwise=otherwise, level=level)
+        records = f"records/{self.page.name}"  # of two pages, one case may be of two machines
+        return evidence.finding(
+            made, again=again, otherwise=otherwise, level=level, records=records
+        )
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""

@@ -165,7 +165,7 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     findings = page.view.findings.values()
     linked = {case.key for finding in findings for case in evidence.linked_cases(finding)}
     return figures | {
-        page.folder + evidence.record_path(record.case): _for_web(_copied(record)) + "\n"
+        f"{page.folder}records/{page.name}/{record.case.key}.json": _for_web(_copied(record)) + "\n"
         for record in page.view.stored
         if record.case.key in linked
     }
