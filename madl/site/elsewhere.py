@@ -311,7 +311,7 @@ def _nearness(machines: str, gaps: Sequence[tuple[float, str]]) -> str:
     points = [gap for gap, _ in gaps]
     return (
         f"{len(gaps)} models come of cases that these pages show and that were run alike on "
-        f"{machines}: with the same accuracy on test {points.count(0)}; the difference is "
+        f"{machines}: {points.count(0)} of them with the same accuracy on test; the difference is "
         f"{mean(points):.2f} points on average, and {largest:.2f} at most (in {question})."
     )
 
