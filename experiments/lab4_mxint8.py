@@ -17,7 +17,6 @@ from madl.execution.linear_times import (
     FP32,
     MXINT8,
     beside,
-    counted,
     layer_case,
     layer_rows,
     model_rows,
@@ -39,6 +38,7 @@ from madl.logbook.charts import Chart, bars, category, doubling, level, line, li
 from madl.logbook.claims import Judged, compare, faster
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import counted
 from madl.training import baseline
 
 page = Experiment(

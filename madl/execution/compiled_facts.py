@@ -3,6 +3,7 @@
 The modes and their code, what a call runs, the naive timing, and what a linter finds.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from statistics import fmean
@@ -151,18 +152,15 @@ def masks_made(r: Records) -> Fact:
     """What compiled BERT does that eager BERT skips: it makes attention's mask."""
     record = cell(r, "bert")
     eager, compiled = (record.values["kernels"][v] for v in Pair._fields)
+    times = functools.partial(stats.counted, one="time")
     made = sum(n for name, n in generated(record).items() if "arange" in name and "where" in name)
     return Fact(
-        text=f"BERT takes a tensor's value to Python (`{READ}`) {_times(eager.get(READ, 0))} a "
-        f"call in eager mode and {_times(compiled.get(READ, 0))} compiled. Compiled, it runs "
-        f"generated kernels that put attention's mask together {_times(made)}; in eager mode it "
-        f"runs such an operator (`where`) {_times(eager.get('where', 0))}",
+        text=f"BERT takes a tensor's value to Python (`{READ}`) {times(eager.get(READ, 0))} a "
+        f"call in eager mode and {times(compiled.get(READ, 0))} compiled. Compiled, it runs "
+        f"generated kernels that put attention's mask together {times(made)}; in eager mode it "
+        f"runs such an operator (`where`) {times(eager.get('where', 0))}",
         of="one call on the CPU, by the names of operators and kernels",
     )
-
-
-def _times(count: int) -> str:
-    return f"{count} time{'s' * (count != 1)}"
 
 
 # ---- what is not generated, and what is not explained --------------------------------------------

@@ -13,7 +13,6 @@ from madl.execution.linear_times import (
     FP32,
     MIB,
     MXINT8,
-    counted,
     layer_case,
     layer_cases,
     most,
@@ -31,7 +30,7 @@ from madl.hardware import compared, counts, unit_records
 from madl.logbook.arms import TimedArm
 from madl.logbook.claims import Fact, compare
 from madl.logbook.records import Record, Records, Row
-from madl.logbook.stats import number
+from madl.logbook.stats import counted, number
 
 Unit = Mapping[str, Any]
 

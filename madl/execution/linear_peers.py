@@ -15,7 +15,6 @@ from madl.execution.linear_times import (
     MXINT8,
     ONEDNN,
     PREPACKED,
-    counted,
     layer_case,
     layer_cases,
     model_times,
@@ -27,7 +26,7 @@ from madl.logbook import benchmarks, stats
 from madl.logbook.arms import TimedArm
 from madl.logbook.claims import Fact, compare
 from madl.logbook.records import Pending, Record, Records, Row
-from madl.logbook.stats import number
+from madl.logbook.stats import counted, number
 
 NAME = "mxint8"
 IN_BENCHMARK = {

@@ -35,11 +35,6 @@ def said(variant: str) -> str:
     return SAID.get(variant, variant)
 
 
-def counted(number: int, one: str) -> str:
-    """A number of things: "1 row", "16 rows"."""
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"
-
-
 def layer_case(r: Records, layer: str = "coursework") -> Record:
     return r.one(what="linear", layer=layer)
 

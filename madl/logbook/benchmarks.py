@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically
@@ -118,7 +118,8 @@ def _read(name: str) -> dict[str, Any]:
     to_do = "restore it, or publish the run again"
     try:
         found: Any = json.loads(read_text(path, to_do))
-        assert {"run", "rows"} <= found.keys()
-    except (ValueError, AttributeError, AssertionError) as error:
-        raise MadlError(f"{path} is not a published run; {to_do}") from error
-    return found
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not {"run", "rows"} <= found.keys():
+        raise MadlError(f"{path} is not a published run; {to_do}")
+    return cast("dict[str, Any]", found)

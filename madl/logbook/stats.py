@@ -95,6 +95,11 @@ def superscript(exponent: int | str) -> str:
     return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+def counted(number: int, one: str) -> str:
+    """A number of things: "1 row", "16 rows"."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
 def per_cent(share: float) -> str:
     """A share as a reader sees an accuracy: one decimal."""
     return f"{100 * share:.1f} %".replace("-", "−")

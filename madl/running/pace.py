@@ -5,6 +5,7 @@ one in which an earlier question chose another model, says something of it, too.
 """
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -21,7 +22,9 @@ class Pace:
 
     plan: StoredPlan
     usual_s: dict[str, float] = field(default_factory=dict)  # case key → in evidence
-    took_s: dict[str, dict[str, float]] = field(default_factory=dict)  # experiment → key → here
+    took_s: dict[str, list[float]] = field(default_factory=dict)  # experiment → its cases, here
+    here_s: dict[str, float] = field(default_factory=dict)  # … of those that the evidence knows …
+    there_s: dict[str, float] = field(default_factory=dict)  # … and in evidence
     evidence: dict[str, list[Record]] = field(default_factory=dict)  # experiment → its cases'
 
     def learn(self, name: str, planned: Sequence[Case]) -> None:
@@ -32,16 +35,19 @@ class Pace:
         self.usual_s |= {key: seconds for key, seconds in found.items() if seconds is not None}
 
     def finished(self, record: Record) -> None:
-        took_s = self.took_s.setdefault(record.case.experiment, {})
-        took_s[record.case.key] = record.seconds
+        name = record.case.experiment
+        self.took_s.setdefault(name, []).append(record.seconds)
+        if usual_s := self.usual_s.get(record.case.key):
+            self.here_s[name] = self.here_s.get(name, 0.0) + record.seconds
+            self.there_s[name] = self.there_s.get(name, 0.0) + usual_s
 
     def expected_s(self, case: Case) -> float:
         """A case that the evidence does not know takes as long as its siblings did, or any did."""
         if (usual_s := self.usual_s.get(case.key)) is not None:
             return usual_s * self._slowness(case.experiment)
         if siblings := self.took_s.get(case.experiment):
-            return fmean(siblings.values())
-        every = [s for took_s in self.took_s.values() for s in took_s.values()]
+            return fmean(siblings)
+        every = list(itertools.chain.from_iterable(self.took_s.values()))
         return median(every) if every else 0.0
 
     def expected(self, name: str) -> list[tuple[Case, float]]:
@@ -51,13 +57,10 @@ class Pace:
 
     def _slowness(self, name: str) -> float:
         """How many times as long as in evidence cases take here: this experiment's, or all."""
-        own = self.took_s.get(name, {})
-        every = {key: s for took_s in self.took_s.values() for key, s in took_s.items()}
-        for took_s in (own, every):
-            known = [key for key in took_s if self.usual_s.get(key)]
-            if known:
-                return sum(took_s[key] for key in known) / sum(self.usual_s[key] for key in known)
-        return 1.0
+        if name in self.there_s:
+            return self.here_s[name] / self.there_s[name]
+        there_s = sum(self.there_s.values())
+        return sum(self.here_s.values()) / there_s if there_s else 1.0
 
     def _evidence(self, name: str) -> list[Record]:
         """Of the machine that has most of it: of this plan's workload, or of the default one."""

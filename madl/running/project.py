@@ -19,6 +19,7 @@ from madl.files import read_text
 from madl.logbook.experiment import Asked, Experiment, Plan, Question
 from madl.logbook.records import Case, Pending, Record, Unusable
 from madl.logbook.shapes import shown
+from madl.machine import sources
 
 QUESTIONS = "experiments/questions.toml"
 RESTORE = "restore it from the repository"
@@ -98,6 +99,16 @@ class Project:
 
     @cached_property
     def _loaded(self) -> dict[str, Experiment]:
+        return {}
+
+    def code(self, name: str) -> str:
+        """The digest of the sources that could change a result of it, as they were first found."""
+        if name not in self._codes:
+            self._codes[name] = sources.digest(self.root, name)
+        return self._codes[name]
+
+    @cached_property
+    def _codes(self) -> dict[str, str]:
         return {}
 
     @cached_property

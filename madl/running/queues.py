@@ -1,6 +1,5 @@
 """The order of cases: what is known to be short, then what others need; what is timed is last."""
 
-import contextlib
 import functools
 import logging
 import math
@@ -9,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from madl.errors import MadlError
-from madl.logbook.records import Case, Record, Store, published_by_machine
+from madl.logbook.records import Case, Record, Store
 from madl.running.pace import Pace, varying
 from madl.running.plans import Options, StoredPlan, is_mine, skip, todo
 
@@ -166,12 +164,3 @@ class Queues:
             ordered = sorted(queue, key=lambda case, ranks=ranks: ranks[case.experiment])
             queue.clear()
             queue.extend(ordered)
-
-
-def earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
-    """What is known of a case already, here or as published evidence."""
-    found: list[Record | None] = []
-    with contextlib.suppress(MadlError):  # said where it is read
-        found.append(store.get(case))
-    machines, _ = published_by_machine(plan.project.docs / "data")
-    return [*filter(None, found), *filter(None, (one.get(case) for one in machines.values()))]

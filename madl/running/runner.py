@@ -23,6 +23,7 @@ from madl.logbook.records import (
     Run,
     Store,
     Values,
+    published_by_machine,
     registered,
 )
 from madl.machine import device as machine
@@ -40,7 +41,7 @@ from madl.running.plans import (
     without_values,
 )
 from madl.running.project import Project
-from madl.running.queues import Progress, Queues, Way, earlier
+from madl.running.queues import Progress, Queues, Way
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +140,15 @@ def _execute_queue(
         if queues.is_needed(record.case.experiment):
             queues.fill()
         yield queues.finished(record)
+
+
+def earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
+    """What is known of a case already, here or as published evidence."""
+    found: list[Record | None] = []
+    with contextlib.suppress(MadlError):  # said where it is read
+        found.append(store.get(case))
+    machines, _ = published_by_machine(plan.project.docs / "data")
+    return [*filter(None, found), *filter(None, (one.get(case) for one in machines.values()))]
 
 
 def _kept(store: Store, record: Record) -> Record:

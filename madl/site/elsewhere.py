@@ -1,6 +1,5 @@
 """What replicates: verdicts of other runs, machines, profiles and data beside a page's own."""
 
-import contextlib
 import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,13 +26,10 @@ def again(page: Page, made: Finding) -> str:
     Empty where none were published, or another hypothesis' of that name. What these runs were of
     that the page is not is said; only of the same can a page's interval be held against them.
     """
-    try:
-        found = benchmarks.rows("repeats", claim=f"{page.name}.{made.name}")
-    except (Pending, MadlError):  # the machine's page says so
+    row = _repeated(page, made)
+    if row is None or made.evidence is None:
         return ""
-    if not found or found[0]["hypothesis"] != made.hypothesis or made.evidence is None:
-        return ""
-    row, unit = found[0], made.evidence.unit
+    unit = made.evidence.unit
     counts = {name: row[name] for name in benchmarks.OUTCOMES if name in row}
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
@@ -45,6 +41,15 @@ def again(page: Page, made: Finding) -> str:
             "to run is not in it"
         )
     return f"{', '.join(runs)}: {said}{shown}"
+
+
+def _repeated(page: Page, made: Finding) -> Mapping[str, Any] | None:
+    """What the last repeated runs kept of a claim, while its hypothesis is the same."""
+    try:
+        found = benchmarks.rows("repeats", claim=f"{page.name}.{made.name}")
+    except (Pending, MadlError):  # the machine's page says so
+        return None
+    return next((row for row in found if row["hypothesis"] == made.hypothesis), None)
 
 
 def _outside(made: Evidence, effects: Sequence[float]) -> int:
@@ -60,7 +65,7 @@ def _other_runs(view: View) -> list[str]:
         Pending: none were published.
     """
     machine, profile = benchmarks.machine("repeats"), benchmarks.kept("repeats", "profile")
-    code = benchmarks.kept("repeats", "code")[view.name]
+    code = (benchmarks.kept("repeats", "code") or {}).get(view.name)
     return [
         *([f"on another machine ({machine})"] if machine != view.machine else []),
         *([f"of the {profile} profile"] if profile != view.plan.profile.name else []),
@@ -73,12 +78,10 @@ def runs_again(pages: Iterable[Page]) -> list[str]:
     held: list[tuple[str, int, int]] = []
     for page in pages:
         for made in page.view.findings.values():
-            with contextlib.suppress(Pending, MadlError):
-                found = benchmarks.rows("repeats", claim=f"{page.name}.{made.name}")
-                if found and made.evidence and not _other_runs(page.view):
-                    effects = found[0]["effects"]
-                    outside = _outside(made.evidence, effects)
-                    held.append((page.questions[0].id, len(effects), outside))
+            row = _repeated(page, made)
+            if row and made.evidence and not _other_runs(page.view):
+                outside = _outside(made.evidence, row["effects"])
+                held.append((page.questions[0].id, len(row["effects"]), outside))
     if not held:
         return []
     questions = ", ".join(dict.fromkeys(question for question, _, _ in held))

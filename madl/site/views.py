@@ -32,7 +32,6 @@ from madl.logbook.records import (
     published_by_machine,
     sealed,
 )
-from madl.machine import sources
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.training import workloads
@@ -177,7 +176,7 @@ class View:
     @functools.cached_property
     def is_older(self) -> bool:
         """Whether some of it was measured by code that has changed since."""
-        code = sources.digest(self.plan.project.root, self.name)
+        code = self.plan.project.code(self.name)
         return any(record.run.code != code for record in self.own)
 
     @property
