@@ -195,7 +195,8 @@ def _powers(r: Records, bits: int, formats: tuple[str, str]) -> Judged:
 @page.chart(
     caption="A point is a unit as built: across, its transistors, unpipelined; upward, its signal "
     "to error on rows of the model's own weights and activations. Better is to the left and up. "
-    "Formats stand at their own positions; below the axis is more error than signal."
+    "Formats stand at their own positions; below the axis is more error than signal. A point "
+    "without a name says it when pointed at."
 )
 def errors(r: Records) -> Chart:
     return Chart(
@@ -212,13 +213,15 @@ def errors(r: Records) -> Chart:
     "up. The line is FP32, offered the same training. Units whose sums all have one point (fixed "
     "point, scaled integers, signs, the narrowest floats and powers of two) end in an exact "
     "integer, whose conversion to FP32 is not counted; MX, block and other floats' units end in a "
-    "rounded FP32 number. Names are explained below; the table has what is below the axis."
+    "rounded FP32 number. Names are explained below, and a point without one says it when pointed "
+    "at; the table has what is below the axis."
 )
 def front(r: Records) -> Chart:
     fp32 = format_arms.control(r)
     lowest = 5 * round(20 * (fp32.validation - DRAWN))
+    rows = unit_records.shortly(unit_records.accuracies(r))
     return Chart(
-        unit_records.shortly(unit_records.accuracies(r)),
+        [row for row in rows if 100 * charts.plain(row["accuracy"]) >= lowest],
         x=replace(AREA, column="transistors", scale="log10"),
         y=charts.percent("test accuracy", limits=(lowest, None)),
         marks=[level(fp32, "FP32"), points("accuracy", text="unit", by="group")],

@@ -14,9 +14,11 @@ from madl.errors import MadlError
 from madl.logbook import records as results
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
+from madl.logbook.stats import Estimate, Interval, Unit
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.site import evidence, report
+from madl.site.page import markdown_table
 from madl.site.views import pages
 from tests.conftest import a_record, a_run
 
@@ -84,6 +86,17 @@ def test_beside_a_page_lie_the_records_that_it_links_and_no_others(plan, monkeyp
         folder = plan.project.docs / "labs"
         assert len(linked) == most
         assert {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.json")} == linked
+
+
+def test_in_a_table_a_number_and_its_unit_stay_on_one_line_and_differences_have_signs():
+    difference = Estimate(0.012, Interval(-0.004, 0.028), Unit.POINTS, 1000)
+    table = markdown_table([{"a": "1024 → 4096", "b": "5.44 ms [4.40, 6.74]", "c": difference}])
+    cells = table.splitlines()[-1].replace("&#91;", "[").replace("&#93;", "]").strip("| ")
+    assert cells.split(" | ") == [
+        "1024\u00a0→\u00a04096",
+        "5.44\u00a0ms [4.40, 6.74]",
+        "+1.2\u00a0points [−0.4, +2.8]",
+    ]
 
 
 def test_rendering_twice_gives_the_same_bytes(plan):

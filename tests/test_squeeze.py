@@ -22,6 +22,7 @@ from madl.site import squeeze
             '<pre>a<span class="o">=</span><span class="mi">1</span></pre>',
             "<pre>a=<span class=mi>1</span></pre>",
         ),
+        ("<td>22.5\u00a0×</td>", "<td>22.5\u00a0×"),
         ('<svg xmlns="http://www.w3.org/2000/svg" id="a">x</svg>', "<svg id=a>x</svg>"),
     ],
 )

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import markdown
 import pytest
 
+from experiments import formats
 from madl.logbook.charts import (
     Chart,
     bars,
@@ -30,6 +31,7 @@ from madl.logbook.stats import Estimate, Interval, Unit
 from madl.site import svg
 from madl.site.plotting.axes import CHARACTER, FONT, tick
 from madl.site.plotting.palette import FREE, KNOWN, styles
+from madl.training import families
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 WIDTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
@@ -325,6 +327,41 @@ def test_the_names_of_two_spans_stand_away_from_each_other():
         assert float(first["x"]) < float(later["x"])
 
 
+def test_names_in_a_crowd_stand_on_no_other_name():
+    rows = [
+        {"x": i % 7 + i / 50, "y": 0.8 + 0.002 * (i % 5), "name": f"format {i}"} for i in range(60)
+    ]
+    rows.append({"x": 8.5, "y": 0.805, "name": "format"})  # right beside the level's name
+    marks = [level(0.805, "FP32"), points("y", "p", text="name")]
+    chart = Chart(rows, x=linear("x"), y=percent("accuracy"), marks=marks)
+    wide, narrow = drawings(svg.figure(chart, id="f", caption="c"))
+    named = [[t for t in texts(one) if t["says"][:2] in ("fo", "FP")] for one in (wide, narrow)]
+    assert len(named[0]) > len(named[1]) > 5  # those without a place are left out
+    assert "FP32" in [t["says"] for t in named[0]]
+    for drawing in named:
+        assert not [pair for pair in combinations(map(_box, drawing), 2) if _overlap(*pair)]
+
+
+def _box(text: dict[str, str]) -> tuple[float, float, float, float]:
+    """Left, right, top and bottom of a name, in letters as wide as a page's own."""
+    x, y, width = float(text["x"]), float(text["y"]), 4.2 * len(text["says"])
+    share = {"start": 0.0, "middle": 0.5, "end": 1.0}[text.get("text-anchor", "start")]
+    return x - share * width, x + (1 - share) * width, y - 6, y
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def test_a_line_has_a_marker_at_each_point_where_there_is_room():
+    rows = [{"t": t, "y": t + i, "p": f"panel {i}"} for i in range(4) for t in range(20)]
+    for shown, facet, count in ((rows[:20], None, 20), (rows, "p", 10)):
+        chart = Chart(shown, x=linear("t"), y=linear(None, "y"), marks=[line("y")], facet=facet)
+        wide, _ = drawings(svg.figure(chart, id="f", caption="c"))
+        marked = [p for p in wide.iter("path") if "marker" in p.get("style", "")]
+        assert [len(corners(path)) for path in marked] == [count] * (4 if facet else 1)
+
+
 def test_coordinates_have_one_decimal_at_most(drawn):
     for text in drawn.values():
         coordinates = re.findall(r' (?:d|x|y|viewBox|transform)="([^"]*)"', text)
@@ -441,6 +478,12 @@ def test_no_two_series_look_alike(count):
 def test_a_name_has_its_colour_on_every_page():
     alone = styles(lines(marks=[line("QAT")]))["QAT"]
     assert alone == styles(lines())["QAT"] == KNOWN["qat"]
+
+
+@pytest.mark.parametrize("names", [families.GROUPS, formats.FAMILIES.values()])
+def test_families_of_formats_have_the_same_colours_on_every_page(names):
+    looks = [KNOWN[name] for name in names]
+    assert len({look.color for look in looks}) == len(looks)
 
 
 def test_what_borrows_a_colour_is_still_another_line():

@@ -15,6 +15,7 @@ from typing import Any, cast
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically
 from madl.logbook.records import Pending, Row
+from madl.logbook.stats import per_cent
 from madl.machine import device
 
 OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a claim, run again
@@ -101,7 +102,8 @@ def machine(name: str) -> str:
 def run_table(name: str) -> Sequence[Row]:
     """On which machine, with which peers, and how busy it was."""
     run = _read(name)["run"]
-    busy = "unknown" if run["contention"] is None else f"{run['contention']:.0%} of the machine"
+    share = run["contention"]
+    busy = "unknown" if share is None else f"{per_cent(share)} of the machine"
     return [
         {"": "Machine", " ": run["machine"]},
         {"": "Peers", " ": ", ".join(f"{peer} {v}" for peer, v in run["versions"].items())},

@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 
-WIDTH, ROW, LEFT, EDGE = 500, 28, 150, 16
+WIDTH, ROW, LEFT, EDGE = 520, 28, 170, 16
 LOOKS = ("module", "added")  # of the bands, in their order
 
 

@@ -213,12 +213,12 @@ def register(findings: Sequence[Finding]) -> str:
     doubtful = [f for f in ordered if f.verdict != "supported"]
     parts: list[str] = []
     if doubtful:
-        parts.append(f'<div class="register">{_register_table(doubtful)}</div>\n')
+        parts.append(f'<div class="register claims">{_register_table(doubtful)}</div>\n')
     supported = [f for f in ordered if f.verdict == "supported"]
     if supported:
         noun = "claim" if len(supported) == 1 else "claims"
         parts.append(
-            f'<details class="register"><summary>{len(supported)} supported {noun}</summary>'
+            f'<details class="register claims"><summary>{len(supported)} supported {noun}</summary>'
             f"{_register_table(supported)}</details>\n"
         )
     return "\n".join(parts)

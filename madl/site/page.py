@@ -20,7 +20,7 @@ from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Record, Row, Run
-from madl.logbook.stats import CONTENDED, Estimate, Outcomes, number
+from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, number, per_cent
 from madl.running.project import Project
 from madl.site import code as sources
 from madl.site import elsewhere, evidence, explain, notebooks, notes, svg
@@ -156,7 +156,7 @@ class PageCalls:
         return (
             f'<figure id="{self.page.name}-{name}" {look} role="group" aria-label="{alt}" '
             f"data-search-exclude>\n{_panels(one.panels(made))}\n"
-            f"<figcaption>{html.escape(one.caption)} "
+            f"<figcaption>{evidence.inline(one.caption)} "
             f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'
         )
 
@@ -245,7 +245,7 @@ class PageCalls:
                 "page": one.experiment.title,
                 "cases": len(one.own),
                 "minutes of one worker": round(seconds / 60, 1),
-                "share": f"{seconds / total:.0%}",
+                "share": per_cent(seconds / total),
             }
             for one, seconds in sorted(found, key=lambda pair: -pair[1])
             if one.own
@@ -416,14 +416,19 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
 def _cell(value: Any, axis: Axis | None = None) -> str:
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
-        return f"{estimate:i}".replace(" ", "\u00a0")
+        return _glued(f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}")
     if value is None:
         return NOT_RUN
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return axis.number(value) if axis else number(value)
-    return "<br>".join(literal(inline(line)) for line in str(value).split("<br>"))
+    return "<br>".join(_glued(literal(inline(line))) for line in str(value).split("<br>"))
+
+
+def _glued(text: str) -> str:
+    """A number and its unit, or two with an arrow, stay on one line."""
+    return re.sub(r"(?<=\d) (?=[×%→]|[mµ]?s\b|dB\b|points\b)|(?<=→) (?=\d)", "\u00a0", text)
 
 
 def prose_numbers(text: str) -> list[str]:

@@ -11,7 +11,7 @@ BLOCKS = (
     "article aside body dd details div dl dt figcaption figure footer form h1 h2 h3 h4 h5 h6 head "
     "header html li link main meta nav ol p section summary table tbody td th thead title tr ul"
 ).replace(" ", "|")
-AROUND = re.compile(rf"\s*(</?(?:{BLOCKS})\b(?:\"[^\"]*\"|[^<>\"])*>)\s*")
+AROUND = re.compile(rf"\s*(</?(?:{BLOCKS})\b(?:\"[^\"]*\"|[^<>\"])*>)\s*", re.ASCII)
 TAG = re.compile(r"<[a-z](?:\"[^\"]*\"|[^<>\"])*>")
 NAMESPACE = re.compile(r" xmlns(?::xlink)?=\"[^\"]*\"")  # which HTML takes for granted
 QUOTED = re.compile(r" (?!href|src)([\w:-]+)=\"([\w.:#%,();+-]+)\"(?=[ >])")
@@ -33,7 +33,7 @@ def page(html: str) -> str:
 
 
 def _text(html: str) -> str:
-    html = AROUND.sub(r"\1", re.sub(r"\s+", " ", html))
+    html = AROUND.sub(r"\1", re.sub(r"\s+", " ", html, flags=re.ASCII))
     html = re.sub(r"</(?:li|td|th|tr|dd|dt|tbody)>", "", html)  # what follows ends them
     return TAG.sub(lambda tag: QUOTED.sub(r" \1=\2", NAMESPACE.sub("", tag[0])), html)
 

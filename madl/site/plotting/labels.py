@@ -7,16 +7,16 @@ Units: points of the drawing.
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from madl.logbook.charts import Chart
 from madl.site.plotting.axes import SMALL
 from madl.site.plotting.palette import HEX
-from madl.site.plotting.pen import Pen
+from madl.site.plotting.pen import Pen, ends_of
 
 READABLE = ("ink", "muted", "blue", "green", "purple")  # as text, in both palettes
 LONGEST_LABEL = 22  # characters of a level's name that may stand beside the plot
@@ -98,28 +98,37 @@ PLACES = (
     (-5, 5, "right", "bottom"),
     (-5, -5, "right", "top"),
 )
+FAR = (1.0, 1.8, 3.2, 4.6)  # times as far; each is as bad as so many lines under a name
+WORST = 6.0  # what is worse has no name
+LED = 15  # points from which a name is led to
 
 
-def name_points(pen: Pen) -> None:
-    """Points' own names, each where the fewest other things are; none where there is no room."""
+def name_points(pen: Pen, references: Sequence[Annotation]) -> None:
+    """Points' own names, each where the fewest other things are; none where there is no room.
+
+    Beside no other point, name or `references`; rather not on a line or the bar of an interval.
+    """
     named = [
         (point, str(point.row[mark.text]))
         for mark in pen.chart.marks
         if mark.text is not None
-        for point in pen.points(mark, pen.rows)
+        for point in pen.inside(pen.points(mark, pen.rows))
         if point.row.get(mark.text) is not None
     ]
     if not named:
         return
-    frame = pen.ax.get_figure(root=True).bbox  # type: ignore[union-attr]
-    dots = [pen.ax.transData.transform((point.x, point.y)) for point, _ in named]
+    dots = [_place(pen, point.x, point.y) for point, _ in named]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
-    for (point, text), (x, y) in zip(named, dots):
-        note = _best(pen, text, (x, y), taken, frame)
-        if note is not None:
-            dx, dy, ha, va, box = note
+    taken += [_box_beside(pen, note) for note in references if note.axes is pen.ax]
+    lines = [*_levels(pen), *_levels(pen), *_bars(pen)]  # a level's line is twice as bad
+    for (point, text), dot in zip(named, dots):
+        if (found := _best(pen, text, dot, taken, lines)) is not None:
+            dx, dy, ha, va, box = found
+            is_far = max(abs(dx), abs(dy)) > LED
             leader = {"arrowstyle": "-", "linewidth": 0.6, "color": HEX["muted"], "shrinkB": 4}
             taken.append(box)
+            if is_far:
+                lines.append(Path([dot, (dot[0] + dx, dot[1] + dy)]))
             pen.ax.annotate(
                 text,
                 (point.x, point.y),
@@ -129,24 +138,76 @@ def name_points(pen: Pen) -> None:
                 va=va,
                 fontsize=SMALL,
                 annotation_clip=False,
-                arrowprops=leader if max(abs(dx), abs(dy)) > 15 else None,
+                arrowprops=leader if is_far else None,
             )
 
 
+def _box_beside(pen: Pen, note: Annotation) -> Bbox:
+    """Where a level's name stands."""
+    _, middle = _place(pen, pen.ax.get_xlim()[0], note.xy[1])
+    dx, dy = note.xyann
+    width = _width(note.get_text(), 9)
+    return Bbox.from_bounds(pen.ax.bbox.x1 + dx, middle + dy - 5, width, 10)
+
+
+def _levels(pen: Pen) -> list[Path]:
+    """The lines of levels."""
+    places = [pen.place(m.value, pen.chart.y) for m in pen.chart.marks if m.kind == "level"]
+    left, right = pen.ax.get_xlim()
+    return [
+        Path([_place(pen, left, place), _place(pen, right, place)])
+        for place in places
+        if place is not None
+    ]
+
+
+def _bars(pen: Pen) -> list[Path]:
+    """The upright intervals of points."""
+    return [
+        Path([_place(pen, point.x, end) for end in ends])
+        for mark in pen.chart.marks
+        if mark.kind == "points"
+        for point in pen.points(mark, pen.rows)
+        if (ends := ends_of(point.row[mark.column or ""], pen.chart.y))
+    ]
+
+
+def _place(pen: Pen, x: float, y: float) -> tuple[float, float]:
+    """Where a value lies on the drawing."""
+    x, y = pen.ax.transData.transform((x, y))
+    return float(x), float(y)
+
+
+def _width(text: str, size: float) -> float:
+    return len(text) * 0.58 * size
+
+
 def _best(
-    pen: Pen, text: str, dot: tuple[float, float], taken: Sequence[Any], frame: Any
-) -> tuple[float, float, str, str, Any] | None:
-    width, height = len(text) * 0.58 * SMALL, SMALL
-    for far in (1.0, 1.8, 3.2, 4.6):
+    pen: Pen,
+    text: str,
+    dot: tuple[float, float],
+    taken: Sequence[Bbox],
+    lines: Sequence[Path],
+) -> tuple[float, float, str, str, Bbox] | None:
+    """The place that is best: near, and with few lines under it."""
+    frame, axes = pen.ax.get_figure(root=True).bbox, pen.ax.bbox  # type: ignore[union-attr]
+    width, height = _width(text, SMALL), SMALL
+    names = [box for box in taken if not box.contains(*dot)]
+    found: list[tuple[float, tuple[float, float, str, str, Bbox]]] = []
+    for far in FAR:
         for dx, dy, ha, va in PLACES:
             x, y = dot[0] + far * dx, dot[1] + far * dy
             left = {"left": x, "center": x - width / 2, "right": x - width}[ha]
             bottom = {"bottom": y, "center": y - height / 2, "top": y - height}[va]
             box = Bbox.from_bounds(left, bottom, width, height)
-            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and pen.ax.bbox.y0 <= box.y0
+            inside = axes.x0 <= box.x0 and box.x1 <= frame.x1 and axes.y0 <= box.y0
             if inside and not any(box.overlaps(other) for other in taken):
-                return far * dx, far * dy, ha, va, box
-    return None
+                leader = Path([dot, (x, y)])
+                crossed = sum(leader.intersects_bbox(other) for other in names)
+                cost = far + crossed + sum(line.intersects_bbox(box) for line in lines)
+                if cost <= WORST:
+                    found.append((cost, (far * dx, far * dy, ha, va, box)))
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 ANCHORS = {"left": "start", "center": "middle", "right": "end"}

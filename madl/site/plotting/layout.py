@@ -82,7 +82,7 @@ def plot(chart: Chart, size: Size) -> Plot:
         figure.set_layout_engine("none")
         labels.spread(late)
         for pen in pens if not size.bare else ():
-            labels.name_points(pen)
+            labels.name_points(pen, late)
         labels.anchor_lines(figure)
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -14,7 +14,7 @@ from madl.site.plotting.palette import HEX, Style
 from madl.site.plotting.pen import Pen, Point, bare, categories, ends_of, named, said
 
 HOVERED = 40  # points of a series that can be pointed at where none is drawn
-MARKED = 40  # points of a line up to which each has a marker
+MARKED, ROOM = 40, 7.0  # points of a line up to which each has a marker, if it has this much room
 SHOWN = 10  # markers of a longer line
 FAINT, WIDTH, SMALL = 0.15, 1.8, 8.5
 INK = Style(color="ink")
@@ -30,6 +30,7 @@ def _line(pen: Pen, mark: Mark) -> None:
         if not points:
             continue
         xs, ys = [p.x for p in points], [p.y for p in points]
+        few = len(points) <= min(MARKED, pen.width / ROOM)
         _interval_band(pen, name, mark, points)
         pen.ax.plot(
             *(xs, ys),
@@ -39,7 +40,6 @@ def _line(pen: Pen, mark: Mark) -> None:
             clip_on=pen.clips,
             gid=pen.tag(name),
         )
-        few = len(points) <= MARKED
         if mark.markers and not few:
             _some_markers(pen, name, pen.inside(points))
         _markers(pen, name, mark, points, seen=mark.markers and few)
