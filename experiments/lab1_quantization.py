@@ -226,6 +226,11 @@ def shared_only(r: Records) -> Fact:
     return width_facts.shared_only(r, tried(r))
 
 
+@page.fact
+def edges(r: Records) -> Fact:
+    return width_facts.edges(r, tried(r))
+
+
 page.fact(width_facts.learning_rates)
 page.fact(width_facts.chosen_on)
 

@@ -142,6 +142,29 @@ def test_widths_where_only_one_fraction_width_for_both_was_tried_are_named_with_
     assert "better" not in whole
 
 
+def test_a_choice_at_the_end_of_what_was_tried_is_named_with_what_lies_beyond():
+    around = [(7, 4), (8, 3), (8, 4), (8, 5), (9, 4)]
+    swept = [
+        *((8, pair, 0.9 if pair == (8, 4) else 0.8) for pair in around),
+        *((6, pair, 0.9 if pair == (6, 2) else 0.8) for pair in ((5, 2), (6, 2), (7, 2), (6, 3))),
+        (9, (5, 5), 0.8),  # one for both, which another fact tells
+    ]
+    r = read(
+        *(
+            record
+            for width, pair, validation in swept
+            for record in points(1000, swept="ptq", width=width, pair=pair, validation=validation)
+        )
+    )
+    said = width_facts.edges(r, (6, 8, 9)).text
+    assert "At 2 widths" in said
+    assert "At 1 of them all" in said
+    assert "elsewhere not 6 | 1 at 6 bits, each" in said
+    whole = width_facts.edges(r, (8,)).text
+    assert "At 1 of them all" in whole
+    assert "better" not in whole
+
+
 def test_qats_format_is_told_apart_from_what_its_sweep_chose():
     r = read(
         *points(1000, swept="qat", width=5, pair=(6, 3), validation=0.82),

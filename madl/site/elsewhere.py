@@ -211,7 +211,7 @@ def _other_parameters(here: View, other: View) -> str:
     """What all cases of one have in common and all of the other otherwise: budgets, choices."""
     ours, theirs = _in_common(here), _in_common(other)
     found = [
-        f"{name.replace('_', ' ')} {theirs[name]} (here {ours[name]})"
+        f"`{name}` {theirs[name]} (here {ours[name]})"
         for name in ours
         if name in theirs and ours[name] != theirs[name]
     ]

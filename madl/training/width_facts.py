@@ -190,6 +190,27 @@ def shared_only(r: Records, at: Sequence[int]) -> Fact:
     )
 
 
+def edges(r: Records, at: Sequence[int]) -> Fact:
+    """Where a fraction width for each was tried: the choices with a neighbour that was not."""
+    own = [chosen(r, "ptq", width) for width in at if not is_shared_only(r, width)]
+    beside = {a.param("width"): _untried(r, a) for a in own}
+    said = [f"{listed(pairs)} at {width}" for width, pairs in beside.items() if pairs]
+    return Fact(
+        text=f"At {len(own)} widths weights and inputs were tried with a fraction width each. At "
+        f"{len(own) - len(said)} of them all that lies one bit from PTQ's choice was tried"
+        f"{'; elsewhere not ' if said else ''}{'; '.join(said)}"
+        f"{' bits, each of which may be better than what is shown' if said else ''}",
+        of=f"{len(own)} widths",
+    )
+
+
+def _untried(r: Records, a: Arm) -> list[str]:
+    """The formats one bit from an arm's that no sweep had."""
+    (weights, inputs), tried = pair_of(a), _tried(r, a.param("width"))
+    near = [(weights + d, inputs) for d in (-1, 1)] + [(weights, inputs + d) for d in (-1, 1)]
+    return ["{} | {}".format(*pair) for pair in near if pair not in tried]
+
+
 def is_shared_only(r: Records, width: int) -> bool:
     return all(weights == inputs for weights, inputs in _tried(r, width))
 
