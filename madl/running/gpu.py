@@ -32,6 +32,7 @@ from madl.logbook import records as results
 from madl.logbook.records import Case, Store
 from madl.machine import device, fresh, sources
 from madl.running import runner
+from madl.running.pace import varying
 from madl.running.plans import StoredPlan, without_values
 from madl.running.project import Project
 
@@ -124,9 +125,9 @@ class Gpu:
     # ---- cases ----------------------------------------------------------------------------------
 
     def _of_case(self, case: Case) -> Outcome:
-        varying = self._varying(case.experiment)
-        shown = " ".join(f"{name}={case.params[name]}" for name in varying if name in case.params)
-        label = f"{case.experiment} {shown}".rstrip()
+        names = [name for name in varying(self.pages[case.experiment]) if name in case.params]
+        shown = (f"{name}={case.params[name]}" for name in names)
+        label = " ".join([case.experiment, *shown])
         record = self.store.get(case)
         if record and record.status == "ok":
             return Outcome(label, "done", str(record.values.get("failed", "")))
@@ -134,11 +135,6 @@ class Gpu:
         if why:
             return Outcome(label, "not run here", why)
         return Outcome(label, "failed", record.error or "") if record else Outcome(label, "left")
-
-    def _varying(self, name: str) -> list[str]:
-        cases = self.pages[name]
-        keys = dict.fromkeys(key for case in cases for key in case.params)
-        return [key for key in keys if len({case.params.get(key) for case in cases}) > 1]
 
     def _run_case(self, case: Case, seconds: float, *, has_whole_call: bool) -> None:
         argument = {
