@@ -6,7 +6,9 @@ Units: points of the drawing.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 from matplotlib.figure import Figure
 from matplotlib.path import Path
@@ -122,24 +124,66 @@ def name_points(pen: Pen, references: Sequence[Annotation]) -> None:
     taken += [_box_beside(pen, note) for note in references if note.axes is pen.ax]
     lines = [*_levels(pen), *_levels(pen), *_bars(pen)]  # a level's line is twice as bad
     for (point, text), dot in zip(named, dots):
-        if (found := _best(pen, text, dot, taken, lines)) is not None:
-            dx, dy, ha, va, box = found
-            is_far = max(abs(dx), abs(dy)) > LED
-            leader = {"arrowstyle": "-", "linewidth": 0.6, "color": HEX["muted"], "shrinkB": 4}
-            taken.append(box)
-            if is_far:
-                lines.append(Path([dot, (dot[0] + dx, dot[1] + dy)]))
-            pen.ax.annotate(
-                text,
-                (point.x, point.y),
-                (dx, dy),
-                textcoords="offset points",
-                ha=ha,
-                va=va,
-                fontsize=SMALL,
-                annotation_clip=False,
-                arrowprops=leader if is_far else None,
-            )
+        names = [box for box in taken if not box.contains(*dot)]
+        free = [
+            (spot.far + spot.crosses(names, lines), spot)
+            for spot in _spots(pen, text, dot)
+            if not any(spot.box.overlaps(box) for box in taken)
+        ]
+        cost, spot = min(free, key=lambda one: one[0], default=(math.inf, None))
+        if spot is None or cost > WORST:
+            continue
+        taken.append(spot.box)
+        if spot.is_led:
+            lines.append(spot.leader)
+        look = {"arrowstyle": "-", "linewidth": 0.6, "color": HEX["muted"], "shrinkB": 4}
+        pen.ax.annotate(
+            text,
+            (point.x, point.y),
+            (spot.dx, spot.dy),
+            textcoords="offset points",
+            ha=spot.ha,
+            va=spot.va,
+            fontsize=SMALL,
+            annotation_clip=False,
+            arrowprops=look if spot.is_led else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spot:
+    """A place for a point's name, so far from it."""
+
+    far: float
+    dx: float
+    dy: float
+    ha: str
+    va: str
+    box: Bbox
+    leader: Path
+
+    @property
+    def is_led(self) -> bool:
+        return max(abs(self.dx), abs(self.dy)) > LED
+
+    def crosses(self, names: Sequence[Bbox], lines: Sequence[Path]) -> int:
+        """How many names its leader would run through, and lines its name."""
+        through = sum(self.leader.intersects_bbox(name) for name in names)
+        return through + sum(line.intersects_bbox(self.box) for line in lines)
+
+
+def _spots(pen: Pen, text: str, dot: tuple[float, float]) -> Iterator[_Spot]:
+    """All around a point, right of the axis and above the other one."""
+    frame, axes = pen.ax.get_figure(root=True).bbox, pen.ax.bbox  # type: ignore[union-attr]
+    width, height = _width(text, SMALL), SMALL
+    for far, (dx, dy, ha, va) in product(FAR, PLACES):
+        x, y = dot[0] + far * dx, dot[1] + far * dy
+        left = {"left": x, "center": x - width / 2, "right": x - width}[ha]
+        bottom = {"bottom": y, "center": y - height / 2, "top": y - height}[va]
+        box = Bbox.from_bounds(left, bottom, width, height)
+        if axes.x0 <= box.x0 and box.x1 <= frame.x1 and axes.y0 <= box.y0:
+            leader = Path([dot, (x, y)])
+            yield _Spot(far=far, dx=far * dx, dy=far * dy, ha=ha, va=va, box=box, leader=leader)
 
 
 def _box_beside(pen: Pen, note: Annotation) -> Bbox:
@@ -180,34 +224,6 @@ def _place(pen: Pen, x: float, y: float) -> tuple[float, float]:
 
 def _width(text: str, size: float) -> float:
     return len(text) * 0.58 * size
-
-
-def _best(
-    pen: Pen,
-    text: str,
-    dot: tuple[float, float],
-    taken: Sequence[Bbox],
-    lines: Sequence[Path],
-) -> tuple[float, float, str, str, Bbox] | None:
-    """The place that is best: near, and with few lines under it."""
-    frame, axes = pen.ax.get_figure(root=True).bbox, pen.ax.bbox  # type: ignore[union-attr]
-    width, height = _width(text, SMALL), SMALL
-    names = [box for box in taken if not box.contains(*dot)]
-    found: list[tuple[float, tuple[float, float, str, str, Bbox]]] = []
-    for far in FAR:
-        for dx, dy, ha, va in PLACES:
-            x, y = dot[0] + far * dx, dot[1] + far * dy
-            left = {"left": x, "center": x - width / 2, "right": x - width}[ha]
-            bottom = {"bottom": y, "center": y - height / 2, "top": y - height}[va]
-            box = Bbox.from_bounds(left, bottom, width, height)
-            inside = axes.x0 <= box.x0 and box.x1 <= frame.x1 and axes.y0 <= box.y0
-            if inside and not any(box.overlaps(other) for other in taken):
-                leader = Path([dot, (x, y)])
-                crossed = sum(leader.intersects_bbox(other) for other in names)
-                cost = far + crossed + sum(line.intersects_bbox(box) for line in lines)
-                if cost <= WORST:
-                    found.append((cost, (far * dx, far * dy, ha, va, box)))
-    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 ANCHORS = {"left": "start", "center": "middle", "right": "end"}
