@@ -261,7 +261,8 @@ def csr_is_faster(r: Records) -> Judged:
         supported=f"{where}, one layer's sparse (CSR) product in float32 is faster than the dense: "
         f"{said}",
         refuted=f"{where}, one layer's sparse (CSR) product is slower than the dense one: {said}",
-        undecided=f"{where}, nothing shows that one layer's sparse (CSR) product is faster: {said}",
+        undecided=f"{where}, whether one layer's sparse (CSR) product is faster than the dense is "
+        f"not decided: {said}",
     )
 
 

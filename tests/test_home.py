@@ -5,11 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import Evidence, Fact, Finding
+from madl.logbook.records import Case
 from madl.logbook.stats import Interval, Unit
 from madl.site import elsewhere, evidence, home
 from madl.site.views import Page
+from tests.conftest import a_record
 
 
 def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.0,), **more):
@@ -28,19 +31,27 @@ def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.
     return Finding(name=name, hypothesis="It is so.", verdict=verdict, text="It is.", **given)
 
 
+def arms(*labels, **params):
+    """The sides of a claim, of one model each."""
+    case = Case(experiment="toy", params={"seed": 0, **params})
+    return tuple(Arm(label=label, records=(a_record(case=case),)) for label in labels)
+
+
 def a_page(question, *findings, has_run=True, elsewhere=()):
     view = SimpleNamespace(
+        cases=[],
         own=[1] if has_run else [],
         findings={f.name: f for f in findings},
         facts={},
-        sides=lambda _: ("one & all", "two"),
+        sides=lambda _: arms("one & all", "two"),
     )
     asked = [SimpleNamespace(id=question)]
     other = SimpleNamespace(
         findings={f.name: f for f in elsewhere},
         plan=SimpleNamespace(workload={}, profile=SimpleNamespace(name="quick")),
         machine="a machine",
-        sides=lambda _: ("one & all", "two"),
+        cases=[],
+        sides=lambda _: arms("one & all", "two"),
     )
     view.plan = other.plan
     others = [other] if elsewhere else []
@@ -65,12 +76,10 @@ def test_what_was_refuted_stands_alone_of_time_too_and_registered_first():
 @pytest.mark.parametrize(
     ("verdict", "label"), [("undecided", "open elsewhere"), ("supported", "not so elsewhere")]
 )
-def test_what_lies_on_the_other_side_elsewhere_says_so_and_does_not_open_the_logbook(
-    verdict, label
-):
+def test_what_is_open_or_turned_elsewhere_says_so_and_does_not_open_the_logbook(verdict, label):
     refuted = a_finding("not there", "refuted", far=9)
     turned = a_page("1.1", refuted, elsewhere=[a_finding("not there", verdict, far=-1)])
-    near = a_page("2.1", refuted, elsewhere=[a_finding("not there", "undecided", far=1)])
+    near = a_page("2.1", refuted, elsewhere=[a_finding("not there", "refuted", far=1)])
     assert chosen(turned) == []
     assert chosen(near) == ["not there"]
     chip, where = elsewhere.otherwise(turned, "not there")
@@ -83,6 +92,14 @@ def test_what_lies_on_the_other_side_elsewhere_says_so_and_does_not_open_the_log
     assert f">{label}</span>" in home.answer({}, with_answer(turned, refuted))
 
 
+def test_elsewhere_a_small_effect_leaves_it_open_and_a_busy_machine_says_nothing():
+    found = a_finding("x", "undecided", far=1)
+    open_there = a_page("1.1", a_finding("x"), elsewhere=[found])
+    assert elsewhere.otherwise(open_there, "x")[0] == "open elsewhere"
+    busy = replace(found, evidence=replace(found.evidence, is_blocked=True))
+    assert elsewhere.otherwise(a_page("1.1", a_finding("x"), elsewhere=[busy]), "x") is None
+
+
 def with_answer(page, made):
     page.answer = made
     return page
@@ -90,7 +107,7 @@ def with_answer(page, made):
 
 def test_what_was_chosen_elsewhere_is_named_where_it_is_something_else():
     page = a_page("1.1", a_finding("x"), elsewhere=[a_finding("x", "undecided", far=-1)])
-    page.others[0].sides = lambda _: ("another format", "two")
+    page.others[0].sides = lambda _: arms("another format", "two")
     assert elsewhere.otherwise(page, "x")[1].endswith("undecided (another format against two)")
 
 
@@ -220,10 +237,19 @@ def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran(
 
 
 def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
-    def a_view(*sides):
-        return SimpleNamespace(sides=lambda _: sides or None)
+    def a_view(*labels, common=(), **params):
+        sides = arms(*labels, **params, **dict(common)) if labels else None
+        cases = [Case(experiment="toy", params=dict(common))]
+        return SimpleNamespace(cases=cases, sides=lambda _: sides)
 
     same = [a_view("a", "b"), a_view("a", "b"), a_view()]
     assert elsewhere._compared_in(same, "x") == ["", "", ""]
-    other = [a_view("a", "b"), a_view("c", "b"), a_view()]
+    other = [a_view("a", "b", width=4), a_view("c", "b", width=6), a_view()]
     assert elsewhere._compared_in(other, "x") == [" (a against b)", " (c against b)", ""]
+    wider = [a_view("a", "b", width=width) for width in (4, 6)]
+    assert elsewhere._compared_in(wider, "x") == [
+        " (a, `width` 4 against b, `width` 4)",
+        " (a, `width` 6 against b, `width` 6)",
+    ]
+    told_once = [a_view("a", "b", common=[("width", width)]) for width in (4, 6)]
+    assert elsewhere._compared_in(told_once, "x") == ["", ""]

@@ -394,6 +394,8 @@ def _judged(
     if verdict == "undecided" and judged.p <= ALPHA and "corrected for" not in text:
         alone = "supported" if judged.agrees else "refuted"
         text += f" (alone it would be {alone}; corrected for the page's other claims it is open)"
+    if judged.evidence.is_blocked:
+        text += " (not tested, as the machine was busy)"
     return replace(
         made,
         verdict=verdict,

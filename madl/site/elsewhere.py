@@ -9,8 +9,9 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks
+from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Evidence, Finding
-from madl.logbook.records import Pending, Row, Scalar
+from madl.logbook.records import Case, Pending, Row, Scalar
 from madl.logbook.stats import Interval, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
@@ -18,6 +19,11 @@ from madl.site.views import Page, View
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
+_LABEL = "label"
+SAME_TEST = (
+    "Runs of the same data are judged on the same test examples, and those of one machine share "
+    "models: only other data are a fresh test."
+)
 
 
 def again(page: Page, made: Finding) -> str:
@@ -97,8 +103,8 @@ def runs_again(pages: Iterable[Page]) -> list[str]:
 def otherwise(page: Page, name: str) -> tuple[str, str] | None:
     """What other data or machines say against a claim decided here, as a chip, and where.
 
-    "Not so elsewhere" is a verdict of the opposite; "open elsewhere" an effect on the other side of
-    the line that decides nothing there.
+    "Not so elsewhere" is a verdict of the opposite; "open elsewhere" none at all, unless for a
+    busy machine, on which nothing was tested.
     """
     made = page.view.findings[name]
     if made.verdict not in DECIDED or made.evidence is None:
@@ -106,28 +112,22 @@ def otherwise(page: Page, name: str) -> tuple[str, str] | None:
     against: list[tuple[bool, str]] = []
     for other in page.others:
         found = other.findings[name]
-        if found.evidence and any(
+        if found.evidence is None:
+            continue
+        is_open = found.verdict == "undecided" and not found.evidence.is_blocked
+        if is_open or any(
             (made.evidence.effect > line) != (found.evidence.effect > line)
             for line in made.evidence.boundaries
         ):
             where = f"{_where(other, page.view)}: {evidence.effect(found.evidence)}"
-            said = f"{where}, {found.verdict}{_chosen(other, page.view, name)}"
+            compared = _compared_in([page.view, other], name)[1]
+            said = f"{where}, {found.verdict}{compared}"
             against.append((found.verdict in DECIDED, said))
     if not against:
         return None
     is_opposite = any(decided for decided, _ in against)
     label = "not so elsewhere" if is_opposite else "open elsewhere"
     return label, "; ".join(said for _, said in against)
-
-
-def _chosen(other: View, here: View, name: str) -> str:
-    """What a claim compares there, where validation chose something else than here."""
-    sides = other.sides(name)
-    return _against(sides) if sides != here.sides(name) else ""
-
-
-def _against(sides: tuple[str, str] | None) -> str:
-    return f" ({' against '.join(sides)})" if sides else ""
 
 
 def section(here: View, others: Sequence[View]) -> str:
@@ -150,9 +150,12 @@ def section(here: View, others: Sequence[View]) -> str:
         for name, claim in measured.items()
     )
     said = "".join(f"<li>{inline(_compared(here, other))}</li>" for other in others)
+    is_judged = any(list(_judged(record.values)) for record in here.own)
+    has_same = any(other.plan.workload == here.plan.workload for other in others)
+    note = f"<p>{SAME_TEST}</p>" if is_judged and has_same else ""
     return (
         "## Elsewhere\n\n"
-        f'<div class="register"><ul>{said}</ul><table><thead><tr><th>Hypothesis</th>'
+        f'<div class="register">{note}<ul>{said}</ul><table><thead><tr><th>Hypothesis</th>'
         f"{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
     )
 
@@ -173,9 +176,42 @@ def _where(view: View, here: View) -> str:
 
 def _compared_in(views: Sequence[View], name: str) -> list[str]:
     """What a claim compares in each view; nothing where it is the same in all that have it."""
-    sides = [view.sides(name) for view in views]
-    is_same = len({one for one in sides if one}) < 2
-    return ["" if is_same else _against(one) for one in sides]
+    told = [[_told(view, arm) for arm in view.sides(name) or ()] for view in views]
+    known = [one for one in told if one]
+    fields = {field: None for sides in known for side in sides for field in side}
+    differing = [
+        field
+        for field in fields
+        if len({tuple(side.get(field) for side in sides) for sides in known}) > 1
+    ]
+    if not differing:
+        return [""] * len(views)
+    if _LABEL in differing:  # it says all
+        differing = [_LABEL]
+    said = [[_shown(side, differing) for side in sides] for sides in told]
+    return [f" ({' against '.join(sides)})" if sides else "" for sides in said]
+
+
+def _told(view: View, arm: Arm | TimedArm) -> dict[str, Scalar]:
+    """What tells one side of a claim: its label and, of models, what their cases have in common.
+
+    But for what all cases of the page have in common, which is told once.
+    """
+    if isinstance(arm, TimedArm):
+        return {_LABEL: arm.label}
+    told = _in_common(record.case for record in arm.records)
+    page = _in_common(view.cases)
+    own = {name: value for name, value in told.items() if name not in page}
+    return {
+        _LABEL: arm.label,
+        **own,
+        **({"of it": ", ".join(map(str, arm.within))} if arm.within else {}),
+    }
+
+
+def _shown(side: Mapping[str, Scalar], differing: Sequence[str]) -> str:
+    named = [f"`{name}` {side[name]}" for name in differing if name != _LABEL and name in side]
+    return ", ".join([str(side[_LABEL]), *named])
 
 
 def _cell(where: str, made: Finding, compared: str) -> str:
@@ -209,7 +245,7 @@ def _compared(here: View, other: View) -> str:
 
 def _other_parameters(here: View, other: View) -> str:
     """What all cases of one have in common and all of the other otherwise: budgets, choices."""
-    ours, theirs = _in_common(here), _in_common(other)
+    ours, theirs = _in_common(here.cases), _in_common(other.cases)
     found = [
         f"`{name}` {theirs[name]} (here {ours[name]})"
         for name in ours
@@ -218,10 +254,10 @@ def _other_parameters(here: View, other: View) -> str:
     return f"; there with {', '.join(found)}" if found else ""
 
 
-def _in_common(view: View) -> dict[str, Scalar]:
+def _in_common(cases: Iterable[Case]) -> dict[str, Scalar]:
     """The parameters that have one value in all cases, but for what the workload says."""
     values: dict[str, set[Scalar]] = {}
-    for case in view.cases:
+    for case in cases:
         for name, value in case.params.items():
             values.setdefault(name, set()).add(value)
     return {

@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Sequence
 
+from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Evidence, Fact, Finding, shown_margin, with_unit
 from madl.logbook.records import Case
 from madl.logbook.stats import Unit, numbers
@@ -187,12 +188,12 @@ def effect_bar(evidence: Evidence) -> str:
     )
 
 
-def effect_figure(evidence: Evidence, sides: tuple[str, str] | None) -> str:
+def effect_figure(evidence: Evidence, sides: tuple[Arm | TimedArm, Arm | TimedArm] | None) -> str:
     """The effect bar between the names of what was compared, A against B, and how to read it."""
     for_it, against_it = "larger", "smaller"
     if sides is not None:
         better = "faster" if evidence.unit is Unit.TIMES else "better"
-        for_it, against_it = (f"{better}: {inline(side.rstrip(','))}" for side in sides)
+        for_it, against_it = (f"{better}: {inline(side.label.rstrip(','))}" for side in sides)
     dashed = f"; dashed: {html.escape(against(evidence))}" if any(evidence.boundaries) else ""
     return (
         f'<figure class="compared"><p><span>← {against_it}</span> <span>{for_it} →</span></p>'

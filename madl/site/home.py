@@ -30,8 +30,8 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
     """The claims to open the logbook with, at most one a lab.
 
     What the data refuted; where they refuted nothing, headlines that they support, but for those
-    of time: another machine's clock may say otherwise. None whose effect lies on the other side on
-    other data or another machine, decided there or not. Those registered in the records that they
+    of time: another machine's clock may say otherwise. None that other data or another machine
+    leave open or decide the other way. Those registered in the records that they
     are judged on come first; then what lies farthest from the line that it is held against, in half
     widths of its interval.
     """

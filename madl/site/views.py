@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
+from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Fact, Finding, Judged, judge_family
 from madl.logbook.experiment import PROFILES, Experiment, Question
@@ -198,14 +199,14 @@ class View:
         """Every claim of the page, judged as one family."""
         return self._found[0]
 
-    def sides(self, claim: str) -> tuple[str, str] | None:
-        """The labels of the two arms whose effect is a claim's evidence, where it has two."""
+    def sides(self, claim: str) -> tuple[Arm | TimedArm, Arm | TimedArm] | None:
+        """The two arms whose effect is a claim's evidence, where it has two."""
         if (judged := self._found[1].get(claim)) is None:
             return None
         shown = judged.evidence.effect
         for one in judged.contrasts:
             if one.comparison.effect == shown and one.a is not None and one.b is not None:
-                return one.a.label, one.b.label
+                return one.a, one.b
         return None
 
     @functools.cached_property

@@ -327,10 +327,11 @@ def fresh_masks_answer_anew(r: Records) -> Fact:
     judged = f"{len(found)} models" if len(found) > 1 else "a model"
     again = "answer" if len(found) > 1 else "answers"
     (of,) = {one.values["of"] for one in found}
+    at = shown(float(found[0].case.params["sparsity"] or 0))
     return Fact(
         text=f"With a fresh random mask of the inputs at every forward, {judged} judged again "
         f"{again} {changed} of the same {of:,} sentences otherwise",
-        of=f"{of:,} validation sentences, judged twice",
+        of=f"{of:,} validation sentences, judged twice with {at} of the inputs removed, untrained",
     )
 
 

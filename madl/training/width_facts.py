@@ -17,7 +17,16 @@ from madl.logbook.records import Records, Row
 from madl.logbook.stats import Estimate, listed, per_cent
 from madl.training import widths
 from madl.training.baseline import fp32
-from madl.training.widths import behind, chosen, pair_of, ptq, qat, qat_like
+from madl.training.widths import (
+    behind,
+    chosen,
+    is_shared_only,
+    pair_of,
+    ptq,
+    qat,
+    qat_like,
+    tried_at,
+)
 
 # ---- several models, in words -------------------------------------------------------------------
 
@@ -124,8 +133,20 @@ def learning_rates(r: Records) -> Fact:
         text=f"The learning rates tried are {_powers(rates)}, none below {_powers(rates[:1])}. Of "
         f"the {len(rivals)} settings that tried them all, the control and one format at each "
         f"narrow width, validation prefers {each}",
-        of=f"{len(arms)} configurations trained on, {sentences(r)}",
+        of=f"{_configurations(r, ('control', 'qat'))} configurations trained on, {sentences(r)}",
     )
+
+
+def _configurations(r: Records, of: Sequence[str]) -> int:
+    """How many different ones were swept, or judged on test beside the sweeps.
+
+    Raises:
+        Pending: one is not there yet.
+    """
+    planned = [r.where(**{part: name}) for part in ("swept", "method") for name in of]
+    found = [record for some in planned if some or some.missing for record in some.all()]
+    names = ("operands", "width", "frac_width", "input_frac_width", "tune_learning_rate")
+    return len({tuple(record.case.params.get(name) for name in names) for record in found})
 
 
 def _rate(a: Arm) -> float:
@@ -175,7 +196,7 @@ def shared_only(r: Records, at: Sequence[int]) -> Fact:
     left_out = [
         f"{split(a)} at {width}"
         for width, a in narrower.items()
-        if width in alike and pair_of(a) not in _tried(r, width)
+        if width in alike and pair_of(a) not in tried_at(r, width)
     ]
     where = f" ({listed(alike)} bits)" if alike else ""
     better = ": a format with a fraction width each may be better there than what is shown"
@@ -206,17 +227,9 @@ def edges(r: Records, at: Sequence[int]) -> Fact:
 
 def _untried(r: Records, a: Arm) -> list[str]:
     """The formats one bit from an arm's that no sweep had."""
-    (weights, inputs), tried = pair_of(a), _tried(r, a.param("width"))
+    (weights, inputs), tried = pair_of(a), tried_at(r, a.param("width"))
     near = [(weights + d, inputs) for d in (-1, 1)] + [(weights, inputs + d) for d in (-1, 1)]
     return ["{} | {}".format(*pair) for pair in near if pair not in tried]
-
-
-def is_shared_only(r: Records, width: int) -> bool:
-    return all(weights == inputs for weights, inputs in _tried(r, width))
-
-
-def _tried(r: Records, width: int) -> set[widths.Pair]:
-    return {pair_of(a) for a in every_arm(r, swept="ptq", width=width, operands="both")}
 
 
 def sentences(r: Records) -> str:
@@ -228,10 +241,9 @@ def sentences(r: Records) -> str:
 
 def chosen_on(r: Records) -> Fact:
     """What choices and validation figures rest on."""
-    arms = [*every_arm(r, swept="ptq"), *every_arm(r, swept="qat"), *every_arm(r, swept="control")]
     return Fact(
         text=f"Every choice and every validation accuracy here is of {sentences(r)}",
-        of=f"{len(arms)} configurations tried",
+        of=f"{_configurations(r, ('ptq', 'qat', 'control'))} configurations tried",
     )
 
 
@@ -276,6 +288,11 @@ def collapse(shared: Arm, own: Arm, wider: Arm) -> Fact:
     )
 
 
+def rate_row(a: Arm) -> Row:
+    """At which learning rate a model was trained on, for the table of points."""
+    return {"at learning rate": widths.power(_rate(a))}
+
+
 def points(r: Records, at: Sequence[int]) -> list[Row]:
     """A row a width: both models with their formats; an asterisk where they had to share one."""
     rows: list[Row] = []
@@ -289,7 +306,8 @@ def points(r: Records, at: Sequence[int]) -> list[Row]:
                 "PTQ: behind the point": split(a) + mark,
                 "QAT": b,
                 "QAT: behind the point": split(b) + mark,
-                "QAT − PTQ, in PTQ's format": f"{qat_like(r, a) - a:+i}".replace(" ", "\u00a0"),
+                "QAT − PTQ, in PTQ's format": f"{qat_like(r, a) - a:+i}",
+                **rate_row(qat_like(r, a)),
             }
         )
     return rows

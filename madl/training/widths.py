@@ -136,6 +136,16 @@ def validated(a: Arm) -> Estimate:
     return Estimate(a.validation, ends, Unit.PERCENT, 0, len(each))
 
 
+def tried_at(r: Records, width: int) -> set[Pair]:
+    """All that PTQ tried at a width."""
+    return {pair_of(a) for a in every_arm(r, swept="ptq", width=width, operands="both")}
+
+
+def is_shared_only(r: Records, width: int) -> bool:
+    """Whether nothing but one fraction width for both was tried."""
+    return all(weights == inputs for weights, inputs in tried_at(r, width))
+
+
 def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
     """PTQ's validation accuracy at each width, under more and more restriction."""
 
@@ -145,7 +155,9 @@ def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
     return [
         {
             "width": width,
-            "one for each": validated(chosen(r, "ptq", width)),
+            "one for each": None
+            if is_shared_only(r, width)
+            else validated(chosen(r, "ptq", width)),
             "one for both": validated(chosen(r, "ptq", width, shared=True)),
             "half the width": ruled(width, half(width)),
             "fixed at four": ruled(width, FIXED_RULE),
