@@ -293,8 +293,4 @@ def collapse(r: Records) -> Fact:
 @page.table
 def points(r: Records) -> Sequence[Row]:
     """Every width's models on test; bits behind the point as weights | inputs."""
-    known: list[Row] = [
-        {"model": "FP32", "PTQ": fp32(r)},
-        {"model": "FP32 + same training", "QAT": control(r), **width_facts.rate_row(control(r))},
-    ]
-    return known + width_facts.points(r, tried(r))
+    return width_facts.points(r, tried(r), control(r))

@@ -288,13 +288,11 @@ def collapse(shared: Arm, own: Arm, wider: Arm) -> Fact:
     )
 
 
-def rate_row(a: Arm) -> Row:
-    """At which learning rate a model was trained on, for the table of points."""
-    return {"at learning rate": widths.power(_rate(a))}
+def points(r: Records, at: Sequence[int], control: Arm) -> list[Row]:
+    """A row a width: both models with their formats; an asterisk where they had to share one.
 
-
-def points(r: Records, at: Sequence[int]) -> list[Row]:
-    """A row a width: both models with their formats; an asterisk where they had to share one."""
+    Before them FP32, as it is and after the same training.
+    """
     rows: list[Row] = []
     for width in at:
         a, b = ptq(r, width), qat(r, width)
@@ -307,7 +305,13 @@ def points(r: Records, at: Sequence[int]) -> list[Row]:
                 "QAT": b,
                 "QAT: behind the point": split(b) + mark,
                 "QAT − PTQ, in PTQ's format": f"{qat_like(r, a) - a:+i}",
-                **rate_row(qat_like(r, a)),
+                "at learning rate": widths.power(_rate(qat_like(r, a))),
             }
         )
-    return rows
+    empty = dict.fromkeys(rows[0], "")
+    trained = {"QAT": control, "at learning rate": widths.power(_rate(control))}
+    return [
+        {**empty, "model": "FP32", "PTQ": fp32(r)},
+        {**empty, "model": "FP32 + same training", **trained},
+        *rows,
+    ]
