@@ -9,7 +9,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.arms import SEED, Arm, TimedArm
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.records import Case, Pending, Row, Scalar
 from madl.logbook.stats import Interval, number
@@ -188,7 +188,7 @@ def _compared_in(views: Sequence[View], name: str) -> list[str]:
         return [""] * len(views)
     if _LABEL in differing:  # it says all
         differing = [_LABEL]
-    said = [[_shown(side, differing) for side in sides] for sides in told]
+    said = [dict.fromkeys(_shown(side, differing) for side in sides) for sides in told]
     return [f" ({' against '.join(sides)})" if sides else "" for sides in said]
 
 
@@ -210,8 +210,9 @@ def _told(view: View, arm: Arm | TimedArm) -> dict[str, Scalar]:
 
 
 def _shown(side: Mapping[str, Scalar], differing: Sequence[str]) -> str:
+    """What differs of a side, or its label where nothing does."""
     named = [f"`{name}` {side[name]}" for name in differing if name != _LABEL and name in side]
-    return ", ".join([str(side[_LABEL]), *named])
+    return ", ".join(named) or str(side[_LABEL])
 
 
 def _cell(where: str, made: Finding, compared: str) -> str:
@@ -263,7 +264,7 @@ def _in_common(cases: Iterable[Case]) -> dict[str, Scalar]:
     return {
         name: next(iter(found))
         for name, found in values.items()
-        if len(found) == 1 and name not in workloads.PARAMETERS
+        if len(found) == 1 and name not in (*workloads.PARAMETERS, SEED)
     }
 
 

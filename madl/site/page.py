@@ -416,7 +416,8 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
 def _cell(value: Any, axis: Axis | None = None) -> str:
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
-        return _glued(f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}")
+        text = _glued(f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}")
+        return text.replace(", ", ",\u00a0") if estimate.unit is Unit.PERCENT else text
     if value is None:
         return NOT_RUN
     if isinstance(value, bool):
