@@ -39,7 +39,7 @@ def arms(*labels, **params):
 
 def a_page(question, *findings, has_run=True, elsewhere=()):
     view = SimpleNamespace(
-        cases=[],
+        in_common={},
         own=[1] if has_run else [],
         findings={f.name: f for f in findings},
         facts={},
@@ -50,7 +50,7 @@ def a_page(question, *findings, has_run=True, elsewhere=()):
         findings={f.name: f for f in elsewhere},
         plan=SimpleNamespace(workload={}, profile=SimpleNamespace(name="quick")),
         machine="a machine",
-        cases=[],
+        in_common={},
         sides=lambda _: arms("one & all", "two"),
     )
     view.plan = other.plan
@@ -239,8 +239,7 @@ def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran(
 def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
     def a_view(*labels, common=(), **params):
         sides = arms(*labels, **params, **dict(common)) if labels else None
-        cases = [Case(experiment="toy", params=dict(common))]
-        return SimpleNamespace(cases=cases, sides=lambda _: sides)
+        return SimpleNamespace(in_common=dict(common), sides=lambda _: sides)
 
     same = [a_view("a", "b"), a_view("a", "b"), a_view()]
     assert elsewhere._compared_in(same, "x") == ["", "", ""]

@@ -124,15 +124,20 @@ def test_a_validation_accuracy_reaches_from_the_lowest_to_the_highest_model():
     assert widths.validated(one).interval is None
 
 
-def test_widths_where_only_one_fraction_width_for_both_was_tried_are_named_with_what_they_lack():
-    swept = [(8, (8, 4), 0.9), (8, (5, 5), 0.8), (9, (5, 5), 0.8), (12, (5, 5), 0.8)]
-    r = read(
+def swept_by_ptq(swept):
+    """The records of a sweep: width, fraction widths and validation accuracy of each point."""
+    return read(
         *(
             record
             for width, pair, validation in swept
             for record in points(1000, swept="ptq", width=width, pair=pair, validation=validation)
         )
     )
+
+
+def test_widths_where_only_one_fraction_width_for_both_was_tried_are_named_with_what_they_lack():
+    swept = [(8, (8, 4), 0.9), (8, (5, 5), 0.8), (9, (5, 5), 0.8), (12, (5, 5), 0.8)]
+    r = swept_by_ptq(swept)
     said = width_facts.shared_only(r, (8, 9, 12)).text
     assert "2 of the 3 widths (9 and 12 bits)" in said
     assert "8 | 4 at 9 bits" in said  # and not 5 | 5 at 12, which was tried
@@ -149,13 +154,7 @@ def test_a_choice_at_the_end_of_what_was_tried_is_named_with_what_lies_beyond():
         *((6, pair, 0.9 if pair == (6, 2) else 0.8) for pair in ((5, 2), (6, 2), (7, 2), (6, 3))),
         (9, (5, 5), 0.8),  # one for both, which another fact tells
     ]
-    r = read(
-        *(
-            record
-            for width, pair, validation in swept
-            for record in points(1000, swept="ptq", width=width, pair=pair, validation=validation)
-        )
-    )
+    r = swept_by_ptq(swept)
     said = width_facts.edges(r, (6, 8, 9)).text
     assert "At 2 widths" in said
     assert "At 1 of them all" in said

@@ -22,6 +22,7 @@ from madl.logbook.records import (
     Store,
     select,
 )
+from madl.logbook.stats import counted
 from madl.machine import device as machine
 from madl.machine import sources
 from madl.running.project import Project
@@ -174,7 +175,7 @@ def why_nothing(plan: StoredPlan, names: Sequence[str]) -> Iterator[str]:
         found = plan.finished(name) if plan.is_ready(name) else []
         skipped = [record for record in found if record.status == "skipped"]
         for why, count in Counter(record.error for record in skipped).items():
-            yield f"{name}: {count} case{'s' * (count > 1)} not for this machine: {why}"
+            yield f"{name}: {counted(count, 'case')} not for this machine: {why}"
         if not skipped and plan.is_complete(name):
             whole.append(name)
     if whole:

@@ -9,13 +9,13 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.logbook.arms import SEED, Arm, TimedArm
+from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Evidence, Finding
-from madl.logbook.records import Case, Pending, Row, Scalar
+from madl.logbook.records import Pending, Row, Scalar
 from madl.logbook.stats import Interval, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
-from madl.site.views import Page, View
+from madl.site.views import Page, View, in_common
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
@@ -199,14 +199,10 @@ def _told(view: View, arm: Arm | TimedArm) -> dict[str, Scalar]:
     """
     if isinstance(arm, TimedArm):
         return {_LABEL: arm.label}
-    told = _in_common(record.case for record in arm.records)
-    page = _in_common(view.cases)
-    own = {name: value for name, value in told.items() if name not in page}
-    return {
-        _LABEL: arm.label,
-        **own,
-        **({"of it": ", ".join(map(str, arm.within))} if arm.within else {}),
-    }
+    told = {_LABEL: arm.label, **in_common(record.case for record in arm.records)}
+    if arm.within:
+        told["judged"] = ", ".join(map(str, arm.within))
+    return {name: value for name, value in told.items() if name not in view.in_common}
 
 
 def _shown(side: Mapping[str, Scalar], differing: Sequence[str]) -> str:
@@ -246,26 +242,13 @@ def _compared(here: View, other: View) -> str:
 
 def _other_parameters(here: View, other: View) -> str:
     """What all cases of one have in common and all of the other otherwise: budgets, choices."""
-    ours, theirs = _in_common(here.cases), _in_common(other.cases)
+    ours, theirs = here.in_common, other.in_common
     found = [
         f"`{name}` {theirs[name]} (here {ours[name]})"
         for name in ours
         if name in theirs and ours[name] != theirs[name]
     ]
     return f"; there with {', '.join(found)}" if found else ""
-
-
-def _in_common(cases: Iterable[Case]) -> dict[str, Scalar]:
-    """The parameters that have one value in all cases, but for what the workload says."""
-    values: dict[str, set[Scalar]] = {}
-    for case in cases:
-        for name, value in case.params.items():
-            values.setdefault(name, set()).add(value)
-    return {
-        name: next(iter(found))
-        for name, found in values.items()
-        if len(found) == 1 and name not in (*workloads.PARAMETERS, SEED)
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from madl.files import file_sha256, read_text, why, write_atomically, write_if_c
 from madl.logbook.claims import Claim, Finding
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
-from madl.logbook.stats import ALPHA
+from madl.logbook.stats import ALPHA, counted
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
 from madl.site import elsewhere, evidence, home, notebooks, notes
@@ -333,9 +333,7 @@ def _counted(of_pages: Sequence[str]) -> str:
     counts = Counter(of_pages)
     if len(counts) == 1:
         return of_pages[0]
-    return "; ".join(
-        f"{count} page{'s' * (count > 1)}: {what}" for what, count in counts.most_common()
-    )
+    return "; ".join(f"{counted(count, 'page')}: {what}" for what, count in counts.most_common())
 
 
 def _registered(state: Ledger) -> str:

@@ -10,13 +10,13 @@ A record that cannot be used counts as missing, and a claim or chart that fails 
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.arms import SEED, Arm, TimedArm
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Fact, Finding, Judged, judge_family
 from madl.logbook.experiment import PROFILES, Experiment, Question
@@ -113,6 +113,11 @@ class View:
     @functools.cached_property
     def cases(self) -> list[Case]:
         return self.plan.cases(self.name) if self.plan.is_ready(self.name) else []
+
+    @functools.cached_property
+    def in_common(self) -> dict[str, Scalar]:
+        """The parameters that all of its cases have alike."""
+        return in_common(self.cases)
 
     @functools.cached_property
     def own(self) -> list[Record]:
@@ -305,6 +310,19 @@ class View:
     @property
     def date(self) -> str:
         return self.latest[:10]
+
+
+def in_common(cases: Iterable[Case]) -> dict[str, Scalar]:
+    """The parameters that have one value in all cases, but for what the workload says."""
+    values: dict[str, set[Scalar]] = {}
+    for case in cases:
+        for name, value in case.params.items():
+            values.setdefault(name, set()).add(value)
+    return {
+        name: next(iter(found))
+        for name, found in values.items()
+        if len(found) == 1 and name not in (*workloads.PARAMETERS, SEED)
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

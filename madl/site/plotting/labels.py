@@ -122,7 +122,7 @@ def name_points(pen: Pen, references: Sequence[Annotation]) -> None:
     dots = [_place(pen, point.x, point.y) for point, _ in named]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
     taken += [_box_beside(pen, note) for note in references if note.axes is pen.ax]
-    lines = [*_levels(pen), *_levels(pen), *_bars(pen)]  # a level's line is twice as bad
+    lines = [*2 * _levels(pen), *_bars(pen)]  # a level's line is twice as bad
     for (point, text), dot in zip(named, dots):
         names = [box for box in taken if not box.contains(*dot)]
         free = [
