@@ -1,9 +1,11 @@
 """What quantizing costs, as ratios: to a copy of the same tensor, and to the float32 step it joins.
 
-    python benchmarks/formats.py [tensor] [model] [--budget-s 0.5] [--threads 2]
+    python cli.py bench formats [tensor] [model] [--budget-s 0.3] [--processes 5] [--publish]
 
-Each table is one interleaved run (`madl.machine.timing.compare`), correctness checked first. Peers
-beside us: plain torch (our definition; also the path without a compiler), torch.compile of it,
+Each table is of several fresh processes, in each of which all variants take turns
+(`madl.machine.timing.compare`), correctness checked first: in one process alone a training step
+takes up to a fifth more or less than in the next, by where its memory happens to lie. Peers beside
+us: plain torch (our definition; also the path without a compiler), torch.compile of it,
 torch.fake_quantize_*, torch's float8 casts, torchao's MX.
 
 The limit, and what was predicted before the C++ was written. Fake quantization reads 4 bytes and
@@ -19,7 +21,9 @@ Targets: fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4
 0.65 (gradients take float32 products there).
 
 A copy of a large tensor into fresh memory is mostly page faults, which would make every ratio 1:
-freed pages are kept (`madl.machine.memory`), and no tensor is above the 32 MB that glibc keeps.
+freed pages are kept (`madl.machine.memory`), and no tensor is above the 32 MB that glibc keeps. But
+for one, of what a user meets who quantizes a large tensor once: new memory each time, against a
+copy into memory that is there. Clearing pages is a write of its own, so its limit is 1.5; target 2.
 Torch's threads would spin for milliseconds, which costs as much per operation on a busy machine,
 ours and theirs; here they sleep after some 50 µs (`madl.machine.device.wait_briefly`).
 Not handled: other devices than the CPU.
@@ -44,12 +48,19 @@ from madl.formats import presets  # noqa: E402
 from madl.formats.base import NumberFormat  # noqa: E402
 from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
-from madl.machine.timing import Measurement, compare  # noqa: E402
+from madl.machine.timing import PROCESSES, compare, over_processes  # noqa: E402
 
 PEERS = ("torch", "torchao", "transformers")
 Fns = Mapping[str, Callable[[], object]]
 
-TENSORS = {"864 × 384 (an activation, in cache)": (864, 384), "2560 × 2560 (memory)": (2560, 2560)}
+IN_CACHE = "864 × 384 (an activation, in cache)"
+IN_MEMORY = "2560 × 2560 (memory)"
+NEW_MEMORY = "4096 × 4096 (new memory)"
+TRAINING = "training step, batch 32 × 27, AdamW"
+EVALUATION = "evaluation, batch 32 × 27"
+PARTS = {"tensor": (IN_CACHE, IN_MEMORY, NEW_MEMORY), "model": (TRAINING, EVALUATION)}
+SHAPES = {IN_CACHE: (864, 384), IN_MEMORY: (2560, 2560), NEW_MEMORY: (4096, 4096)}
+SAMPLES_OF = {TRAINING: 5, EVALUATION: 3}  # times the budget
 FORMATS = (
     "fixed(8,4)",
     "minifloat(8,4,nan)",
@@ -59,27 +70,56 @@ FORMATS = (
     "mxfp8-e4m3",
 )
 PRODUCTS = "bfloat16 products"
-BATCH, LENGTH = 32, 27
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help="tensor, model (default: both)")
-    parser.add_argument("--budget-s", type=float, default=0.3, help="seconds per variant")
+    parser.add_argument("--budget-s", type=float, default=0.3, help="seconds a variant and process")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--publish", action="store_true", help="write the table of the site")
     arguments = parser.parse_args()
-    if unknown := set(arguments.parts) - {"tensor", "model"}:
-        parser.error(f"unknown part {', '.join(sorted(unknown))}; known: tensor, model")
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
+    if arguments.processes < 2:
+        parser.error("an interval needs two --processes or more")
     torch.set_num_threads(arguments.threads)
-    keep_freed_pages()
-    torch._dynamo.config.recompile_limit = 64  # one compilation per format
     print_machine()
     meter = ContentionMeter.start()
     rows: list[dict[str, Any]] = []
-    for part in arguments.parts or ("tensor", "model"):
-        rows += {"tensor": tensor_tables, "model": model_tables}[part](arguments.budget_s)
+    for work in (one for part in arguments.parts or PARTS for one in PARTS[part]):
+        asked = {"work": work, "threads": arguments.threads, "budget_s": arguments.budget_s}
+        found = over_processes(
+            "benchmarks.formats:in_process",
+            asked,
+            processes=arguments.processes,
+            keep_caches=True,
+        )
+        runs: dict[str, list[Any]] = found["measurements"]
+        rows += benchmarks.timed(work, {n: [m["samples_s"] for m in ms] for n, ms in runs.items()})
+        print_ratios(work, rows)
     conclude("formats", rows, PEERS, meter, is_published=arguments.publish)
+
+
+def in_process(argument: dict[str, Any]) -> dict[str, Any]:
+    """All variants of one work, in turn."""
+    work: str = argument["work"]
+    torch.set_num_threads(argument["threads"])
+    torch._dynamo.config.recompile_limit = 64  # one compilation per format
+    if work != NEW_MEMORY:
+        keep_freed_pages()
+    budget_s = argument["budget_s"] * SAMPLES_OF.get(work, 1)
+    measured = compare(variants_of(work), budget_s=budget_s)
+    return {"measurements": {name: m.to_json() for name, m in measured.items()}}
+
+
+def variants_of(work: str) -> Fns:
+    if work in SHAPES:
+        x = torch.randn(SHAPES[work], generator=torch.Generator().manual_seed(0))
+        return new_memory_fns(x) if work == NEW_MEMORY else tensor_fns(x)
+    step = train_step if work == TRAINING else eval_step
+    return {name: step(*variant) for name, variant in variants().items()}
 
 
 def conclude(
@@ -108,20 +148,6 @@ def print_machine() -> None:
     print(f"bfloat16 products: {linear_bf16.route().path} ({linear_bf16.route().reason})")
 
 
-def tensor_tables(budget_s: float) -> list[dict[str, Any]]:
-    """Time of a fake quantization ÷ time of `clone`, which allocates its result as we do."""
-    rows: list[dict[str, Any]] = []
-    for title, shape in TENSORS.items():
-        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        measured = compare(tensor_fns(x), budget_s=budget_s)
-        copy_s = measured["copy"].median_s
-        print(f"\n{title}: copy {8 * x.numel() / copy_s / 1e9:.0f} GB/s read and written")
-        for name, measurement in measured.items():
-            print(f"  {name:52s} {measurement.median_s / copy_s:8.2f} × copy")
-        rows += benchmarks.timed(title, samples_of(measured))
-    return rows
-
-
 def tensor_fns(x: Tensor) -> dict[str, Callable[[], object]]:
     fns: dict[str, Callable[[], object]] = {"copy": x.clone}
     for name in FORMATS:
@@ -133,6 +159,13 @@ def tensor_fns(x: Tensor) -> dict[str, Callable[[], object]]:
         fns[f"{name}, plain torch (no compiler)"] = lambda f=number_format: f.quantize_reference(x)
         fns[f"{name}, torch.compile of that"] = lambda f=compiled: f(x)
     return fns | peers(x)
+
+
+def new_memory_fns(x: Tensor) -> Fns:
+    there = torch.empty_like(x)
+    formats = {name: presets()[name] for name in FORMATS}
+    ours: Fns = {name: lambda f=f: f.quantize(x) for name, f in formats.items()}
+    return {"copy": lambda: there.copy_(x), **ours, "peer of a copy: torch clone": x.clone}
 
 
 def _check(number_format: NumberFormat, x: Tensor) -> None:
@@ -160,14 +193,6 @@ def peers(x: Tensor) -> dict[str, Callable[[], object]]:
     return found | {"peer of mxfp8: torchao to_mx, to_dtype": torchao_mx}
 
 
-def model_tables(budget_s: float) -> list[dict[str, Any]]:
-    """A MiniLM-L6-shaped classifier: a training step and an evaluation, ÷ the same in float32."""
-    train = compare({k: train_step(*v) for k, v in variants().items()}, budget_s=budget_s * 5)
-    rows = print_ratios(f"training step, batch {BATCH} × {LENGTH}, AdamW", train)
-    evaluate = compare({k: eval_step(*v) for k, v in variants().items()}, budget_s=budget_s * 3)
-    return rows + print_ratios(f"evaluation, batch {BATCH} × {LENGTH}", evaluate)
-
-
 def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
     """Name → format for weight, bias and input, and further parameters of the rule."""
     found: dict[str, tuple[NumberFormat | None, dict[str, Any]]] = {"float32": (None, {})}
@@ -178,20 +203,13 @@ def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
     return found
 
 
-def print_ratios(
-    title: str, measured: Mapping[str, Measurement], **more: Any
-) -> list[dict[str, Any]]:
-    """Say them, and give the rows that are kept."""
-    base_s = measured["float32"].median_s
-    print(f"\n{title}: float32 takes {base_s * 1e3:.0f} ms")
-    for name, measurement in measured.items():
-        route = f" ({linear_bf16.route().path})" if name.endswith(PRODUCTS) else ""
-        print(f"  {name + route:52s} {measurement.median_s / base_s:8.3f} × float32")
-    return benchmarks.timed(title, samples_of(measured), **more)
-
-
-def samples_of(measured: Mapping[str, Measurement]) -> dict[str, list[float]]:
-    return {name: measurement.samples_s for name, measurement in measured.items()}
+def print_ratios(work: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Of the rows of this work: each time over the first one's, with its interval."""
+    arms = {r["variant"]: benchmarks.arm(r, contention=0.0) for r in rows if r["work"] == work}
+    base, *others = arms.values()
+    print(f"\n{work}: {base.label} takes {base}")
+    for arm in others:
+        print(f"  {arm.label:52s} {arm / base:i} {base.label}")
 
 
 def build_model(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> nn.Module:
@@ -207,8 +225,8 @@ def build_model(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> 
 
 def batch() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(1000, 20000, (BATCH, LENGTH), generator=generator)
-    labels = torch.randint(0, 2, (BATCH,), generator=generator)
+    tokens = torch.randint(1000, 20000, (32, 27), generator=generator)
+    labels = torch.randint(0, 2, (32,), generator=generator)
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels}
 
 

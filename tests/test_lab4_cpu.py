@@ -150,7 +150,7 @@ def test_a_benchmark_that_came_out_the_other_way_is_named(tmp_path, monkeypatch)
     names = ("MXINT8", "torch FP32", "torch BF16", "torch dynamic INT8")
 
     def timed(work: str, part: str, rows: int, *us: float) -> list[dict]:
-        samples = {name: [1e-6 * one] for name, one in zip(names, us)}
+        samples = {name: [[1e-6 * one]] for name, one in zip(names, us)}
         return [{"part": part, **row} for row in benchmarks.timed(work, samples, rows=rows)]
 
     rows = timed("64 → 96", "linear", 1, 10.0, 20.0, 20.0, 9.0)

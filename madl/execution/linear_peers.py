@@ -188,8 +188,8 @@ def _beside(medians: Medians) -> Row:
 def _medians(part: str) -> Mapping[tuple[str, int], Medians]:
     """Raises: Pending: it was never published with its samples."""
     found = {
-        work: {RENAMED.get(name, name): us for name, us in medians.items()}
-        for work, medians in benchmarks.medians_us(NAME, part=part).items()
+        work: {RENAMED.get(name, name): 1e6 * arm.median_s for name, arm in arms.items()}
+        for work, arms in benchmarks.arms(NAME, part=part).items()
     }
     if not found:
         raise Pending(f"a published run of the benchmark {NAME} with its samples")

@@ -9,17 +9,17 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any, cast
 
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically
+from madl.logbook.arms import TimedArm
 from madl.logbook.records import Pending, Row
 from madl.logbook.stats import per_cent
 from madl.machine import device
 
 OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a claim, run again
-KEPT = 40  # samples of a variant, from all over its run
+KEPT = 40  # samples of a variant, from all over its run, shared among its processes
 ROOT = Path(os.environ.get("MADL_ROOT") or Path(__file__).resolve().parents[2])
 FOLDER = ROOT / "docs" / "data" / "benchmarks"
 
@@ -47,28 +47,41 @@ def publish(
     return path
 
 
-def timed(work: str, samples_s: Mapping[str, Sequence[float]], **more: Any) -> list[dict[str, Any]]:
-    """A row for each variant of one interleaved run, with its samples in microseconds a call."""
-    rows: list[dict[str, Any]] = []
-    for variant, taken in samples_s.items():
-        kept = taken[:: -(-len(taken) // KEPT)]
-        samples = [float(f"{1e6 * s:.4g}") for s in kept]
-        rows.append({**more, "work": work, "variant": variant, "samples_us": samples})
-    return rows
+def timed(
+    work: str, samples_s: Mapping[str, Sequence[Sequence[float]]], **more: Any
+) -> list[dict[str, Any]]:
+    """A row for each variant: its samples by process, interleaved with the others', in
+    microseconds a call.
+    """
+    made: list[dict[str, Any]] = []
+    for variant, processes in samples_s.items():
+        most = -(-KEPT // len(processes))
+        kept = [taken[:: -(-len(taken) // most)] for taken in processes]
+        samples = [[float(f"{1e6 * s:.4g}") for s in taken] for taken in kept]
+        made.append({**more, "work": work, "variant": variant, "samples_us": samples})
+    return made
 
 
-def medians_us(name: str, **where: Any) -> dict[tuple[str, Any], dict[str, float]]:
-    """Work and its number of rows (or None) → variant → median in microseconds a call.
+def arms(name: str, **where: Any) -> dict[tuple[str, Any], dict[str, TimedArm]]:
+    """Work and its number of rows (or None) → variant → its times.
 
     Raises:
         Pending: it was never published.
     """
-    found: dict[tuple[str, Any], dict[str, float]] = {}
+    found: dict[tuple[str, Any], dict[str, TimedArm]] = {}
+    contention = _read(name)["run"]["contention"]
     for row in rows(name, **where):
         if "samples_us" in row:
             one = found.setdefault((row["work"], row.get("rows")), {})
-            one[row["variant"]] = median(row["samples_us"])
+            one[row["variant"]] = arm(row, contention=contention)
     return found
+
+
+def arm(row: Mapping[str, Any], *, contention: float | None) -> TimedArm:
+    """The times of one row that `timed` made."""
+    taken = ([1e-6 * us for us in process] for process in row["samples_us"])
+    runs = tuple({"samples_s": samples, "contention": contention} for samples in taken)
+    return TimedArm(label=row["variant"], records=(), runs=runs)
 
 
 def rows(name: str, **where: Any) -> list[dict[str, Any]]:

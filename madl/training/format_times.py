@@ -2,26 +2,25 @@
 
 from madl.logbook import benchmarks
 from madl.logbook.records import Pending, Row
-from madl.logbook.stats import number
 from madl.training.families import short
 
 HOW = {"": "here", "plain torch (no compiler)": "plain torch", "torch.compile of that": "compiled"}
-WORK = {"an activation, in cache": "in cache", "memory": "in memory"}
+WORK = {"an activation, in cache": "in cache", "memory": "in memory", "new memory": "in new memory"}
 
 
 def times(*, of: str, first: str, peers: bool = False) -> list[Row]:
     """A row a variant, a column for each work and way to do it, of times that are `× of`."""
     made: dict[str, dict[str, str]] = {}
-    for (title, _), medians in benchmarks.medians_us("formats").items():
+    for (title, _), arms in benchmarks.arms("formats").items():
         said: str = title.partition(" (")[2].rstrip(")") or title.partition(",")[0]
         work = WORK.get(said, said)
-        for variant, median in medians.items():
-            if of not in medians or variant == of or variant.startswith("peer of") is not peers:
+        for variant, arm in arms.items():
+            if of not in arms or variant == of or variant.startswith("peer of") is not peers:
                 continue
             name, _, how = (variant, "", "") if peers else variant.partition(", ")
             column = work if peers else f"{work}, {HOW.get(how, how)}"
             cells = made.setdefault(name, {first: short(name.removeprefix("peer of "))})
-            cells[column] = f"{number(median / medians[of])} ×"
+            cells[column] = f"{arm / arms[of]:i}"
     if not made:
         raise Pending("a published run of the benchmark formats with its samples")
     columns = {column: "–" for cells in made.values() for column in cells}
