@@ -51,19 +51,19 @@ SHAPES = {"cpu": {"batch": 1, "heads": 8}, "cuda": {"batch": 8, "heads": 8}}
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     lengths = {
-        "cpu": choose(smoke="32 64", quick="128 512 2048", full="128 256 512 1024 2048 4096 8192"),
+        "cpu": choose(smoke="32 64", quick="128 512 2048", full="128 256 512 1024 2048 4096"),
         "cuda": choose(smoke="64", quick="512 2048 8192 16384", full="512 2048 8192 32768"),
     }
     middle = {"cpu": choose(smoke=64, quick=512, full=2048), "cuda": 4096}
-    longest = {"cpu": choose(smoke=128, quick=8192, full=16384), "cuda": 32768}
-    limits = {"cpu": choose(smoke=0.25, quick=0.5, full=6.0), "cuda": 16.0}
+    longest = {"cpu": choose(smoke=128, quick=8192), "cuda": 32768}
+    limits = {"cpu": choose(smoke=0.25, quick=0.5, full=2.0), "cuda": 16.0}
     taken_apart = {"cpu": choose(smoke=64, quick=2048), "cuda": 2048}
     processes = choose(smoke=2, quick=5, full=9)
-    fewer = choose(smoke=2, quick=3, full=9)  # where no claim is decided
+    fewer = choose(smoke=2, quick=3, full=5)  # where no claim is decided
     repeated = {
         "processes": processes,
-        "budget_s": choose(smoke=0.0, quick=0.05, full=0.5),
-        "limit_s": choose(smoke=1.0, quick=0.5, full=5.0),
+        "budget_s": choose(smoke=0.0, quick=0.05),
+        "limit_s": choose(smoke=1.0, quick=0.5, full=2.0),
     }
     for device, shape in SHAPES.items():
         base = {"device": device, "head_dim": HEAD_DIM}

@@ -51,6 +51,7 @@ class Evidence:
     needed: str = ""  # what would decide, when this does not
     power: float | None = None  # of a margin's test to decide, if the two sides were the same
     is_blocked: bool = False  # timed on a busy machine, so nothing is tested
+    part: str = ""  # which of several comparisons it is, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +248,7 @@ def all_of(
         undecided=undecided,
         evidence=replace(
             weakest.evidence,
+            part=shown,
             test=f"{weakest.evidence.test}; the least sure of {len(parts)} comparisons, {shown}",
         ),
         needs=weakest.needs,

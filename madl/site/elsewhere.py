@@ -176,6 +176,9 @@ def _where(view: View, here: View) -> str:
 
 def _compared_in(views: Sequence[View], name: str) -> list[str]:
     """What a claim compares in each view; nothing where it is the same in all that have it."""
+    parts = [made.part if (made := view.findings[name].evidence) else "" for view in views]
+    if len({part for part in parts if part}) > 1:
+        return [f" ({part})" if part else "" for part in parts]
     told = [[_told(view, arm) for arm in view.sides(name) or ()] for view in views]
     known = [one for one in told if one]
     fields = {field: None for sides in known for side in sides for field in side}
@@ -236,6 +239,7 @@ def _compared(here: View, other: View) -> str:
         f"{said if found.decided else 'No hypothesis is decided here'} ({where}){named}"
         f"{f'; decided there and open here: {found.only_there}' if found.only_there else ''}"
         f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
+        f"{f' ({found.unlike} others are of another choice)' if found.unlike else ''}"
         f"{_other_parameters(here, other)}."
     )
 
@@ -259,6 +263,7 @@ class Replication:
     came_out: Mapping[str, str]  # the same names, and their verdicts there
     only_there: int  # how many others are decided there
     held: Sequence[bool]  # of each effect that both measured, whether it lies in the interval here
+    unlike: int  # how many effects both measured of different things: of what each chose
 
     @property
     def alike(self) -> list[str]:
@@ -273,14 +278,26 @@ class Replication:
 def replication(here: View, other: View) -> Replication:
     """What became elsewhere of what is decided here."""
     decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
-    pairs = [(f.evidence, other.findings[name].evidence) for name, f in here.findings.items()]
+    both = {
+        name: (a, b)
+        for name, f in here.findings.items()
+        if (a := f.evidence) and (b := other.findings[name].evidence)
+    }
+    alike = [pair for name, pair in both.items() if _of(here, name) == _of(other, name)]
     open_here = other.findings.keys() - decided.keys()
     return Replication(
         decided=decided,
         came_out={name: other.findings[name].verdict for name in decided},
         only_there=sum(other.findings[name].verdict in DECIDED for name in open_here),
-        held=[a.interval.holds(b.effect) for a, b in pairs if a and b],
+        held=[a.interval.holds(b.effect) for a, b in alike],
+        unlike=len(both) - len(alike),
     )
+
+
+def _of(view: View, name: str) -> tuple[str, ...]:
+    """What the effect of a claim is of, in words: a page's choices may be others elsewhere."""
+    made = view.findings[name].evidence
+    return made.part if made else "", *(arm.label for arm in view.sides(name) or ())
 
 
 def over_pages(pages: Iterable[Page]) -> list[Row]:
