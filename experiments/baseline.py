@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from madl.logbook.arms import arm
+from madl.logbook.arms import arm, of_models
 from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import Fact, Judged, above
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -67,9 +67,10 @@ def sizes(r: Records) -> Fact:
 def workload(r: Records) -> Fact:
     fp32 = baseline.fp32(r)
     return Fact(
-        text=f"Every lab starts from `{fp32.param('model')}` as a classifier of the sentences of "
-        f"`{fp32.param('dataset')}`: {fp32:i} of {fp32.accuracy.n:,} test sentences in FP32, where "
-        f"always answering with the larger class gives {per_cent(baseline.larger_class(r))}",
+        text=f"Where a page needs a trained model it is `{fp32.param('model')}` as a classifier of "
+        f"the sentences of `{fp32.param('dataset')}`: {fp32:i} of {fp32.accuracy.n:,} test "
+        f"sentences in FP32{of_models(fp32, ', the mean of {} models')}, where always "
+        f"answering with the larger class gives {per_cent(baseline.larger_class(r))}",
         of=f"{fp32.accuracy.n:,} test sentences",
     )
 

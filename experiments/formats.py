@@ -10,6 +10,7 @@ the formats' sources is a parameter, so a new or changed format is measured agai
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def _formats(r: Records) -> list[dict[str, Any]]:
 
 CLASSES = {
     "with a scale": "with a scale from the data",
-    "moved": "moved to a position from the data",
+    "moved": "at a position from the data",
     "as it comes": "as they come",
 }
 
@@ -98,9 +99,19 @@ def _class(f: Mapping[str, Any]) -> str:
 
 
 def _best(formats: Iterable[Mapping[str, Any]], part: str, of: str) -> Mapping[str, Any] | None:
-    """Which of that class keeps the choosing data best."""
-    found = [f for f in formats if _class(f) == of]
+    """Which of that class keeps the choosing data best; where a format comes is a position too."""
+    every = {f["name"]: f for f in formats}
+    found = [
+        f
+        for name, f in every.items()
+        if _class(f) == of or (of == "moved" and _moved(name) in every)
+    ]
     return max(found, key=lambda f: f[f"choosing {part}_db"], default=None)
+
+
+def _moved(name: str) -> str:
+    """The same format moved: a fraction width is fixed point's only position, and in its name."""
+    return re.sub(r"(fixed.*),.*", r"\1)", name) + " moved"
 
 
 def _near(r: Records, bits: int) -> list[dict[str, Any]]:
@@ -119,8 +130,8 @@ def _best_at(r: Records, bits: int) -> Fact:
         ]
         said.append(f"{part} lie above their error by {', '.join(shown)}")
     return Fact(
-        text=f"At {bits} bits, or part of one more for a block's scale, with the formats that "
-        f"other data prefer, {'; '.join(said)}",
+        text=f"At {bits} bits a value, and up to half of one more for a block's scale, with the "
+        f"formats that other data prefer, {'; '.join(said)}",
         of=f"{len(_near(r, bits))} formats, {_values(r)['num_weights']:,} weights, "
         f"{_values(r)['num_inputs']:,} inputs",
     )
@@ -149,8 +160,9 @@ FAMILIES = {
 
 @page.chart(
     caption="How far the model's weights, and the inputs of its layers, lie above the error that a "
-    "format makes in them, in decibels of squared value over squared error. The line joins the "
-    "formats that lie above all of as few bits on other data of the same kind."
+    "format makes in them, in decibels of squared value over squared error, for formats of up to "
+    "8 bits. The line joins the formats that lie above all of as few bits on other data of the "
+    "same kind."
 )
 def error(r: Records) -> Chart:
     drawn = [f for f in _formats(r) if f["bits"] < DRAWN_BITS + 1]
@@ -242,7 +254,7 @@ def formats(r: Records) -> Sequence[Row]:
             "format": f"`{f['name']}`",
             "bits": int(f["bits"]) if f["bits"] % 1 == 0 else f["bits"],
             "constants": f["constants"],
-            "magnitudes": _magnitudes(f),
+            "positive values": _magnitudes(f),
             "weights (dB)": f["weights_db"],
             "inputs (dB)": f["inputs_db"],
             "source": _source(f),

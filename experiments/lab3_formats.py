@@ -208,6 +208,7 @@ def log_with_a_scale(r: Records) -> Fact:
     return format_arms.log_against_others(r, NARROW + SCALES)
 
 
+page.fact(format_arms.block_log)
 page.fact(format_arms.training_pays)
 page.fact(format_arms.ends)
 

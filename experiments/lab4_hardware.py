@@ -195,8 +195,8 @@ def _powers(r: Records, bits: int, formats: tuple[str, str]) -> Judged:
 @page.chart(
     caption="A point is a unit as built: across, its transistors, unpipelined; upward, its signal "
     "to error on rows of the model's own weights and activations. Better is to the left and up. "
-    "Formats stand at their own positions; below the axis is more error than signal. A point "
-    "without a name says it when pointed at."
+    "Every format stands at its default position, also where accuracies are of it moved; below "
+    "the axis is more error than signal. A point without a name says it when pointed at."
 )
 def errors(r: Records) -> Chart:
     return Chart(

@@ -26,7 +26,7 @@ from madl.hardware.unit_records import (
 from madl.logbook.arms import Arm, best_of, of_models, versus
 from madl.logbook.claims import Fact, shown_margin
 from madl.logbook.records import Pending, Record, Records
-from madl.logbook.stats import Unit, per_cent
+from madl.logbook.stats import Unit, counted, per_cent
 from madl.training import baseline, format_arms
 from madl.training.families import moved_of
 
@@ -118,7 +118,7 @@ def same_training(r: Records) -> Fact:
         text="FP32, the reference for accuracy, is the model that is not quantized, offered the "
         f"same training as the formats (a learning rate of {' or '.join(rates)}, or none): "
         f"validation chose {chose}",
-        of=f"{len(taken)} model{'s' * (len(taken) > 1)}",
+        of=counted(len(taken), "model"),
     )
 
 

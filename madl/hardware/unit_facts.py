@@ -106,7 +106,7 @@ def small_floats(r: Records) -> Fact:
         f"has a scale for {SIGN_APART['block']} values and not for {MXFP8['block']}: MXFP8 takes "
         f"{ratio_range(r, MXFP8, SIGN_APART)} × its transistors. MXFP6 (E2M3: two and three) takes "
         f"{ratio_range(r, MXFP6, MXFP8)} × those of MXFP8, and its results are "
-        f"{number(error_db(r, **MXFP6))} dB above theirs",
+        f"{number(error_db(r, **MXFP6))} dB above their own error",
         of=cells_of(r, MXFP6, MXFP8, MXINT8, SIGN_APART),
     )
 
@@ -114,10 +114,12 @@ def small_floats(r: Records) -> Fact:
 def simpler_gates(r: Records) -> Fact:
     """MXINT8 beside bf16 in a poorer set of gates."""
     return Fact(
-        text="With NAND, NOR and NOT alone MXINT8, unpipelined and where its values come "
-        f"quantized, takes {ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16, "
-        f"instead of {ratio(r, MXINT8, BF16)}",
-        of=cells_of(r, MXINT8, BF16, gate_set="cmos2"),
+        text="With NAND, NOR and NOT alone MXINT8, unpipelined, takes "
+        f"{ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16 where its values come "
+        f"quantized, instead of {ratio(r, MXINT8, BF16)}, and "
+        f"{ratio(r, QUANTIZING, BF16, gate_set='cmos2')} where the unit quantizes bf16 itself, "
+        f"instead of {ratio(r, QUANTIZING, BF16)}",
+        of=cells_of(r, MXINT8, QUANTIZING, BF16, gate_set="cmos2"),
     )
 
 

@@ -3,6 +3,7 @@
 Units: `error` is signal to error in decibels, of results for rows of the model's tensors.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,6 @@ from madl.hardware.counts import (
 from madl.hardware.units import OPTIONS
 from madl.logbook.arms import Arm, versus
 from madl.logbook.records import Pending, Record, Records, Row
-from madl.logbook.stats import per_cent
 from madl.training import format_arms
 
 ERROR = "signal to error (dB)"
@@ -233,6 +233,11 @@ def every(r: Records) -> list[Row]:
     ]
 
 
+def _rounded(share: float) -> str:
+    """All of them only where it is all of them."""
+    return "100 %" if share == 1 else f"{math.floor(1e4 * share) / 100:.2f} %"
+
+
 def simulation(r: Records) -> list[Row]:
     """Every unit that was simulated: what was checked, and how exact it is."""
     return [
@@ -240,7 +245,7 @@ def simulation(r: Records) -> list[Row]:
             "unit": label_of(record),
             "vectors": record.values["vectors"],
             "finite": record.values["finite"],
-            "correctly rounded": per_cent(record.values["correctly_rounded"]),
+            "correctly rounded": _rounded(record.values["correctly_rounded"]),
             ERROR: record.values["error_db"],
         }
         for record in r.of(EXPERIMENT).all(kind="simulation")

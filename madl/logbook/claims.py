@@ -199,9 +199,14 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
 
 
 def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
-    """Whether A is faster than B, in the words of their labels; `where` says of what problem."""
+    """Whether A is faster than B, in the words of their labels; `where` says of what problem.
+
+    What A's label has between commas is of both.
+    """
     times = f"{a} a call against {b}"
-    start = a.label[:1].upper() + a.label[1:]
+    name, _, both = a.label.partition(", ")
+    start = f"{both.rstrip(',')}, {name}" if both.endswith(",") else a.label
+    start = start[:1].upper() + start[1:]
     made = compare(a, b)
     why = "with the page's other claims corrected for"
     if blocked := made.comparison.blocked:

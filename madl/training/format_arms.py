@@ -13,7 +13,7 @@ from madl.logbook import searches
 from madl.logbook.arms import Arm, arm, best_of, of_models, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Pending, Records, Row
-from madl.logbook.stats import ALPHA, Estimate, Interval, number, per_cent, superscript
+from madl.logbook.stats import ALPHA, Estimate, Interval, listed, number, per_cent, superscript
 from madl.training import baseline, families
 from madl.training.families import EVERY, MOVED, NAMES, group_of, is_log, moved_of, short
 
@@ -239,6 +239,17 @@ def log_against_others(r: Records, bits: float) -> Fact:
     )
 
 
+def block_log(r: Records) -> Fact:
+    """Powers of two under a scale that each block takes from the data."""
+    found = [trained(r, name) for name in families.FAMILIES["block log"]]
+    shown = listed([f"{said(a)} {a}" for a in found])
+    return Fact(
+        text=f"On test {shown}; always answering with the larger class gives "
+        f"{per_cent(larger_class(r))}",
+        of=f"{found[0].accuracy.n:,} test sentences{of_models(found[0], ', {} models each')}",
+    )
+
+
 def settled(r: Records, margin: float) -> Fact:
     """How many formats keep FP32's accuracy, and how many lose it."""
     found = list(verdicts(r, margin).values())
@@ -247,8 +258,8 @@ def settled(r: Records, margin: float) -> Fact:
     return Fact(
         text=f"{keeps} formats are shown to stay within {100 * margin:g} points of {full.label} "
         f"({full}), {loses} to lose more, and {open_} are not decided",
-        of=f"{len(found)} formats, each on all layers at its best position, with intervals that "
-        "hold for all of them at once and so are wider than a finding's alone",
+        of=f"{len(found)} formats, each on all layers, at the position where its descent "
+        "ended, with intervals that hold for all of them at once and so are wider than a finding's alone",
     )
 
 
@@ -260,7 +271,8 @@ def training_pays(r: Records) -> Fact:
     return Fact(
         text=f"Validation ({baseline.fp32(r).value('num_validation'):,} sentences) prefers "
         f"{taken.count(0)} of {len(taken)} quantized models as quantization leaves them (of "
-        "equally accurate ones by loss), the others trained on",
+        f"equally accurate ones by loss), the others trained on, {taken.count(max(taken))} at the "
+        "largest rate on offer",
         of=f"{len(every) - moved} formats and {moved} of them moved, on {_models(full)}; "
         f"learning rates {' and '.join(rates)}, or none",
     )

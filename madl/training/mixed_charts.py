@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from madl.logbook.arms import Arm, of_models
 from madl.logbook.charts import Chart, line, linear, percent, points, span
 from madl.logbook.records import Records, Row
@@ -14,6 +16,8 @@ from madl.logbook.stats import per_cent
 from madl.training import mixed_records as records
 from madl.training import widths
 from madl.training.mixed_facts import Spaces, bits, budget, change, others, over_budget
+
+DEALS = 400  # blind ones, whose middle 95 % are given
 
 
 def best_so_far(rows: Sequence[Row], a: Arm, names: Iterable[str]) -> Chart:
@@ -48,9 +52,17 @@ def agreements(spaces: Spaces) -> list[Row]:
 
 
 def _agreed(a: Arm, what: str, part: int) -> Row:
-    found = [records.agreeing(choices, part) for choices in records.chosen(a)]
-    same, by_chance = map(sum, zip(*found))
-    return {what: same, f"{what}, by chance": round(by_chance, 1)}
+    given = records.chosen(a)
+    same, by_chance = map(sum, zip(*(records.agreeing(one, part) for one in given)))
+    on_all, _ = records.agreeing([choices for one in given for choices in one], part)
+    dealer = np.random.default_rng(0)
+    deals = [sum(records.dealt(one, part, dealer) for one in given) for _ in range(DEALS)]
+    low, high = np.quantile(deals, (0.025, 0.975))
+    return {
+        what: same,
+        f"{what}, by chance": f"{by_chance:.1f} ({low:.0f} to {high:.0f})",
+        f"{what} on all models": on_all,
+    }
 
 
 def choices_map(asked: Arm, *others: Arm) -> Chart:

@@ -144,7 +144,7 @@ def rival_formats(r: Records) -> Fact:
         text=f"Narrower, the best format for all layers is one of {len(tried)} formats of "
         f"{width} bits (behind the point: {behind(tried)}). A search offers a layer "
         f"{len(offered)} of these ({behind(offered)}); what was chosen for {known} of "
-        f"{len(chosen)} model{'s' * (len(chosen) > 1)} is among them",
+        f"{stats.counted(len(chosen), 'model')} is among them",
         of="all that were tried at that width, the widest within the budget",
     )
 

@@ -148,6 +148,12 @@ def agreeing(given: Sequence[Choices], part: int = 0) -> tuple[int, float]:
     return same, sum(blind) / len(every[0]) ** len(rest)
 
 
+def dealt(given: Sequence[Choices], part: int, dealer: np.random.Generator) -> int:
+    """To how many layers all give the same once each has dealt its values to layers blindly."""
+    every = np.array([[choice[part] for choice in one.values()] for one in given])
+    return int((np.ptp(dealer.permuted(every, axis=1), axis=0) == 0).sum())
+
+
 # ---- sensitivity --------------------------------------------------------------------------------
 
 
