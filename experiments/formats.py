@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madl.logbook import benchmarks, searches
+from madl.logbook import searches
 from madl.logbook.charts import Chart, line, linear, points
 from madl.logbook.claims import Fact
 from madl.logbook.drawing import Panel
@@ -288,21 +288,7 @@ def _source(f: Mapping[str, Any]) -> str:
 # ---- the last published run of benchmarks/formats.py --------------------------------------------
 
 
-@page.table
-def tensor_times(r: Records) -> Sequence[Row]:
-    return format_times.times(of="copy", first="format")
-
-
-@page.table
-def peer_times(r: Records) -> Sequence[Row]:
-    return format_times.times(of="copy", first="peer", peers=True)
-
-
-@page.table
-def model_times(r: Records) -> Sequence[Row]:
-    return format_times.times(of="float32", first="format")
-
-
-@page.table
-def benchmark_run(r: Records) -> Sequence[Row]:
-    return benchmarks.run_table("formats")
+page.table(format_times.tensor_times)
+page.table(format_times.peer_times)
+page.table(format_times.model_times)
+page.table(format_times.benchmark_run)

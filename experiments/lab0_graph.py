@@ -263,7 +263,7 @@ def captures(r: Records) -> Sequence[Row]:
             "as operator": f"`{entry['operator']}`",
             "training frozen to true": entry["active"],
             "dropout inside attention": entry["inside"],
-            "users of the first dropout": entry["users"],
+            "users of the first dropout's value": entry["users"],
         }
         for entry in values(r)["captures"]
     ]

@@ -70,7 +70,7 @@ def mask_goes(r: Records) -> Fact:
     sizes = [c for c in found if c["mark"] == "rewired" and c["operator"] == "sym_size"]
     return Fact(
         text=f"Without the attention mask {graph['removed']} nodes go and {graph['added']} come: "
-        f"{inputs} is the input, {len(made) - inputs} are computed from its values, and "
+        f"{inputs} is the input, {len(made) - inputs} compute from it or check it, and "
         f"{len(gone) - len(made)} only served to read it or to join it with the other mask; "
         f"{len(sizes)} that asked for its size now asks for that of "
         + ", ".join(f"`{name}`" for change in sizes for name in change["inputs"]),
@@ -141,7 +141,7 @@ def logits(r: Records) -> Sequence[Row]:
 
 @page.drawing(
     caption="What becomes of the captured graph without an input. Orange with a minus goes; dashed "
-    "with a tilde stays and is fed by another node. Grey boxes stay as they are: they feed what "
+    "with a tilde stays and has other inputs. Grey boxes stay as they are: they feed what "
     "changes or use it, or lead to what a dashed box is fed by now. B is the batch, T its longest "
     "sentence.",
     panels=panels.change_panels,

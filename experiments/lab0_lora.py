@@ -123,7 +123,7 @@ def methods(r: Records) -> Sequence[Row]:
         {
             "model": a.label,
             "trains": (trains := a.records[0].values["num_trainable"]),
-            "of all": per_cent(trains / total),
+            "of all before": per_cent(trains / total),
             "learning rate": ", ".join(f"{x:g}".replace("e-0", "e-") for x in ways.chosen_rates(a)),
             "validation": per_cent(a.validation),
             "test accuracy": a,
@@ -169,9 +169,9 @@ def graph_inputs(r: Records) -> Fact:
     mask, labels = (found["graphs"][name]["removed"] for name in ("attention mask", "labels"))
     attention = found["attention"]
     return Fact(
-        text=f"Left out, the attention mask takes {mask} nodes of the graph with it, and "
+        text=f"Without the attention mask {mask} nodes of the graph go, the input among them, and "
         f"{attention['masked']} of {attention['nodes']} attention nodes still get a mask that the "
-        f"graph builds itself; the labels take {labels}, the loss among them",
+        f"graph builds itself; without the labels {labels}, the input and the loss among them",
         of=f"{found['graphs']['nothing']['nodes']} nodes",
     )
 
@@ -186,8 +186,9 @@ def fused_is_close(r: Records) -> Fact:
     answers, n = sum(f["other_answers"] for f in found), max(f["sentences"] for f in found)
     return Fact(
         text=f"Fusing moves no logit by more than {f'{largest:.1e}'.replace('e-0', 'e-')}, where "
-        f"logits reach {number(scale)}, and changes {answers} answers, in FP32",
-        of=f"{n:,} test sentences; models, at every rank: {len(found)}",
+        f"logits reach {number(scale)}, and changes {answers} answers, in FP32; with the products "
+        f"that the page's models are judged with ({ways.products(r)}), {ways.fusing_changes(r)}",
+        of=f"in FP32 {n:,} test sentences, else all; models, at every rank: {len(found)}",
     )
 
 
@@ -215,7 +216,8 @@ def fused_time(r: Records) -> Judged:
 def step_memory(r: Records) -> Fact:
     said = (
         f"{number(measured(r, method) * MB)} MB {how} (counted: "
-        f"{number(at_peak(counted(r, method)) * MB)})"
+        f"{number(at_peak(counted(r, method)) * MB)}; "
+        f"{number(standing(counted(r, method)) * MB)} of either is counted weights and moments)"
         for method, how in reversed(STEPS.items())
     )
     took = {method: step(r, method) for method in ("full", "frozen", "lora")}
@@ -228,7 +230,12 @@ def step_memory(r: Records) -> Fact:
 
 def at_peak(parts: Mapping[str, int]) -> int:
     """Bytes: gradients come while what was saved goes, so the larger of the two counts."""
-    return parts["weights"] + parts["optimizer"] + max(parts["gradients"], parts["saved"])
+    return standing(parts) + max(parts["gradients"], parts["saved"])
+
+
+def standing(parts: Mapping[str, int]) -> int:
+    """Bytes that lie there between steps."""
+    return parts["weights"] + parts["optimizer"]
 
 
 PARTS = {
@@ -241,7 +248,8 @@ PARTS = {
 
 @page.chart(
     caption="What a training step has in memory, counted from its tensors by what they are for, "
-    "and the peak that the allocator came to. Gradients come while what was saved goes: of these "
+    "and the measured peak: the weights and moments of the count, and what the allocator added to "
+    "them during a step. Gradients come while what was saved goes: of these "
     "two the larger counts at the peak, and a bar that stacks both can be longer."
 )
 def memory(r: Records) -> Chart:
@@ -272,7 +280,7 @@ def nested_sum(r: Records) -> Fact:
     quoted = "the number" if nested == REPORTED_PARAMETERS else f"not the {REPORTED_PARAMETERS:,}"
     return Fact(
         text=f"BERT-tiny's shape has {unique:,} parameters; adding up the listing of its nested "
-        f"modules gives {nested:,}, {quoted} that public reports give",
+        f"modules gives {nested:,}, {quoted} that a public report gives",
         of="all parameters of its configuration",
     )
 

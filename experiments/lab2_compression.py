@@ -210,8 +210,8 @@ def curves(r: Records) -> Chart:
 
 @page.chart(
     caption="Every candidate of every model on the validation sentences: how accurate it is "
-    "without compression, and what compression leaves of it. Where one rises with the other, a "
-    "search that ignores compression finds what one that compresses finds."
+    "without compression, and what compression leaves of it. The more one rises with the other, "
+    "the less there is to gain by compressing inside the objective."
 )
 def ranks(r: Records) -> Chart:
     return Chart(

@@ -170,7 +170,7 @@ def accuracy_falls_too(r: Records) -> Judged:
         refuted=f"{since}, more training adds {last - best} to the best model's accuracy, whatever "
         f"its loss does: {ends}",
         undecided=f"{since}, more training is not shown to change the best model's accuracy: "
-        f"{ends}, a fall of {best - last:+i}",
+        f"{ends}, {last - best:+i}",
     )
 
 

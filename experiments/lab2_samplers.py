@@ -170,9 +170,11 @@ def trials_rank(r: Records) -> Judged:
     )
     mean = f"mean rank correlation {correlation} within a draw"
     return made.judge(
-        supported=f"Between {said} there is a {mean}: a trial says something, not all",
-        refuted=f"Between {said} there is a {mean}: a trial misleads",
-        undecided=f"Nothing shows that {said} have to do with each other: {mean}",
+        supported=f"Between {said} (of the training split) there is a {mean}: a trial says "
+        "something, not all",
+        refuted=f"Between {said} (of the training split) there is a {mean}: a trial misleads",
+        undecided=f"Nothing shows that {said} (of the training split) have to do with each other: "
+        f"{mean}",
     )
 
 

@@ -214,7 +214,7 @@ def peak_in_scores(r: Records) -> Fact:
 
 @page.fact
 def time_goes(r: Records) -> Fact:
-    return Fact(text=attention_profile.where_time_goes(r), of="medians over processes")
+    return Fact(text=attention_profile.where_time_goes(r), of=attention_profile.MEANS)
 
 
 @page.fact
@@ -224,8 +224,8 @@ def faults(r: Records) -> Fact:
 
 @page.fact
 def under_the_roof(r: Records) -> Fact:
-    of_what = "medians over processes; the fastest sample of each ceiling"
-    return Fact(text=attention_profile.of_the_roof(r, "cpu"), of=of_what)
+    text = attention_profile.of_the_roof(r, "cpu")
+    return Fact(text=text, of=f"{attention_profile.MEANS}; the fastest sample of each ceiling")
 
 
 @page.fact

@@ -275,8 +275,9 @@ def speed_ups(r: Records) -> Chart:
 
 @page.chart(
     caption="Total time of all calls so far over eager mode's, on the CPU, at the smallest batch, "
-    "the first call with empty caches: where a line is below eager mode's, it is paid. Bands, and "
-    "shades where they meet it: the speed-up's interval, not corrected. The axis is cut."
+    "the first call with empty caches and every later one its median: where a line is below eager "
+    "mode's, it is paid. Bands, and what is shaded where they cross eager mode's line: the "
+    "speed-up's interval, not corrected. The axis is cut."
 )
 def total(r: Records) -> Chart:
     pairs = {title: pair(cell(r, network)) for network, title in NETWORKS.items()}

@@ -39,7 +39,7 @@ from madl.logbook.charts import Chart, bars, category, intervals, percent, water
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import per_cent
+from madl.logbook.stats import counted, per_cent
 from madl.machine import replay
 from madl.machine.replay import BLOCK, PACKED_FIRST
 from madl.training import baseline
@@ -183,8 +183,9 @@ def resident_memory_freed(r: Records) -> Fact:
     dense, packed = (resident_bytes(r, v, "model_bytes") for v in ("FP32", "MXINT8"))
     count = len(r.all(what="resident", variant="MXINT8"))
     return Fact(
-        text=f"In a fresh process, packing the default model frees {mib(dense - packed)} of "
-        f"resident memory, where the ledger says {mib(found.dense_bytes - found.packed_bytes)}",
+        text=f"A fresh process holds {mib(dense - packed)} less of resident memory with the "
+        "default model packed, where the ledger says "
+        f"{mib(found.dense_bytes - found.packed_bytes)}",
         of=f"{count} {'process' if count == 1 else 'processes'} a variant, no interval",
     )
 
@@ -200,7 +201,8 @@ def reserve_is_the_peak(r: Records) -> Fact:
     return Fact(
         text="At the peak of an evaluation the default model's process holds, beside the model, "
         f"{'; '.join(said)}",
-        of="1 evaluation in a fresh process each",
+        of=f"medians of {counted(len(r.all(what='resident', variant='FP32')), 'fresh process')} "
+        "each, of one evaluation",
     )
 
 

@@ -131,7 +131,8 @@ def a_view(plan):
             own=[SimpleNamespace(run=SimpleNamespace(code=code))],
             findings={"x": A["p.x"]},
         )
-        return SimpleNamespace(name="toy", view=view, questions=[SimpleNamespace(id="9.1")])
+        asked = [SimpleNamespace(id="9.1")]
+        return SimpleNamespace(name="toy", view=view, questions=asked, others=[])
 
     return make
 
@@ -164,6 +165,17 @@ def test_what_was_run_again_is_said_where_it_is_not_what_the_page_shows(
     there = f"3 runs one after the other{said}: 2 × supported, 1 × undecided; effects 1 to 1.65 ×"
     assert elsewhere.again(a_view(**other), A["p.x"]) == there
     assert elsewhere.runs_again([a_view(**other)]) == []
+
+
+def test_a_size_that_no_other_run_gave_is_a_chip_beside_the_finding(published, a_view):
+    published(A, A, B)
+    assert elsewhere.otherwise(a_view(), "x") is None  # two of three lie in the interval
+    published(B, B)
+    label, why = elsewhere.otherwise(a_view(profile="full"), "x")
+    assert label == "another size run again"
+    assert why.startswith("1 to 1 × in 2 runs, here 1.65 × [1.49, 1.82]")
+    assert elsewhere.otherwise(a_view(machine="one"), "x") is None
+    assert elsewhere.otherwise(a_view(code="0"), "x") is None
 
 
 def test_the_ledger_counts_the_effects_outside_their_intervals(published, a_view):

@@ -19,6 +19,7 @@ from madl.logbook.stats import number, per_cent
 
 STEPS = ("first product", "scale", "softmax", "second product")
 PRODUCTS = ("first product", "second product")
+MEANS = "geometric means, over processes, of medians"
 INTENSITY, SPEED, CEILING = "operations a byte", "reached", "the machine's ceilings"
 
 

@@ -111,12 +111,12 @@ def grown(r: Records) -> str:
         raise Pending("two lengths of the naive form")
     low, high = lengths[0], lengths[-1]
     each: list[str] = []
-    for form in ("naive", *FUSED):
+    for form in ("naive", "tuned", *FUSED):
         if not {f"{form} {low}", f"{form} {high}"} <= have.keys() or (form, high) not in peaks:
             continue
         pairs = (stats.log_medians(of(record, f"{form} {n}").samples_s) for n in (low, high))
         ratios = [math.exp(long - short) for short, long in zip(*pairs, strict=True)]
-        name = form if form == "naive" else f"fused ({FORMS[form]})"
+        name = f"fused ({FORMS[form]})" if form in FUSED else form
         each.append(
             f"{name} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
             f" and {stats.number(min(ratios))} to {stats.number(max(ratios))} × the time"

@@ -243,7 +243,8 @@ MISTAKES = {  # what it means when a check fails
     "synchronized": "the clock is read before the work is done",
     "steady clock": "its clock may jump while it runs",
     "warm-up excluded": "a first call, or what takes as long, is among the samples",
-    "compile time apart": "something is compiled while samples are taken",
+    "compile time apart": "something is compiled while samples are taken, or a first call is not "
+    "kept apart",
     "evaluation mode": "the model is in training mode",
     "no gradient recorded": "gradients are recorded",
     "dtype and shape stated": "what is timed is not stated",

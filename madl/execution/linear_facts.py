@@ -43,7 +43,8 @@ def fewer_gates(r: Records) -> Fact:
     own, finer = (_exactness(r, unit) for unit in (compared.MXINT8, compared.BF16))
     floats = counts.nearest_errors(r, (*compared.SHORTER, compared.BF16), compared.MXINT8)
     nearest = " and ".join(
-        f"{counts.ratio(r, unit, compared.MXINT8)} "
+        f"{_times_as_many(r, unit, compared.MXINT8)} and "
+        f"{_times_as_many(r, unit, compared.QUANTIZING)} as many as these two "
         f"({counts.side_of(counts.gates(r, **unit))}, {_exactness(r, unit)})"
         for unit in floats
     )
@@ -55,7 +56,7 @@ def fewer_gates(r: Records) -> Fact:
         f"{_times_as_many(r, compared.BF16, compared.QUANTIZING)} where its unit quantizes bf16 "
         f"inputs itself. On rows of the model's tensors bf16's results are {finer} (decibels) "
         f"above their error and MXINT8's {own}; the floats with bf16's exponents that come nearest "
-        f"to that take, in one stage, {nearest} MXINT8's transistors",
+        f"to that take {nearest}, what rounds their inputs not counted",
         of=_checked(r, compared.MXINT8, compared.QUANTIZING, compared.BF16),
     )
 
@@ -129,8 +130,8 @@ def few_and_many_rows(r: Records) -> Fact:
         rivals = " and ".join(_as_fast(t, rival) for rival in (FP32, BF16))
         found.append(f"with {counted(rows, 'row')} {rivals}")
     return Fact(
-        text=f"On a CPU, in {shape(record)}, MXINT8 is {'; '.join(found)}; below 1 × MXINT8 is "
-        "the slower one",
+        text=f"On this CPU ({record.run.cpu}), in {shape(record)}, MXINT8 is {'; '.join(found)} "
+        "(below 1 ×, MXINT8 is the slower one)",
         of=f"{_processes(record)}; the faster of weights as torch keeps them and prepacked ones",
     )
 
@@ -140,7 +141,8 @@ def most_rows_beside_bf16(r: Records) -> Fact:
     rows, layers = most(r), layer_cases(r)
     found = [f"{_as_fast(times(one, rows), BF16)} in {shape(one)}" for one in layers]
     return Fact(
-        text=f"With {counted(rows, 'row')}, MXINT8 is {' and '.join(found)}",
+        text=f"With {counted(rows, 'row')}, on this CPU ({layers[0].run.cpu}), MXINT8 is "
+        f"{' and '.join(found)}",
         of=f"{_processes(layers[0])}; the faster of weights as torch keeps them and prepacked ones",
     )
 

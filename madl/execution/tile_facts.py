@@ -149,7 +149,7 @@ def conflicts_are_none(r: Records) -> Fact:
         said = f"The coursework's tile or the vector tile has bank conflicts: {extra:,}"
     return Fact(
         text=f"{said} of {accesses:,} accesses of a warp to shared memory take more passes than "
-        "their bytes need. In a conflict, threads of a warp want different words of one of its "
+        "their bytes need. In a conflict, threads of a warp want different words of one of the "
         "banks, each of which gives one word at a time",
         of=f"one block of both at each of {len(found) // 2} group sizes",
     )

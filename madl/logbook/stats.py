@@ -219,6 +219,12 @@ class Outcomes(Sealed):
         share = float(self._correct.mean())
         return Estimate(share, wilson(share, self.n), Unit.PERCENT, self.n)
 
+    def differing(self, other: "Outcomes") -> int:
+        """On how many of the same examples one is right and the other is not."""
+        if self.examples != other.examples:
+            raise ValueError("outcomes on different examples cannot be paired")
+        return int((self._correct != other._correct).sum())
+
     def to_json(self) -> dict[str, Any]:
         bits = base64.b64encode(np.packbits(self._correct).tobytes()).decode()
         return {"n": self.n, "bits": bits, "examples": self.examples}

@@ -124,10 +124,25 @@ def otherwise(page: Page, name: str) -> tuple[str, str] | None:
             said = f"{where}, {found.verdict}{compared}"
             against.append((found.verdict in DECIDED, said))
     if not against:
-        return None
+        return _of_another_size(page, made)
     is_opposite = any(decided for decided, _ in against)
     label = "not so elsewhere" if is_opposite else "open elsewhere"
     return label, "; ".join(said for _, said in against)
+
+
+def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
+    """Where a timing was run again on the same machine and no effect lies in its interval."""
+    row = _repeated(page, made)
+    if row is None or made.evidence is None or not (effects := row["effects"]):
+        return None
+    others = [how for how in _other_runs(page.view) if not how.endswith(" profile")]
+    if others or _outside(made.evidence, effects) < len(effects):
+        return None
+    unit = made.evidence.unit
+    shown = f"{number(min(effects))} to {number(max(effects))} {unit}"
+    return "another size run again", f"{shown} in {len(effects)} runs, here " + evidence.effect(
+        made.evidence
+    )
 
 
 def section(here: View, others: Sequence[View]) -> str:

@@ -259,7 +259,8 @@ def settled(r: Records, margin: float) -> Fact:
         text=f"{keeps} formats are shown to stay within {100 * margin:g} points of {full.label} "
         f"({full}), {loses} to lose more, and {open_} are not decided",
         of=f"{len(found)} formats, each on all layers, at the position where its descent "
-        "ended, with intervals that hold for all of them at once and so are wider than a finding's alone",
+        "ended, with intervals that hold for all of them at once and so are wider than a finding's "
+        "alone",
     )
 
 

@@ -1,7 +1,7 @@
 """The times of the last published run of `benchmarks/formats.py`, as tables of a page."""
 
 from madl.logbook import benchmarks
-from madl.logbook.records import Pending, Row
+from madl.logbook.records import Pending, Records, Row
 from madl.training.families import short
 
 HOW = {"": "here", "plain torch (no compiler)": "plain torch", "torch.compile of that": "compiled"}
@@ -25,3 +25,21 @@ def times(*, of: str, first: str, peers: bool = False) -> list[Row]:
         raise Pending("a published run of the benchmark formats with its samples")
     columns = {column: "–" for cells in made.values() for column in cells}
     return [{**columns, **cells} for cells in made.values()]
+
+
+def tensor_times(r: Records) -> list[Row]:
+    return times(of="copy", first="format")
+
+
+def peer_times(r: Records) -> list[Row]:
+    return times(of="copy", first="peer", peers=True)
+
+
+def model_times(r: Records) -> list[Row]:
+    return times(of="float32", first="format")
+
+
+def benchmark_run(r: Records) -> list[Row]:
+    """Where and when, and of what sizes."""
+    sizes = dict.fromkeys(work for work, _ in benchmarks.arms("formats"))
+    return [*benchmarks.run_table("formats"), {"": "Work", " ": "; ".join(sizes)}]

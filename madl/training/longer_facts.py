@@ -73,8 +73,8 @@ def starts(r: Records) -> Fact:
     by = ", fine-tuned model by model," if len(shapes) > 1 else ""
     return Fact(
         text=f"The best cut is{by} {listed(shapes)}, with {told(cut)} on validation, the highest "
-        f"of all trials that cut; the whole model has {told(whole)} there after its one training "
-        "on the same sentences",
+        "of all trials that cut (of several, the first found); the whole model has "
+        f"{told(whole)} there after its one training on the same sentences",
         of=f"{stats.number(len(cut) + len(whole))} trainings, before the further one",
     )
 

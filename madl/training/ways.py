@@ -167,6 +167,20 @@ def costs(r: Records) -> Values:
     return r.one(method="costs").values
 
 
+def products(r: Records) -> str:
+    """Those of all these models, by the records."""
+    kinds = {record.values["bf16"] for record in r.all(method="lora")}
+    return " or ".join("bfloat16" if is_bf16 else "float32" for is_bf16 in sorted(kinds))
+
+
+def fusing_changes(r: Records) -> str:
+    """How many answers differ between the adapters and the fused models, of how many."""
+    every = [record.values for record in r.all(method="lora")]
+    pairs = [(one["outcomes"], one["fused"]["judged"]["outcomes"]) for one in every]
+    changed = sum(beside.differing(fused) for beside, fused in pairs)
+    return f"{changed:,} of {sum(beside.n for beside, _ in pairs):,}"
+
+
 def step(r: Records, method: str, label: str = "") -> TimedArm:
     """A training step, timed; or a forward pass, "fused" or with the "adapters" beside."""
     return timed(r, method, label, method="costs")
