@@ -160,8 +160,8 @@ FAMILIES = {
 
 @page.chart(
     caption="How far the model's weights, and the inputs of its layers, lie above the error that a "
-    "format makes in them, in decibels of squared value over squared error, for formats of up to "
-    "8 bits. The line joins the formats that lie above all of as few bits on other data of the "
+    "format makes in them, in decibels of squared value over squared error, for the narrower "
+    "formats. The line joins the formats that lie above all of as few bits on other data of the "
     "same kind."
 )
 def error(r: Records) -> Chart:

@@ -239,7 +239,8 @@ def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran(
 def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
     def a_view(*labels, common=(), **params):
         sides = arms(*labels, **params, **dict(common)) if labels else None
-        return SimpleNamespace(in_common=dict(common), sides=lambda _: sides)
+        findings = {"x": a_finding("x")}
+        return SimpleNamespace(in_common=dict(common), sides=lambda _: sides, findings=findings)
 
     same = [a_view("a", "b"), a_view("a", "b"), a_view()]
     assert elsewhere._compared_in(same, "x") == ["", "", ""]
@@ -249,3 +250,18 @@ def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
     assert elsewhere._compared_in(wider, "x") == [" (`width` 4)", " (`width` 6)"]
     told_once = [a_view("a", "b", common=[("width", width)]) for width in (4, 6)]
     assert elsewhere._compared_in(told_once, "x") == ["", ""]
+
+
+def test_an_effect_elsewhere_is_held_against_the_interval_of_the_same_thing_only():
+    def a_view(*parts, labels=("a", "b")):
+        made = {name: a_finding(name) for name in "xyz"}
+        for name, part in zip(made, parts):
+            made[name] = replace(made[name], evidence=replace(made[name].evidence, part=part))
+        return SimpleNamespace(in_common={}, sides=lambda _: arms(*labels), findings=made)
+
+    here, there = a_view("the rise", "the rise"), a_view("the rise", "the fall")
+    found = elsewhere.replication(here, there)
+    assert (list(found.held), found.unlike) == ([True, True], 1)
+    assert elsewhere._compared_in([here, there], "y") == [" (the rise)", " (the fall)"]
+    found = elsewhere.replication(here, a_view(labels=("another format", "b")))
+    assert (list(found.held), found.unlike) == ([], 3)

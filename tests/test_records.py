@@ -141,6 +141,16 @@ def test_published_evidence_merges_by_machine_and_case(tmp_path):
     assert [r.seconds for r in merged if r.run.host == "here" and r.case.params["x"] == 1] == [9.0]
 
 
+def test_published_times_have_four_digits_and_all_else_has_its_own(tmp_path):
+    values = {"runs": [{"samples_s": [0.00123456789, 12345.678], "first_call_s": 0.123456789}]}
+    records.publish([a_record(1, values=values)], tmp_path / "toy.jsonl")
+    (found,) = records.read_published(tmp_path / "toy.jsonl")
+    assert found.values["runs"] == [{"samples_s": [0.001235, 12350.0], "first_call_s": 0.123456789}]
+    once = (tmp_path / "toy.jsonl").read_bytes()
+    records.publish([found], tmp_path / "toy.jsonl")
+    assert (tmp_path / "toy.jsonl").read_bytes() == once
+
+
 def test_published_evidence_keeps_the_newer_result_and_a_good_one_before_any_other(tmp_path):
     path = tmp_path / "toy.jsonl"
     days = [a_run(started=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2, 3)]

@@ -113,13 +113,17 @@ def small_floats(r: Records) -> Fact:
 
 def simpler_gates(r: Records) -> Fact:
     """MXINT8 beside bf16 in a poorer set of gates."""
+    units = {"where its values come quantized": MXINT8}
+    if r.where(kind="gates", gate_set="cmos2", lanes=LANES, **QUANTIZING):
+        units["where the unit quantizes bf16 itself"] = QUANTIZING
+    said = [
+        f"{ratio(r, unit, BF16, gate_set='cmos2')} {where}, instead of {ratio(r, unit, BF16)}"
+        for where, unit in units.items()
+    ]
     return Fact(
-        text="With NAND, NOR and NOT alone MXINT8, unpipelined, takes "
-        f"{ratio(r, MXINT8, BF16, gate_set='cmos2')} the transistors of bf16 where its values come "
-        f"quantized, instead of {ratio(r, MXINT8, BF16)}, and "
-        f"{ratio(r, QUANTIZING, BF16, gate_set='cmos2')} where the unit quantizes bf16 itself, "
-        f"instead of {ratio(r, QUANTIZING, BF16)}",
-        of=cells_of(r, MXINT8, QUANTIZING, BF16, gate_set="cmos2"),
+        text="With NAND, NOR and NOT alone MXINT8, unpipelined, takes of bf16's transistors "
+        f"{' and '.join(said)}",
+        of=cells_of(r, *units.values(), BF16, gate_set="cmos2"),
     )
 
 

@@ -537,14 +537,33 @@ def _published_record(line: bytes | MadlError, path: Path, place: int) -> Record
     return record
 
 
+TIMES = ("samples_s", "warmup_s")  # lists of a measurement, which make most of its record
+
+
+def _with_short_times(line: str) -> str:
+    def shortened(value: Any) -> Any:
+        if isinstance(value, list):
+            every: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+            return [shortened(one) for one in every]
+        if not isinstance(value, dict):
+            return value
+        found: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        for name, one in found.items():
+            found[name] = [float(f"{s:.4g}") for s in one] if name in TIMES else shortened(one)
+        return found
+
+    return json.dumps(shortened(json.loads(line)), sort_keys=True, separators=(",", ":"))
+
+
 def publish(records: Sequence[Record], path: Path) -> int:
     """Merge records into committed evidence; a machine's newer result replaces its older one.
 
-    A good result is replaced by a good one only.
+    A good result is replaced by a good one only. Times are shortened to four significant digits,
+    which is finer than any of them repeats.
     """
     every = [*read_published(path), *records]
     in_order = sorted(every, key=lambda r: (r.status == "ok", r.run.started))
     merged = {(r.run.host, r.case.key): r for r in in_order}
-    lines = [encode(merged[key]) for key in sorted(merged)]
+    lines = [_with_short_times(encode(merged[key])) for key in sorted(merged)]
     write_atomically(path, "".join(line + "\n" for line in lines))
     return len(records)

@@ -135,14 +135,13 @@ def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
     row = _repeated(page, made)
     if row is None or made.evidence is None or not (effects := row["effects"]):
         return None
-    others = [how for how in _other_runs(page.view) if not how.endswith(" profile")]
-    if others or _outside(made.evidence, effects) < len(effects):
+    others = _other_runs(page.view)
+    is_other = any(not how.endswith(" profile") for how in others)
+    if is_other or _outside(made.evidence, effects) < len(effects):
         return None
-    unit = made.evidence.unit
-    shown = f"{number(min(effects))} to {number(max(effects))} {unit}"
-    return "another size run again", f"{shown} in {len(effects)} runs, here " + evidence.effect(
-        made.evidence
-    )
+    shown = f"{number(min(effects))} to {number(max(effects))} {made.evidence.unit}"
+    runs = ", ".join([f"{len(effects)} runs", *others])
+    return "another size run again", f"{shown} in {runs}; here {evidence.effect(made.evidence)}"
 
 
 def section(here: View, others: Sequence[View]) -> str:
