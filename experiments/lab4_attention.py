@@ -54,7 +54,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         "cpu": choose(smoke="32 64", quick="128 512 2048", full="128 256 512 1024 2048 4096"),
         "cuda": choose(smoke="64", quick="512 2048 8192 16384", full="512 2048 8192 32768"),
     }
-    middle = {"cpu": choose(smoke=64, quick=512, full=2048), "cuda": 4096}
+    middle = {"cpu": choose(smoke=64, quick=512), "cuda": 4096}
     longest = {"cpu": choose(smoke=128, quick=8192), "cuda": 32768}
     limits = {"cpu": choose(smoke=0.25, quick=0.5, full=2.0), "cuda": 16.0}
     taken_apart = {"cpu": choose(smoke=64, quick=2048), "cuda": 2048}

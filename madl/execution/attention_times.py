@@ -112,15 +112,16 @@ def grown(r: Records) -> str:
     low, high = lengths[0], lengths[-1]
     each: list[str] = []
     for form in ("naive", "tuned", *FUSED):
-        if not {f"{form} {low}", f"{form} {high}"} <= have.keys() or (form, high) not in peaks:
+        if not {f"{form} {low}", f"{form} {high}"} <= have.keys():
             continue
         pairs = (stats.log_medians(of(record, f"{form} {n}").samples_s) for n in (low, high))
         ratios = [math.exp(long - short) for short, long in zip(*pairs, strict=True)]
         name = f"fused ({FORMS[form]})" if form in FUSED else form
-        each.append(
-            f"{name} takes {stats.number(peaks[form, high] / peaks[form, low])} × the memory"
-            f" and {stats.number(min(ratios))} to {stats.number(max(ratios))} × the time"
-        )
+        memory = ""
+        if {(form, low), (form, high)} <= peaks.keys():
+            memory = f"{stats.number(peaks[form, high] / peaks[form, low])} × the memory and "
+        least, most = stats.number(min(ratios)), stats.number(max(ratios))
+        each.append(f"{name} takes {memory}{least} to {most} × the time")
     scores = f"{(high // low) ** 2:,} × the scores"
     return f"{high:,} positions against {low:,} ({shape_of(record)}; {scores}): {'; '.join(each)}"
 

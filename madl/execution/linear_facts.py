@@ -44,7 +44,7 @@ def fewer_gates(r: Records) -> Fact:
     floats = counts.nearest_errors(r, (*compared.SHORTER, compared.BF16), compared.MXINT8)
     nearest = " and ".join(
         f"{_times_as_many(r, unit, compared.MXINT8)} and "
-        f"{_times_as_many(r, unit, compared.QUANTIZING)} as many as these two "
+        f"{_times_as_many(r, unit, compared.QUANTIZING)} as many as MXINT8's two "
         f"({counts.side_of(counts.gates(r, **unit))}, {_exactness(r, unit)})"
         for unit in floats
     )

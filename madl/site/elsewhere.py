@@ -12,7 +12,7 @@ from madl.logbook import benchmarks
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.records import Pending, Row, Scalar
-from madl.logbook.stats import Interval, number
+from madl.logbook.stats import Interval, counted, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
 from madl.site.views import Page, View, in_common
@@ -247,13 +247,14 @@ def _compared(here: View, other: View) -> str:
     ours = {case.key for case in here.cases} if other.machine == here.machine else set[str]()
     if shared := sum(case.key in ours for case in other.cases):
         where += f"; {shared} of its {len(other.cases)} cases are this page's own"
+    others = f" ({counted(found.unlike, 'other')} of another choice)" if found.unlike else ""
     hypotheses = "hypothesis" if len(found.decided) == 1 else "hypotheses"
     said = f"Of {len(found.decided)} {hypotheses} decided here, {', '.join(parts)}"
     return (
         f"{said if found.decided else 'No hypothesis is decided here'} ({where}){named}"
         f"{f'; decided there and open here: {found.only_there}' if found.only_there else ''}"
         f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
-        f"{f' ({found.unlike} others are of another choice)' if found.unlike else ''}"
+        f"{others}"
         f"{_other_parameters(here, other)}."
     )
 
