@@ -20,7 +20,6 @@ def _end(kind: type[BaseException], error: BaseException, trace: object) -> None
 sys.excepthook = _end
 
 import ast
-import errno
 import io
 import json
 import logging
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 try:
     import click
 
-    from madl.errors import MadlError, WrongCommand
+    from madl.errors import NO_ROOM, MadlError, WrongCommand
 except ImportError as missing:
     sys.exit(f"Error: {missing}; use `make logbook`, or `pip install -r requirements.txt`")
 
@@ -76,7 +75,7 @@ def _what_to_do(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, MadlError):
         return str(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         return (
             f"the disk is full ({error.filename or 'where .madl, docs or temporary files lie'}); "
             "free some space and run the same command again, finished cases are kept"

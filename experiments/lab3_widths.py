@@ -293,7 +293,8 @@ def models(r: Records) -> Sequence[Row]:
     for space, arms in searches(r).items():
         named += [(space, name, a) for name, a in arms.items()]
         named += [(space, "one format", a) for a in uniform(r, space)]
-    unasked = best_of(mixed_charts.wide_formats(r, WIDE_SPACE.budget))
-    named.insert(6, ("", f"one format within {WIDE_SPACE.budget:.1f} bits", unasked))
+        if space == ASKED:
+            unasked = best_of(mixed_charts.wide_formats(r, WIDE_SPACE.budget))
+            named.append(("", f"one format within {WIDE_SPACE.budget:.1f} bits", unasked))
     named += [(NARROWER, a.label, a) for a in (assembled(r), blind(r))]
     return [mixed_charts.model_row(*one) for one in named]

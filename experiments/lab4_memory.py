@@ -41,6 +41,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import counted, per_cent
 from madl.machine import replay
+from madl.machine.device import no_device
 from madl.machine.replay import BLOCK, PACKED_FIRST
 from madl.training import baseline
 
@@ -67,11 +68,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 def unavailable(params: Params) -> str | None:
     if params["what"] == "resident" and not Path("/proc/self/status").exists():
         return "no /proc here to read resident memory from"
-    if params["what"] != "cuda":
-        return None
-    import torch
-
-    return None if torch.cuda.is_available() else "no CUDA device"
+    return no_device({"device": params["what"]}) if params["what"] == "cuda" else None
 
 
 @page.run

@@ -99,6 +99,13 @@ def test_a_changed_folder_is_another_workload(tmp_path):
         workloads.unpin(before)
 
 
+def test_a_folder_named_as_a_preset_names_something_is_not_taken_for_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "movie-snippets").mkdir()
+    with pytest.raises(MadlError, match="there is a folder movie-snippets here"):
+        workloads.resolve("snippets")
+
+
 def test_a_path_that_is_not_there_is_refused_before_anything_runs():
     with pytest.raises(MadlError, match=r"no folder \./nowhere"):
         workloads.resolve("snippets", model="./nowhere")

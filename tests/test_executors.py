@@ -1,6 +1,8 @@
 """Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import shutil
@@ -9,7 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -250,6 +254,40 @@ def test_a_worker_with_other_code_is_refused(plan, cluster, monkeypatch):
     cluster.add_worker()
     with pytest.raises(MadlError, match="runs other code than this project's; start the workers"):
         list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
+
+
+def test_a_full_disk_on_a_worker_is_called_one(plan, cluster, monkeypatch):
+    monkeypatch.setattr(runner, "execute_on_worker", no_room)
+    cluster.add_worker()
+    with pytest.raises(MadlError, match="the disk of a worker is full; free some space"):
+        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
+    """However the two come: a set has no order."""
+
+    class Pool:
+        _processes = None
+
+        def submit(self, execute, case):
+            future = Future()
+            if case == "dies":
+                future.set_exception(BrokenProcessPool())
+            else:
+                future.set_result(case)
+            return future
+
+    monkeypatch.setattr(executors.Processes, "_with", lambda *_: Pool())
+    for cases in itertools.permutations(["a", "dies", "b", "c"]):
+        seen = []
+        records = executors.Processes().run(deque(cases), str, jobs=2, threads=1, start=print)
+        with pytest.raises(MadlError, match="a worker process died"):
+            seen.extend(records)
+        assert sorted(seen) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "127.0.0.1:x", "a://b:1"])

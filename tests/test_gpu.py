@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case
-from madl.running import gpu
+from madl.running import gpu, shards
 from madl.running.gpu import Gpu, Outcome
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
@@ -131,6 +132,14 @@ def test_parts_are_done_in_their_order_and_once(work, monkeypatch, tmp_path):
 
 def case_of(argument):
     return {name: argument[name] for name in ("experiment", "params", "version")}
+
+
+def test_a_folder_has_one_call_at_a_time(work, tmp_path):
+    with (
+        shards.at_work(tmp_path / "shards", shards.WHOLE),
+        pytest.raises(MadlError, match="a run is at work"),
+    ):
+        list(work.run())
 
 
 def test_nothing_is_begun_when_the_time_is_over(work):

@@ -411,10 +411,34 @@ def test_an_artifact_of_before_digests_were_kept_is_kept(tmp_path):
 
 
 def test_what_a_killed_builder_left_is_removed(tmp_path):
-    left = tmp_path / "artifacts" / ".model-abc"
+    left, others = (tmp_path / "artifacts" / f".{name}-abc_def4" for name in ("model", "model-b"))
     left.mkdir(parents=True)
+    others.mkdir()
     Store(tmp_path).artifact("model", lambda folder: folder.mkdir())
     assert not left.exists()
+    assert others.exists()
+
+
+def test_a_store_from_now_on_makes_everything_once_more(tmp_path):
+    made = []
+
+    def build(folder):
+        folder.mkdir()
+        made.append(folder)
+
+    def both(store):
+        store.artifact("model", build)
+        study = store.folder("study")
+        found = len(made), [path.name for path in study.iterdir()]
+        (study / str(len(made))).touch()
+        return found
+
+    before = Store(tmp_path)
+    assert [both(before), both(before)] == [(1, []), (1, ["1"])]
+    for folder in (tmp_path / "artifacts" / "model", tmp_path / "folders" / "study"):
+        os.utime(folder, (0, 0))  # a clock of files may be as coarse as a test is fast
+    anew = before.from_now_on()
+    assert [both(anew), both(anew), both(before)] == [(2, []), (2, ["2"]), (2, ["2"])]
 
 
 # ---- registration -------------------------------------------------------------------------------

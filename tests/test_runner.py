@@ -1,6 +1,7 @@
 """Running: what is left, once each, through failures, kills and restarts."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.running import plans, runner
-from madl.running.plans import Options
+from madl.running.plans import Options, StoredPlan
+from madl.running.project import Project
 from tests.conftest import hears_ctrl_c
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +63,34 @@ def test_force_runs_again(plan, tmp_path):
     run_all(plan)
     run_all(plan, force=True)
     assert executed(tmp_path) == [0, 1, 2, 3] * 2
+
+
+def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_path):
+    toy, later = (plan.project.experiments / f"{name}.py" for name in ("toy", "later"))
+    with_later(plan)
+    chosen = 'return [{"x": plan.records("toy").one(x=2).values["square"], "seed": 0}]'
+    later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
+    run_all(plan)
+    toy.write_text(
+        toy.read_text()
+        .replace("lambda path: path.mkdir()", "lambda path: (path / 'new').mkdir(parents=True)")
+        .replace("** 2}", "** (2 + (folder / 'new').is_dir())}")
+    )
+    again = StoredPlan(Project(plan.project.root), plan.store, plan.profile, {})
+    run_all(again, force=True)
+    assert executed(tmp_path) == [0, 1, 2, 3, 4, 0, 1, 2, 3, 8]
+    assert again.is_complete("later")
+
+
+def test_code_that_changes_while_it_runs_ends_the_run_and_stores_nothing_false(plan):
+    toy = plan.project.experiments / "toy.py"
+    text = toy.read_text()
+    events = runner.run(plan, Store(plan.project.state), [], Options())
+    next(events)
+    toy.write_text(text.replace("** 2}", "** 3}"))
+    with pytest.raises(MadlError, match="code of toy has changed since this run began"):
+        next(events)
+    assert len(stored(plan)) == 1
 
 
 @pytest.mark.parametrize("scheduler", [None, "one that loses its workers"])

@@ -451,6 +451,9 @@ def test_an_unknown_unit_is_one_clear_line():
         (758859782.0, "759,000,000"),
         (0.000123, "0.000123"),
         (20.6, "20.6"),
+        (99.96, "100"),
+        (999.6, "1,000"),
+        (-1e-9, "0"),
     ],
 )
 def test_numbers_have_three_significant_digits_and_counts_are_counts(value, shown):

@@ -81,13 +81,12 @@ def column(boxes: Sequence[Box], *, label: str) -> str:
     Raises:
         ValueError: two boxes of one name, or an input that comes after its user.
     """
-    rows = {box.name: i for i, box in enumerate(boxes)}
-    if len(rows) != len(boxes):
+    if len({box.name for box in boxes}) != len(boxes):
         raise ValueError("boxes need names of their own")
-    wires = _wires(boxes, rows)
+    wires = _wires(boxes)
     left = EDGE + LANE * (1 + max((wire.lane for wire in wires), default=0))
     height = EDGE * 2 + len(boxes) * (ROW + GAP) - GAP
-    parts = [_steps(boxes, rows, left), *(_wire(wire, left) for wire in wires)]
+    parts = [_steps(boxes, left), *(_wire(wire, left) for wire in wires)]
     parts += [_box(box, _top(i), left) for i, box in enumerate(boxes)]
     return (
         f'<svg class="graph" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
@@ -95,7 +94,7 @@ def column(boxes: Sequence[Box], *, label: str) -> str:
     )
 
 
-def _wires(boxes: Sequence[Box], rows: dict[str, int]) -> list[_Wire]:
+def _wires(boxes: Sequence[Box]) -> list[_Wire]:
     """Values that skip a row, each in the first lane that is free all the way down."""
     wires: list[_Wire] = []
     free: list[int] = []  # per lane: the first row that it is free from
@@ -116,7 +115,7 @@ def _top(row: int) -> int:
     return EDGE + row * (ROW + GAP)
 
 
-def _steps(boxes: Sequence[Box], rows: dict[str, int], left: int) -> str:
+def _steps(boxes: Sequence[Box], left: int) -> str:
     """Short arrows from a row to the next one."""
     x = left + 16
     made = (

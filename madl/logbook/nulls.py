@@ -4,7 +4,8 @@ A claim that is supported by records without an effect is no claim. The **null**
 exchanges, example by example, the outcomes of all models judged on the same examples, and sample by
 sample the times of variants that took turns; a claim with a margin gets, on top, a worse side that
 is worse by the margin. **Planted** data have a clear effect, in the claim's favour or against it.
-Validation values stay as they are, so a claim chooses as it does on the real data.
+What claims choose by (`validation_accuracy`) stays as it is, so a claim chooses as it does on the
+real data; outcomes on validation are exchanged like those on test.
 
 What is no model and no time (losses of examples, studies) is redrawn by its own comparison.
 """

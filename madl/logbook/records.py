@@ -379,11 +379,13 @@ class Published:
 class Store:
     """The records and artifacts under one `.madl` folder.
 
-    `check` knows what each experiment says of its values (see `Project.check`).
+    `check` knows what each experiment says of its values (see `Project.check`). An artifact or a
+    folder that was made before `made_since` (nanoseconds, as files have them) is made again.
     """
 
     root: Path
     check: Callable[[Record], None] | None = field(default=None, compare=False)
+    made_since: int = 0
 
     def _path(self, case: Case) -> Path:
         return self.root / "records" / case.experiment / f"{case.key}.json"
@@ -413,8 +415,9 @@ class Store:
         folder = self.root / "artifacts" / name
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            for left in folder.parent.glob(f".{name}-*"):  # by a killed builder
+            for left in folder.parent.glob(f".{name}-????????"):  # by a killed builder
                 shutil.rmtree(left, ignore_errors=True)
+            self._drop_older(folder)
             if folder.is_dir() and not _is_as_written(folder):
                 log.warning("the artifact %s is damaged; it is made again", folder)
                 shutil.rmtree(folder)
@@ -441,8 +444,22 @@ class Store:
         Whoever writes there sees to it that what a killed writer left can be read.
         """
         folder = self.root / "folders" / name
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            self._drop_older(folder)
+            folder.mkdir(exist_ok=True)
         return folder
+
+    def from_now_on(self) -> "Store":
+        """This store for a run that makes everything anew, artifacts and folders too."""
+        mark = self.root / "forced"
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+        return replace(self, made_since=mark.stat().st_mtime_ns)
+
+    def _drop_older(self, folder: Path) -> None:
+        if folder.is_dir() and folder.stat().st_mtime_ns < self.made_since:
+            shutil.rmtree(folder)
 
 
 def _digest_of(folder: Path) -> Path:

@@ -67,18 +67,15 @@ class Unit(StrEnum):
 
 def number(value: int | float, *, sign: bool = False) -> str:
     """At most three significant digits, counts as counts, a true minus."""
+    shown = "+," if sign else ","
     if isinstance(value, int):
-        text = f"{value:+,}" if sign else f"{value:,}"
-    elif not value or not math.isfinite(value):
-        text = f"{value:+.0f}" if sign else f"{value:.0f}"
-    elif abs(value) >= 1000:
-        digits = 10 ** (math.floor(math.log10(abs(value))) - 2)
-        text = f"{round(value / digits) * digits:{'+' if sign else ''},.0f}"
-    else:
-        places = min(max(2 - math.floor(math.log10(abs(value))), 0), 6)
-        text = f"{value:{'+' if sign else ''}.{places}f}"
-        if "." in text and places > 1:
-            text = text.rstrip("0").rstrip(".")
+        return f"{value:{shown}}".replace("-", "−")
+    value = round(float(f"{value:.3g}"), 6) + 0.0  # no minus before a nought
+    exact = not value or not math.isfinite(value)
+    places = 0 if exact else max(2 - math.floor(math.log10(abs(value))), 0)
+    text = f"{value:{shown}.{places}f}"
+    if places > 1:
+        text = text.rstrip("0").rstrip(".")
     return text.replace("-", "−")
 
 

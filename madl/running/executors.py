@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from madl.errors import MadlError
+from madl.errors import NO_ROOM, MadlError
 from madl.logbook.records import Case, Record
 from madl.machine import lifeline
 
@@ -68,7 +68,7 @@ class Processes:
                 while cases and len(running) < 2 * jobs:  # the next ones are there already
                     running.add(pool.submit(execute, cases.popleft()))
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
+                for future in sorted(finished, key=_has_failed):  # what is there is kept
                     yield future.result()
         except BrokenProcessPool as error:
             raise MadlError(
@@ -91,6 +91,10 @@ class Processes:
                 initargs=(functools.partial(start, threads),),
             )
         return self._pool
+
+
+def _has_failed(future: Future[Record]) -> bool:
+    return future.exception() is not None
 
 
 def _start_worker(start: Callable[[], None]) -> None:
@@ -131,7 +135,7 @@ def cluster(
                 name = f"{case.experiment}-{case.key}-{uuid.uuid4().hex}"
                 future = client.submit(_on_worker, execute, beside, case, key=name, pure=False)
                 running[future] = case
-            for future in _finished(running, has_workers=bool(machines)):
+            for future in sorted(_finished(running, has_workers=bool(machines)), key=_is_no_record):
                 yield _record(future, running.pop(future), lost)
     except OSError as error:  # what a connection that breaks raises
         raise _no_longer_there(scheduler) from error
@@ -187,6 +191,10 @@ def _finished(running: Mapping[Any, Case], *, has_workers: bool) -> Sequence[Any
         return []
 
 
+def _is_no_record(future: Any) -> bool:
+    return future.status != "finished"
+
+
 def _record(future: Any, case: Case, lost: Callable[[Case, str], Record]) -> Record:
     from distributed import KilledWorker
 
@@ -199,6 +207,8 @@ def _record(future: Any, case: Case, lost: Callable[[Case, str], Record]) -> Rec
         return lost(case, "every worker that ran it died (killed, or out of memory)")
     if isinstance(problem, MadlError):
         raise problem
+    if isinstance(problem, OSError) and problem.errno in NO_ROOM:
+        raise MadlError("the disk of a worker is full; free some space, and run it again") from None
     raise MadlError(
         f"the workers cannot run this project ({type(problem).__name__}: {problem}); start them "
         "with its Python, as docs/usage.md shows"

@@ -31,7 +31,7 @@ from madl.files import write_atomically
 from madl.logbook import records as results
 from madl.logbook.records import Case, Store
 from madl.machine import device, fresh, sources
-from madl.running import runner
+from madl.running import runner, shards
 from madl.running.pace import varying
 from madl.running.plans import StoredPlan, without_values
 from madl.running.project import Project
@@ -78,7 +78,15 @@ class Gpu:
         self.pages = {name: [*filter(is_for_gpu, plan.cases(name))] for name in pages}
 
     def run(self, seconds: float = CALL_S) -> Iterator[Outcome]:
-        """Do what is left, as far as the time goes; each part is told when it has ended."""
+        """Do what is left, as far as the time goes; each part is told when it has ended.
+
+        Raises:
+            MadlError: another call is at work on this folder.
+        """
+        with shards.at_work(self.folder / "shards", shards.WHOLE):
+            yield from self._run(seconds)
+
+    def _run(self, seconds: float) -> Iterator[Outcome]:
         end = time.monotonic() + seconds
         again = [part for part in self._parts() if self.outcome(part).state == "failed"]
         left = [part for part in self._parts() if self.outcome(part).state == "left"]
@@ -214,8 +222,9 @@ def run_case(argument: Mapping[str, Any]) -> dict[str, Any]:
     names = ("experiment", "params", "version")
     case = Case(**{name: argument[name] for name in names})
     runner.start_process(device.num_cores())
-    record = runner.execute(Path(argument["root"]), Path(argument["store"]), "cuda", 1, case)
-    Store(Path(argument["store"])).put(record)
+    store = Store(Path(argument["store"]))
+    record = runner.execute(Path(argument["root"]), store, "cuda", 1, case)
+    store.put(record)
     return {"status": record.status}
 
 

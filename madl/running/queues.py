@@ -21,20 +21,22 @@ SOON_S = 60.0  # who is done within this goes first: a page to read while the ot
 class Progress:
     """One finished case and how much is left; `label` names the case among its siblings.
 
-    `is_last` says that its experiment has no other case in this run, `before_timed` that what comes
-    next measures time, or nothing does.
+    `left_s` is None where nobody knows how many work. `is_last` says that its experiment has no
+    other case in this run, `before_timed` that what comes next measures time, or nothing does.
     """
 
     label: str
     done: int
     total: int
     record: Record
-    left_s: float
+    left_s: float | None
     is_last: bool
     before_timed: bool
 
     @property
     def left(self) -> str:
+        if self.left_s is None:
+            return f"{self.total - self.done} cases left"
         return f"{in_words(self.left_s)} left"
 
 
@@ -87,6 +89,8 @@ class Queues:
         self.done[name] += 1
         del self.left[record.case.key]
         self.pace.finished(record)
+        if self.is_needed(name):
+            self.fill()
         keys = [key for key in self.varying[name] if key in params]
         way = self.next_way()
         coming = self._coming()
@@ -95,7 +99,7 @@ class Queues:
             done=self.done.total(),
             total=self.done.total() + len(coming),
             record=record,
-            left_s=sum(seconds / way.jobs for way, seconds in coming),
+            left_s=self._left_s(coming),
             is_last=self.done[name] == self.by_name[name],
             before_timed=way is None or way.is_timed,
         )
@@ -103,8 +107,14 @@ class Queues:
     def outlook(self) -> str:
         """How much there is to do before any of it is done."""
         coming = self._coming()
-        left_s = sum(seconds / way.jobs for way, seconds in coming)
+        left_s = self._left_s(coming)
         return f"{len(coming)} cases" + (f", about {in_words(left_s)}" if left_s else "")
+
+    def _left_s(self, coming: Sequence[tuple[Way, float]]) -> float | None:
+        """Workers of a cluster come and go, so nobody knows."""
+        if self.options.scheduler is not None:
+            return None
+        return sum(seconds / way.jobs for way, seconds in coming)
 
     def _coming(self) -> list[tuple[Way, float]]:
         """How each case that is left is executed, and how long it takes as far as one can know."""
@@ -117,8 +127,17 @@ class Queues:
             ]
         return queued
 
+    def is_ready(self, name: str) -> bool:
+        """Whether its needs have results; where all is made anew, those of this run."""
+        needs = self.plan.project.load(name).needs
+        if self.options.force and any(
+            need in self.waiting or self.done[need] < self.by_name[need] for need in needs
+        ):
+            return False
+        return self.plan.is_ready(name)
+
     def fill(self) -> None:
-        while ready := [name for name in self.waiting if self.plan.is_ready(name)]:
+        while ready := [name for name in self.waiting if self.is_ready(name)]:
             self.waiting = [name for name in self.waiting if name not in ready]
             for name in ready:
                 self._add(name)

@@ -1,7 +1,6 @@
 """From a plan to records: cases in the order of their needs, each done once, resumed for free."""
 
 import contextlib
-import errno
 import functools
 import importlib
 import logging
@@ -10,11 +9,11 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from madl.errors import MadlError
+from madl.errors import NO_ROOM, MadlError
 from madl.logbook import shapes
 from madl.logbook.experiment import Experiment
 from madl.logbook.records import (
@@ -46,7 +45,6 @@ from madl.running.queues import Progress, Queues, Way
 log = logging.getLogger(__name__)
 
 SHARD_POLL_S = 2.0
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # on a disk
 KERNELS = {  # name → who reaches this source uses it, and the function of its module for the path
     "round_to_grid": ("kernels/round_to_grid.py", "round_to_grid", "route"),
     "linear_bf16": ("kernels/linear_bf16.py", "linear_bf16", "route"),
@@ -61,7 +59,7 @@ def run(
 
     Raises:
         MadlError: before anything is executed, if stored records cannot be read; with `force`, they
-            are made anew.
+            are made anew. Or the code of a case has changed since this was called.
     """
     names = with_needs(plan.project, names)
     if options.force:
@@ -76,22 +74,26 @@ def run(
     ):
         if options.shard == shards.WHOLE:
             store.sweep()
+            store = store.from_now_on() if options.force else store
         queues = Queues(plan, store, options, names)
         queues.fill()
+        code: dict[str, str] = {}
         if queues.next_way():
+            code = {name: sources.digest(plan.project.root, name) for name in names}
             log.info(queues.outlook())
         while True:
             queues.fill()
             if (way := queues.next_way()) is None:
                 _wait_for_other_shards(plan, queues.waiting, folder, options.shard)
-                if any(plan.is_ready(name) for name in queues.waiting):
+                if any(queues.is_ready(name) for name in queues.waiting):
                     continue
                 for name in queues.waiting:
                     log.warning("%s waits: what it needs is not complete", name)
                 for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
                     log.info("%s", line)
                 return
-            yield from _execute_queue(plan, store, queues, way, options, processes)
+            for record in _execute_queue(plan, store, queues, way, options, processes, code):
+                yield queues.finished(record)
 
 
 def _wait_for_other_shards(
@@ -127,19 +129,24 @@ def _execute_queue(
     way: Way,
     options: Options,
     processes: executors.Processes,
-) -> Iterator[Progress]:
+    code: Mapping[str, str],
+) -> Iterator[Record]:
     """Until this queue is empty; cases that become ready meanwhile join it."""
     records = _executed(
         plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
     )
     for record in records:
+        name = record.case.experiment
+        if record.status == "ok" and record.run.code != code[name]:
+            raise MadlError(
+                f"the code of {name} has changed since this run began, and part of it was loaded "
+                "before; finished cases are kept, run the same command again"
+            )
         try:
             record = registered(record, earlier(plan, store, record.case))
         finally:  # whatever is wrong with what is known already
             record = _kept(store, record)
-        if queues.is_needed(record.case.experiment):
-            queues.fill()
-        yield queues.finished(record)
+        yield record
 
 
 def earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
@@ -173,11 +180,9 @@ def _executed(
     alone: bool,
 ) -> Iterator[Record]:
     """Execute cases here, in processes of their own, or on a cluster."""
-    root, device = plan.project.root, options.device
+    root, device, bare = plan.project.root, options.device, replace(store, check=None)
     if options.scheduler is not None:
-        remote = functools.partial(
-            execute_on_worker, root, store.root, device, alone, _code_at_start()
-        )
+        remote = functools.partial(execute_on_worker, root, bare, device, alone, _code_at_start())
         yield from executors.cluster(
             cases,
             remote,
@@ -187,7 +192,7 @@ def _executed(
         )
         return
     threads = max(machine.num_cores() // jobs, 1)
-    job = functools.partial(execute, root, store.root, device, jobs)
+    job = functools.partial(execute, root, bare, device, jobs)
     if jobs == 1:
         start_process(threads)
         yield from executors.inline(cases, job)
@@ -224,7 +229,7 @@ class _Context:
         return self.store.folder(name)
 
 
-def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) -> Record:
+def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
     experiment = Project(root).load(case.experiment)
     device = str(case.params.get("device", device))  # asked for by the case, or where it happens
@@ -236,7 +241,7 @@ def execute(root: Path, store_root: Path, device: str, jobs: int, case: Case) ->
     values: Values = {}
     error: str | None = None
     try:
-        values = experiment.execute(case.params, _Context(device, Store(store_root)))
+        values = experiment.execute(case.params, _Context(device, store))
         _check(experiment, case, values)
     except (Exception, SystemExit) as problem:
         if isinstance(problem, OSError) and problem.errno in NO_ROOM:
@@ -296,7 +301,7 @@ def _in_a_line(problem: BaseException) -> str:
 
 
 def execute_on_worker(
-    root: Path, store_root: Path, device: str, alone: bool, code: str, jobs: int, case: Case
+    root: Path, store: Store, device: str, alone: bool, code: str, jobs: int, case: Case
 ) -> Record:
     """Run one case on a worker of a cluster, a process that was there before this run.
 
@@ -321,7 +326,7 @@ def execute_on_worker(
         return without_values(root, device, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
     start_process(threads)
-    return execute(root, store_root, machine.resolve(device)[0], jobs, case)
+    return execute(root, store, machine.resolve(device)[0], jobs, case)
 
 
 @functools.cache

@@ -47,7 +47,9 @@ def repeat(plan: StoredPlan, store: Store, stems: Sequence[str], times: int) -> 
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="repeat-") as folder:
             again = Store(Path(folder))
-            (again.root / "artifacts").symlink_to(store.root / "artifacts")
+            known = store.root / "artifacts"
+            known.mkdir(parents=True, exist_ok=True)
+            (again.root / "artifacts").symlink_to(known)
             for name in plan.project.with_needs(stems):
                 _take_over(plan, again, name, but_timed=name in stems)
             fresh = replace(plan, store=again)

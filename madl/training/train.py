@@ -1,7 +1,7 @@
 """Fine-tune and evaluate a classifier: two loops, and nothing hidden in them.
 
 Both are deterministic for a seed on one machine and number of threads.
-Units: learning rate per AdamW step; `seconds` wall clock.
+Units: learning rate per AdamW step.
 """
 
 import logging

@@ -56,6 +56,7 @@ def resolve(preset: str, *, model: str | None = None, dataset: str | None = None
     base = PRESETS[preset]
     for what, given in (("model", model), ("dataset", dataset)):
         if given is None:
+            _check_is_no_folder(what, getattr(base, what))
             continue
         folder = Path(given).expanduser()
         is_path = given.startswith((".", "/", "~"))
@@ -65,6 +66,19 @@ def resolve(preset: str, *, model: str | None = None, dataset: str | None = None
         if folder.is_dir():
             _check_layout(what, folder)
     return replace(base, model=model or base.model, dataset=dataset or base.dataset)
+
+
+def _check_is_no_folder(what: str, name: str) -> None:
+    """Where a command runs changes nothing: what a preset names is never a folder there.
+
+    Raises:
+        WrongCommand: there is a folder of that name.
+    """
+    if Path(name).is_dir():
+        raise WrongCommand(
+            f"there is a folder {name} here, and the workload's {what} has that name; "
+            f"give --{what} ./{name} if it is meant, else run this in another folder"
+        )
 
 
 def _check_layout(what: str, folder: Path) -> None:
