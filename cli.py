@@ -471,7 +471,7 @@ def _plan(
 
     project = _project()
     chosen = workloads.resolve(workload, model=model, dataset=dataset)
-    store = Store(project.state, check=project.check)
+    store = Store(project.state)
     return StoredPlan(project, store, profile_named(profile), chosen.params()), store
 
 

@@ -339,27 +339,6 @@ def test_a_folder_in_the_place_of_evidence_is_one_clear_line(tmp_path):
 # ---- shapes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("stated", "values", "message"),
-    [
-        ({"square": int}, {}, "there is no value square"),
-        ({"square": int}, {"square": True}, "square is True, not int"),
-        ({"square": int}, {"square": 1.0}, "square is 1.0, not int"),
-        ({"s": float}, {"s": "1"}, "s is '1', not a number"),
-        ({"name": str}, {"name": None}, "name is None, not str"),
-        ({"at": {"s": float}}, {"at": 3}, "at is 3, not names with values"),
-        ({"at": {"s": float}}, {"at": {}}, "there is no value at.s"),
-    ],
-)
-def test_an_experiment_states_what_its_values_are(stated, values, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        shapes.check_stated(values, stated)
-
-
-def test_values_beside_the_stated_ones_are_welcome():
-    shapes.check_stated({"a": 1, "s": 2, "more": "x"}, {"a": int, "s": float})
-
-
 def test_a_value_that_is_read_and_not_there_names_its_record(tmp_path):
     store = Store(tmp_path)
     store.put(a_record(1))

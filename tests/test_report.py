@@ -661,17 +661,6 @@ def test_a_bad_line_of_published_evidence_costs_its_row_and_is_named(plan, how):
     assert "3 of 4 cases" in page(plan)
 
 
-def test_an_experiment_s_statement_of_its_values_holds_for_what_is_read(plan):
-    source = plan.project.experiments / "toy.py"
-    text = source.read_text()
-    source.write_text(text.replace('title="Squares"', 'title="Squares", values={"square": int}'))
-    store = fill(plan)
-    edit(store._path(plan.cases("toy")[2]), square=None)
-    (problem,) = report.write(plan, store).problems
-    assert "cannot be used: square is None, not int; delete it" in problem
-    assert "3 of 4 cases" in page(plan)
-
-
 def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
     source = plan.project.experiments / "toy.py"
     source.write_text(source.read_text().replace("one.values['square']}", "one.values['cube']}"))

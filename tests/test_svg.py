@@ -96,7 +96,7 @@ CHARTS = {
         [points("error", text="format", by="inputs")], log("size", factor=1e3), percent("error")
     ),
     "points of two estimates": grid(
-        [points("error", x="error")], percent("error"), percent("error")
+        [points("error")], percent("error", column="error"), percent("error")
     ),
     "bars": lines(
         x=category("width"), y=percent("accuracy"), marks=[*bars("PTQ", "QAT"), level(0.9, "FP32")]

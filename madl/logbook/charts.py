@@ -110,15 +110,11 @@ def points(
     column: str,
     label: str = "",
     *,
-    x: str | None = None,
     text: str | None = None,
     by: str | None = None,
-    like: str | None = None,
 ) -> Mark:
     """A point a row, with bars where cells have intervals, named by `text`, coloured by `by`."""
-    return Mark(
-        kind="points", label=label or column, column=column, x=x, text=text, by=by, like=like
-    )
+    return Mark(kind="points", label=label or column, column=column, text=text, by=by)
 
 
 def bars(*columns: str, stacked: bool = False) -> list[Mark]:

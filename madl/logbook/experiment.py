@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
-from madl.logbook import shapes
 from madl.logbook.claims import Claim, Fact, Judged, declared
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
@@ -134,8 +133,7 @@ class Experiment:
     """Everything one page needs, collected from the decorated functions of one file.
 
     `timed` says which cases measure time, and so run alone. `needs` names the experiments whose
-    results its cases and claims read. `values` states what every case gives (see `shapes`), by its
-    parameters if need be; it is checked before a record is written, and when one is read.
+    results its cases and claims read.
     """
 
     def __init__(
@@ -145,10 +143,8 @@ class Experiment:
         needs: tuple[str, ...] = (),
         timed: bool | Callable[[Params], bool] = False,
         version: int = 1,
-        values: shapes.Shape | Callable[[Params], shapes.Shape] | None = None,
     ) -> None:
         self.title, self.needs, self.version = title, needs, version
-        self._values = values or {}
         self._timed = timed
         self._cases: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
@@ -229,11 +225,11 @@ class Experiment:
 
         return declare if fn is None else declare(fn)
 
-    def chart(self, *, caption: str, name: str | None = None) -> Callable[[Made], Made]:
+    def chart(self, *, caption: str) -> Callable[[Made], Made]:
         """Declare a chart. The caption says how to read it, and states no effect."""
 
         def declare(fn: Made) -> Made:
-            self._show(name or fn.__name__, Shown(kind="chart", make=fn, caption=caption))
+            self._show(fn.__name__, Shown(kind="chart", make=fn, caption=caption))
             return fn
 
         return declare
@@ -244,7 +240,6 @@ class Experiment:
         caption: str,
         panels: Callable[[Sequence[Row]], Sequence[Panel]],
         alt: Callable[[Sequence[Row]], str],
-        name: str | None = None,
         script: str = "",
         reads: tuple[str, ...] = (),
     ) -> Callable[[Made], Made]:
@@ -266,7 +261,7 @@ class Experiment:
                 script=script,
                 reads=reads,
             )
-            self._show(name or fn.__name__, shown)
+            self._show(fn.__name__, shown)
             return fn
 
         return declare
@@ -310,11 +305,6 @@ class Experiment:
                 "the experiment declares nothing to run; decorate a function: @page.run"
             )
         return self._run(params, ctx)
-
-    def check_values(self, params: Params, values: Values) -> None:
-        """Raises: ValueError: values that are not what this experiment states."""
-        stated = self._values(params) if callable(self._values) else self._values
-        shapes.check_stated(values, stated)
 
     def why_unavailable(self, params: Params) -> str | None:
         """Why this case cannot run on this machine, or None."""

@@ -379,12 +379,10 @@ class Published:
 class Store:
     """The records and artifacts under one `.madl` folder.
 
-    `check` knows what each experiment says of its values (see `Project.check`). An artifact or a
-    folder that was made before `made_since` (nanoseconds, as files have them) is made again.
+    An artifact or folder made before `made_since` (nanoseconds, as files have them) is made again.
     """
 
     root: Path
-    check: Callable[[Record], None] | None = field(default=None, compare=False)
     made_since: int = 0
 
     def _path(self, case: Case) -> Path:
@@ -403,8 +401,6 @@ class Store:
         if record.case.key != case.key:
             other = f"{record.case.experiment} {shapes.shown(record.case.params)}"
             raise Unusable(record, f"it is the record of another case, {other}")
-        if self.check is not None:
-            self.check(record)
         return record
 
     def put(self, record: Record) -> None:

@@ -152,7 +152,6 @@ def front_chart(
     *,
     size: Axis,
     value: str,
-    axis: Axis | None = None,
     by: str | None = None,
     front_by: str = "",
     common: bool = False,
@@ -161,7 +160,7 @@ def front_chart(
 ) -> Chart:
     """Values against sizes: a point a row, and a line through those that no smaller one reaches.
 
-    `size` is the x axis, of a column; `value` the column drawn, on `axis` (per cent by default).
+    `size` is the x axis, of a column; `value` the column drawn, in per cent.
     `by` splits the rows into series, each with its own front, or one for all of them if `common`.
     What is on a front is decided by the plain numbers in column `front_by`, or `value`: validation
     values, since test values are sealed. `text` names a column that says what a point is.
@@ -177,4 +176,4 @@ def front_chart(
         for i in front([row[across] for row in mine], [row[judged] for row in mine]):
             mine[i][title] = mine[i][value]
         marks.append(line(title, markers=False, like=name or None))
-    return Chart(drawn, x=size, y=axis or percent(value), marks=marks)
+    return Chart(drawn, x=size, y=percent(value), marks=marks)

@@ -1,11 +1,7 @@
 """What the values of a case must be: checked where they are written and where they are read.
 
 A known name (`accuracy`, `outcomes`, …) means the same wherever it stands among the values, and so
-has one type and one range. An experiment may state more (`Experiment(values=…)`): the names that
-its cases give, each with its type.
-
-    values = {"square": int, "timing": {"seconds": float}}        # any more names are welcome
-    values = lambda params: {"accuracy": float} if params["what"] == "judged" else {}
+has one type and one range.
 """
 
 import json
@@ -16,7 +12,6 @@ from madl.logbook.stats import Outcomes
 
 DEPTH = 40  # of values inside values
 LIMIT = 10**100  # of a number: no measurement reaches it, and squares of what is below are numbers
-Shape = Mapping[str, Any]  # name → type, or the shape of what is inside
 
 
 def check(values: Any) -> None:
@@ -106,32 +101,6 @@ def _check_beside(values: Mapping[str, Any], place: tuple[str, ...]) -> None:
         if abs(share - values["accuracy"]) > 1e-6:
             name = ".".join((*place, "accuracy"))
             raise ValueError(f"{name} is {values['accuracy']}, and its outcomes say {share:g}")
-
-
-def check_stated(values: Mapping[str, Any], shape: Shape, place: str = "") -> None:
-    """That the names which an experiment states are there, each of its type.
-
-    Raises:
-        ValueError: which is not.
-    """
-    for name, kind in shape.items():
-        if name not in values:
-            raise ValueError(f"there is no value {place}{name}")
-        value = values[name]
-        if isinstance(kind, Mapping):
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{place}{name} is {shown(value)}, not names with values")
-            check_stated(value, kind, f"{place}{name}.")  # pyright: ignore[reportUnknownArgumentType]
-        elif not (is_number(value) if kind is float else _is(value, kind)):
-            raise ValueError(f"{place}{name} is {shown(value)}, not {_called(kind)}")
-
-
-def _is(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _called(kind: Any) -> str:
-    return "a number" if kind is float else str(getattr(kind, "__name__", kind))
 
 
 def is_number(value: Any) -> bool:

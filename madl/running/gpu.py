@@ -73,7 +73,7 @@ class Gpu:
 
     def __init__(self, project: Project, plan: StoredPlan, folder: Path) -> None:
         self.project, self.plan, self.folder = project, plan, folder
-        self.store = Store(folder, check=project.check)
+        self.store = Store(folder)
         pages = [name for name in PAGES if name in project.names()]
         self.pages = {name: [*filter(is_for_gpu, plan.cases(name))] for name in pages}
 

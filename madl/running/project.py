@@ -17,7 +17,7 @@ from typing import Any
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
 from madl.logbook.experiment import Asked, Experiment, Plan, Question
-from madl.logbook.records import Case, Pending, Record, Unusable
+from madl.logbook.records import Case, Pending, Unusable
 from madl.logbook.shapes import shown
 from madl.machine import sources
 
@@ -170,18 +170,6 @@ class Project:
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
-
-    def check(self, record: Record) -> None:
-        """That a result is what its experiment states.
-
-        Raises:
-            Unusable: what is wrong with it.
-        """
-        if record.status == "ok" and record.case.experiment in self._stems:
-            try:
-                self.load(record.case.experiment).check_values(record.case.params, record.values)
-            except ValueError as error:
-                raise Unusable(record, str(error)) from error
 
     def cases(self, name: str, plan: Plan) -> list[Case]:
         """The cases of an experiment under this plan.

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from madl.errors import NO_ROOM, MadlError
 from madl.logbook import shapes
-from madl.logbook.experiment import Experiment
 from madl.logbook.records import (
     Case,
     Record,
@@ -180,9 +179,9 @@ def _executed(
     alone: bool,
 ) -> Iterator[Record]:
     """Execute cases here, in processes of their own, or on a cluster."""
-    root, device, bare = plan.project.root, options.device, replace(store, check=None)
+    root, device = plan.project.root, options.device
     if options.scheduler is not None:
-        remote = functools.partial(execute_on_worker, root, bare, device, alone, _code_at_start())
+        remote = functools.partial(execute_on_worker, root, store, device, alone, _code_at_start())
         yield from executors.cluster(
             cases,
             remote,
@@ -192,7 +191,7 @@ def _executed(
         )
         return
     threads = max(machine.num_cores() // jobs, 1)
-    job = functools.partial(execute, root, bare, device, jobs)
+    job = functools.partial(execute, root, store, device, jobs)
     if jobs == 1:
         start_process(threads)
         yield from executors.inline(cases, job)
@@ -242,7 +241,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     error: str | None = None
     try:
         values = experiment.execute(case.params, _Context(device, store))
-        _check(experiment, case, values)
+        _check(values)
     except (Exception, SystemExit) as problem:
         if isinstance(problem, OSError) and problem.errno in NO_ROOM:
             raise  # nothing can be stored, this failure neither
@@ -280,11 +279,10 @@ def _kernels(root: Path, experiment: str) -> str:
     return ", ".join(f"{name} {route.path}" for name, route in routes.items())
 
 
-def _check(experiment: Experiment, case: Case, values: Values) -> None:
+def _check(values: Values) -> None:
     """Raises: MadlError: values that could not be read again."""
     try:
         shapes.check(values)
-        experiment.check_values(case.params, values)
     except (ValueError, RecursionError) as error:
         raise MadlError(f"its values cannot be stored: {error}") from error
 

@@ -63,12 +63,10 @@ class _Tolerant:
 
     source: Source
     problems: Problems
-    check: Callable[[Record], None]
 
     def get(self, case: Case) -> Record | None:
         try:
-            if record := self.source.get(case):
-                self.check(record)
+            record = self.source.get(case)
         except MadlError as error:
             self.problems.note(error)
             return None
@@ -460,7 +458,7 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
     """
     if problems is None:
         return [_page(plan, name) for name in plan.project.names()]
-    plan = replace(plan, store=_Tolerant(plan.store, problems, plan.project.check))
+    plan = replace(plan, store=_Tolerant(plan.store, problems))
     return [_refusing(plan, name, problems) for name in plan.project.names()]
 
 
@@ -570,5 +568,4 @@ def _published_machines(project: Project, problems: Problems | None) -> Mapping[
         return {host: _Machine(one, one) for host, one in machines.items()}
     for error in unusable:
         problems.note(error)
-    check = project.check
-    return {host: _Machine(one, _Tolerant(one, problems, check)) for host, one in machines.items()}
+    return {host: _Machine(one, _Tolerant(one, problems)) for host, one in machines.items()}

@@ -33,7 +33,7 @@ from madl.machine import fresh
 
 import nest_wait
 
-page = Experiment(title="Nest", values={"waited": str})
+page = Experiment(title="Nest")
 WAYS = os.environ["NEST_WAYS"].split()
 
 
