@@ -14,7 +14,7 @@ from madl.logbook.arms import Arm, arm, best_of, of_models, versus
 from madl.logbook.claims import Fact
 from madl.logbook.records import Pending, Records, Row
 from madl.logbook.stats import ALPHA, Estimate, Interval, listed, number, per_cent, superscript
-from madl.training import baseline, families
+from madl.training import baseline, families, width_space
 from madl.training.families import EVERY, MOVED, NAMES, group_of, is_log, moved_of, short
 
 EXPERIMENT = "lab3_formats"  # that trains and judges them
@@ -411,7 +411,7 @@ def taken_rows(r: Records) -> list[Row]:
     models = {f"seed {model.param('seed')}": model for model in found.models}
     chosen = {seed: one.value("best")["choices"] for seed, one in models.items()}
     rows = [
-        {"layers": kind, **{seed: f"`{short(given[kind])}`" for seed, given in chosen.items()}}
+        {"layers": width_space.kind(kind), **{seed: f"`{short(given[kind])}`" for seed, given in chosen.items()}}
         for kind in found.value("kinds")
     ]
     bits = {seed: number(one.value("bits")) for seed, one in models.items()}
