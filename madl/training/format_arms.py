@@ -411,7 +411,10 @@ def taken_rows(r: Records) -> list[Row]:
     models = {f"seed {model.param('seed')}": model for model in found.models}
     chosen = {seed: one.value("best")["choices"] for seed, one in models.items()}
     rows = [
-        {"layers": width_space.kind(kind), **{seed: f"`{short(given[kind])}`" for seed, given in chosen.items()}}
+        {
+            "layers": width_space.kind(kind),
+            **{seed: f"`{short(given[kind])}`" for seed, given in chosen.items()},
+        }
         for kind in found.value("kinds")
     ]
     bits = {seed: number(one.value("bits")) for seed, one in models.items()}
