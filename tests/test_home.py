@@ -63,14 +63,15 @@ def chosen(*pages):
     return [one.name for _, one in home.surprising(pages)]
 
 
-def test_what_was_refuted_stands_alone_of_time_too_and_registered_first():
+def test_what_was_refuted_comes_first_of_time_too_and_of_it_what_was_registered():
     pages = [
-        a_page("1.1", a_finding("large", far=30)),
+        a_page("0.1", a_finding("large", far=30)),
         a_page("2.1", a_finding("late", "refuted", far=9, headline=False, worded_after=True)),
         a_page("3.1", a_finding("of time", "refuted", far=3, unit=Unit.TIMES)),
         a_page("4.1", a_finding("far", "refuted", far=4)),
     ]
     assert chosen(*pages) == ["far", "of time", "late"]
+    assert chosen(*pages[:2]) == ["late", "large"]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,12 @@ def opened(*findings):
 
 
 def test_the_title_says_whether_anything_was_refuted():
-    assert "## What goes against expectation" in opened(a_finding("x", "refuted"), a_finding("y"))
-    assert "## Clearest findings" in opened(a_finding("y"))
+    refuted = a_finding("x", "refuted")
+    assert "## What goes against expectation\n" in opened(refuted)
+    assert "## What goes against expectation, and what is clearest\n" in opened(
+        refuted, a_finding("y")
+    )
+    assert "## What is clearest\n" in opened(a_finding("y"))
     assert opened(a_finding("z", "undecided")) == ""
 
 
@@ -202,6 +207,19 @@ def test_where_the_headline_is_not_measured_what_is_measured_answers(others, fac
     )
     page = Page(name="x", view=view, others=[], questions=[])  # type: ignore[arg-type]
     assert getattr(page.answer, "name", None) == said or getattr(page.answer, "text", "") == said
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("What is found wins: one against two", "What is found wins: one against two"),
+        ("After all is said and done it wins: one", "After all is said and done it wins"),
+        ("Of two (6 bits; or 8), it is the best; by far", "Of two (6 bits; or 8), it is the best"),
+        ("It takes 1.5 times as long as before. Or more", "It takes 1.5 times as long as before"),
+    ],
+)
+def test_a_tile_says_what_comes_before_the_details(text, short):
+    assert home.first_clause(text) == short
 
 
 def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():

@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from madl.files import read_text
@@ -18,6 +19,7 @@ from madl.site.views import Page
 
 BASELINE = "baseline"  # the experiment that says what all labs are measured on
 ROWS = 80  # of a thumbnail, at most
+LEAST_WORDS = 8  # of an answer in a line
 OF_TIME = (Unit.TIMES, Unit.SECONDS, Unit.MILLISECONDS)
 
 
@@ -29,11 +31,10 @@ def lab(question_id: str) -> str:
 def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding]]:
     """The claims to open the logbook with, at most one a lab.
 
-    What the data refuted; where they refuted nothing, headlines that they support, but for those
-    of time: another machine's clock may say otherwise. None that other data or another machine
-    leave open or decide the other way. Those registered in the records that they
-    are judged on come first; then what lies farthest from the line that it is held against, in half
-    widths of its interval.
+    What the data refuted first; then headlines that they support, but for those of time: another
+    machine's clock may say otherwise. None that other data or another machine leave open or decide
+    the other way. Of either, those registered in the records that they are judged on come first;
+    then what lies farthest from the line that it is held against, in half widths of its interval.
     """
     found = [
         (page, one)
@@ -42,9 +43,8 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
         for one in page.view.findings.values()
         if one.evidence is not None and elsewhere.otherwise(page, one.name) is None
     ]
-    refuted = [pair for pair in found if pair[1].verdict == "refuted"]
-    chosen = refuted or [pair for pair in found if _is_clear(pair[1])]
-    chosen.sort(key=lambda pair: (pair[1].worded_after, -_distance(pair[1].evidence)))
+    chosen = [pair for pair in found if pair[1].verdict == "refuted" or _is_clear(pair[1])]
+    chosen.sort(key=lambda pair: _rank(pair[1]))
     by_lab: dict[str, tuple[Page, Finding]] = {}
     for page, one in chosen:
         by_lab.setdefault(lab(page.questions[0].id), (page, one))
@@ -54,6 +54,10 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
 def _is_clear(made: Finding) -> bool:
     of_time = made.evidence is not None and made.evidence.unit in OF_TIME
     return made.verdict == "supported" and made.headline and not of_time
+
+
+def _rank(made: Finding) -> tuple[bool, bool, float]:
+    return made.verdict != "refuted", made.worded_after, -_distance(made.evidence)
 
 
 def _distance(made: Evidence | None) -> float:
@@ -72,8 +76,11 @@ def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
     found = surprising(pages)
     if not found:
         return ""
-    against = found[0][1].verdict == "refuted"
-    parts = [f"## {'What goes against expectation' if against else 'Clearest findings'}\n"]
+    refuted = sum(one.verdict == "refuted" for _, one in found)
+    titles = ["What goes against expectation"] if refuted else []
+    titles += ["what is clearest"] if refuted < len(found) else []
+    title = ", and ".join(titles)
+    parts = [f"## {title[0].upper()}{title[1:]}\n"]
     parts.append('<div class="openings" markdown>\n')
     for page, one in found:
         assert one.evidence is not None
@@ -121,20 +128,32 @@ def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCal
         parts.append(f'<div class="thumb">{_drawn(calls[page.name], name)}</div>\n')
     parts.append(f"**[{title}]({page.path})**\n" if page else f"**{title}**\n")
     parts.append(f"{literal(inline(row['question']))}\n{{ .facts }}\n")
-    if said := answer(row, page):
+    if said := answer(row, page, is_short=True):
         parts.append(f"{said}\n")
     facts = f"{chip(row['status'])} {' · '.join(inline(one) for one in run_of_asked(row))}"
     parts.append(f'<p class="facts">{facts.strip()}</p>\n')
     return "\n".join([*parts, "</section>\n"])
 
 
-def answer(row: Mapping[str, Any], page: Page | None) -> str:
-    """A question's answer in a line with its chips; where there is none, what it waits for."""
+def answer(row: Mapping[str, Any], page: Page | None, *, is_short: bool = False) -> str:
+    """A question's answer with its chips; where there is none, what it waits for."""
     if page and (made := page.answer):
+        if is_short:
+            made = replace(made, text=first_clause(made.text))
         is_claim = isinstance(made, Finding)
         otherwise = elsewhere.otherwise(page, made.name) if is_claim else None
         return literal(evidence.said(made, otherwise))
     return literal(inline(row["answer"] or ""))
+
+
+def first_clause(text: str) -> str:
+    """A finding up to the colon, semicolon or full stop after which its details begin."""
+    depth = 0
+    for i, (sign, after) in enumerate(pairwise(text)):
+        depth += (sign in "([") - (sign in ")]")
+        if not depth and sign in ".:;" and after == " " and len(text[:i].split()) >= LEAST_WORDS:
+            return text[:i]
+    return text
 
 
 def run_of_asked(row: Mapping[str, Any]) -> list[str]:
