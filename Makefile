@@ -13,7 +13,7 @@ logbook: $(VENV)/.run
 	@echo "the logbook is in site/index.html"
 
 test: $(VENV)/.dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -n auto --dist loadfile --no-loadscope-reorder
 
 test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m "not cuda"
@@ -25,13 +25,13 @@ lint: $(VENV)/.dev
 
 $(VENV)/.run: requirements.txt requirements-report.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.2"
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-compile --upgrade "pip>=25.2"
+	$(BIN)/python -m pip install --quiet --no-compile torch==2.13.0
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements-dev.txt
 	touch $@
 
 clean:

@@ -1,5 +1,7 @@
 """Training and evaluation on a tiny real model: they learn, repeat exactly, and judge what is."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -46,9 +48,13 @@ def test_the_same_seed_gives_the_same_weights(tiny_model, encoded):
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
 
 
-def test_another_seed_gives_other_weights(tiny_model, encoded):
-    heads = [models.load_pretrained(str(tiny_model), seed=s).classifier.weight for s in (1, 1, 2)]
+def test_another_seed_gives_another_head(tiny_model, tmp_path):
+    """To a model without one, as pretrained encoders are."""
+    models.load_pretrained(str(tiny_model), seed=0).bert.save_pretrained(tmp_path)
+    shutil.copy(tiny_model / "vocab.txt", tmp_path)
+    heads = [models.load_pretrained(str(tmp_path), seed=s).classifier.weight for s in (1, 1, 2)]
     assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
 
 
 def test_evaluation_keeps_the_order_of_the_split(model, encoded):

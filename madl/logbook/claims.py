@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from madl.errors import MadlError
 from madl.logbook import stats
@@ -163,8 +163,8 @@ class Contrast:
         if error <= 0 or (self.margin is None and self.boundary >= 0):
             return None
         if self.margin is None:
-            return float(norm.cdf(-self.boundary / error - stats.Z))
-        return max(0.0, 2 * float(norm.cdf(self.margin / error - norm.ppf(1 - ALPHA))) - 1)
+            return float(ndtr(-self.boundary / error - stats.Z))
+        return max(0.0, 2 * float(ndtr(self.margin / error - ndtri(1 - ALPHA))) - 1)
 
 
 def _positive(margin: float) -> float:

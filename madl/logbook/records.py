@@ -135,8 +135,10 @@ class Records(Sequence[Record]):
     def where(self, **params: Scalar) -> "Records":
         """Those whose parameters have these values."""
 
+        wanted = params.items()
+
         def fits(case: Case) -> bool:
-            return all(k in case.params and case.params[k] == v for k, v in params.items())
+            return wanted <= case.params.items()
 
         return Records(
             (r for r in self if fits(r.case)), (case for case in self.missing if fits(case))

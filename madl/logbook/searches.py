@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, sem, t
+from scipy.special import stdtrit
 
 from madl.logbook import claims, stats
 from madl.logbook.arms import SEED, Arm
@@ -47,7 +47,9 @@ def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimat
     mean = float(np.mean(values))
     if len(values) < 2:
         return Estimate(mean, None, unit, 1)
-    half = float(t.ppf(1 - ALPHA / 2, len(values) - 1)) * float(sem(values))
+    from scipy.stats import sem
+
+    half = float(stdtrit(len(values) - 1, 1 - ALPHA / 2)) * float(sem(values))
     interval = Interval(mean - half, mean + half)
     return Estimate(
         mean, interval.of_share() if unit is Unit.PERCENT else interval, unit, len(values)
@@ -104,6 +106,8 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     """Spearman's, of paired scores; 0 where one side is constant."""
     if len(set(a)) == 1 or len(set(b)) == 1:
         return 0.0
+    from scipy.stats import rankdata
+
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.stats import binom, nct, norm, t
+from scipy.special import ndtr, ndtri, stdtr, stdtrit  # scipy.stats takes long to import
 
 from madl.errors import MadlError
 from madl.machine.lint import CONTENDED
@@ -34,7 +33,7 @@ ALPHA = 0.05
 POWER = 0.80
 WITH_POWER = f" beside the page's other claims, with {100 * POWER:g} % power"
 LEVEL = 1 - ALPHA
-Z = float(norm.ppf(1 - ALPHA / 2))
+Z = float(ndtri(1 - ALPHA / 2))
 
 
 class Unit(StrEnum):
@@ -280,7 +279,7 @@ Redraw = Callable[[np.random.Generator, float], Comparison]
 
 def wilson(share: float, n: int, level: float = LEVEL) -> Interval:
     """Wilson's score interval of a share (1927, J. Am. Stat. Assoc. 22:209)."""
-    z = float(norm.ppf((1 + level) / 2))
+    z = float(ndtri((1 + level) / 2))
     shrink = 1 + z * z / n
     middle = (share + z * z / (2 * n)) / shrink
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
@@ -341,13 +340,18 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
 def paired_tails(only_a: int, only_b: int, n: int, boundary: float) -> Tails:
     """One-sided p values of A minus B at a boundary: Tango's score, and McNemar's exact at zero."""
     score = _tango_score(only_a, only_b, n, boundary)
-    above, below = float(norm.sf(score)), float(norm.cdf(score))
+    above, below = float(ndtr(-score)), float(ndtr(score))
     if boundary != 0:
         return Tails(above, below)
     discordant = only_a + only_b
-    exact_above = float(binom.sf(only_a - 1, discordant, 0.5)) if discordant else 1.0
-    exact_below = float(binom.cdf(only_a, discordant, 0.5)) if discordant else 1.0
-    return Tails(max(above, exact_above), max(below, exact_below))
+    exact = _binomial_tails(only_a, discordant, 0.5) if discordant else Tails(1.0, 1.0)
+    return Tails(*map(max, (above, below), exact))
+
+
+def _binomial_tails(successes: int, n: int, p: float) -> Tails:
+    from scipy.stats import binom
+
+    return Tails(float(binom.sf(successes - 1, n, p)), float(binom.cdf(successes, n, p)))
 
 
 def _tango_score(only_a: int, only_b: int, n: int, delta: float) -> float:
@@ -365,7 +369,7 @@ def _tango_score(only_a: int, only_b: int, n: int, delta: float) -> float:
 
 def paired_interval(only_a: int, only_b: int, n: int, level: float = LEVEL) -> Interval:
     """Tango's score interval for the difference of two paired proportions, A minus B."""
-    z = float(norm.ppf((1 + level) / 2))
+    z = float(ndtri((1 + level) / 2))
     effect, edge = (only_a - only_b) / n, 1 - 1e-9
 
     def beyond(delta: float) -> float:
@@ -377,6 +381,8 @@ def paired_interval(only_a: int, only_b: int, n: int, level: float = LEVEL) -> I
 
 
 def _root(f: Callable[[float], float], low: float, high: float) -> float:
+    from scipy.optimize import brentq
+
     found: Any = brentq(f, low, high)  # its type depends on an option we do not use
     return float(found)
 
@@ -573,10 +579,10 @@ def _of_mean(
             side = (effect > boundary) - (effect < boundary)
             return Tails(1.0 if side <= 0 else 0.0, 1.0 if side >= 0 else 0.0)
         score = (effect - boundary) / error
-        return Tails(float(t.sf(score, freedom)), float(t.cdf(score, freedom)))
+        return Tails(float(stdtr(freedom, -score)), float(stdtr(freedom, score)))
 
     def interval_at(level: float) -> Interval:
-        half = float(t.ppf((1 + level) / 2, freedom)) * error
+        half = float(stdtrit(freedom, (1 + level) / 2)) * error
         return Interval(effect - half, effect + half)
 
     return Comparison(
@@ -674,9 +680,7 @@ def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
     """A share of independent things against a known level, by the exact binomial test."""
 
     def tails(boundary: float) -> Tails:
-        p = min(max(level + boundary, 0.0), 1.0)
-        above = float(binom.sf(successes - 1, n, p))
-        return Tails(above, float(binom.cdf(successes, n, p)))
+        return _binomial_tails(successes, n, min(max(level + boundary, 0.0), 1.0))
 
     def interval_at(confidence: float) -> Interval:
         low, high = wilson(successes / n, n, confidence)
@@ -733,12 +737,14 @@ FEW = 100  # units from which Student's t is the normal distribution, for what i
 
 def errors_needed(level: float) -> float:
     """Standard errors between an effect and its boundary that decide it, with `POWER`."""
-    return float(norm.ppf(1 - level / 2) + norm.ppf(POWER))
+    return float(ndtri(1 - level / 2) + ndtri(POWER))
 
 
 def _power_of_t(freedom: float, error: float, distance: float, level: float) -> float:
     """Of a two-sided t test with this error of its effect."""
-    return float(nct.sf(t.ppf(1 - level / 2, freedom), freedom, abs(distance) / error))
+    from scipy.stats import nct
+
+    return float(nct.sf(stdtrit(freedom, 1 - level / 2), freedom, abs(distance) / error))
 
 
 def _enough(units: int, power: Callable[[int], float]) -> int:
