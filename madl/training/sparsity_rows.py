@@ -379,6 +379,21 @@ def layer_timed(r: Records) -> Fact:
     )
 
 
+def speed_and_accuracy(r: Records) -> Fact:
+    """What CSR's speed is worth: how accurate the model is at each sparsity that was timed."""
+    at, dense = timed_at(r), product(r, "dense")
+    speeds = [f"{dense / product(r, 'csr', one)}" for one in at]
+    left = [f"{pruned(r, 'weights', 'l1', float(one))}" for one in at]
+    chance = per_cent(baseline.larger_class(r))
+    return Fact(
+        text=f"With {listed([shown(float(one)) for one in at])} of its weights zero, the layer's "
+        f"CSR product is {listed(speeds)} as fast as the dense one. With as many of all layers' "
+        f"weights removed by L1-norm, trained on, the model has {listed(left)} on test (the larger "
+        f"class: {chance})",
+        of=f"{len(at)} sparsities; {len(dense.runs)} processes, {models(control(r))}",
+    )
+
+
 def costs(r: Records) -> Sequence[Row]:
     dense = product(r, "dense")
     rows: list[Row] = []
