@@ -174,7 +174,7 @@ def test_a_size_that_no_other_run_gave_is_a_chip_beside_the_finding(published, a
     assert elsewhere.otherwise(a_view(), "x") is None  # two of three lie in the interval
     published(B, B)
     label, why = elsewhere.otherwise(a_view(profile="full"), "x")
-    assert label == "another size run again"
+    assert label == "other runs: 1 to 1 ×"
     assert why.startswith("1 to 1 × in 2 runs, of the quick profile; here 1.65 × [1.49, 1.82]")
     assert elsewhere.otherwise(a_view(machine="one"), "x") is None
     assert elsewhere.otherwise(a_view(code="0"), "x") is None

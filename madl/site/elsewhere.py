@@ -141,7 +141,7 @@ def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
         return None
     shown = f"{number(min(effects))} to {number(max(effects))} {made.evidence.unit}"
     runs = ", ".join([f"{len(effects)} runs", *others])
-    return "another size run again", f"{shown} in {runs}; here {evidence.effect(made.evidence)}"
+    return f"other runs: {shown}", f"{shown} in {runs}; here {evidence.effect(made.evidence)}"
 
 
 def section(here: View, others: Sequence[View]) -> str:

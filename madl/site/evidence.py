@@ -69,7 +69,7 @@ def said(made: Finding | Fact, otherwise: tuple[str, str] | None = None) -> str:
     label = "hypothesis refuted" if known == "refuted" else known  # the sentence itself is true
     late = isinstance(made, Finding) and made.worded_after
     chips = [chip(known, label), *([chip("worded after these data")] if late else [])]
-    chips += [chip(otherwise[0])] if otherwise else []
+    chips += [chip("elsewhere", otherwise[0])] if otherwise else []
     return " ".join([inline(sentence(made)), *chips])
 
 
