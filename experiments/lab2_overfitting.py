@@ -13,7 +13,7 @@ from typing import Any
 
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, level, line, linear, percent, points
+from madl.logbook.charts import Chart, category, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, Judged, all_of, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
@@ -153,9 +153,9 @@ def _overfits(r: Records, model: str, name: str) -> Judged:
         {"the rise of test loss": worse, "the fall of the loss on its training sentences": learned},
         supported=f"{more}, {name} overfits {since}: {both}",
         refuted=f"{more}, {name} does not overfit {since}: {both}",
-        undecided=f"{more}, {name} is not shown to overfit {since}: {both}; test loss "
-        f"rises by {worse.comparison.estimate():i}, the loss on its training sentences falls by "
-        f"{learned.comparison.estimate():i}",
+        undecided=f"{more}, {name} goes from {test} nats on test sentences (rise: "
+        f"{worse.comparison.estimate():+i}) and from {own} on its training sentences (fall: "
+        f"{learned.comparison.estimate():+i}), {since}; whether it overfits is not decided",
     )
 
 
@@ -169,8 +169,9 @@ def accuracy_falls_too(r: Records) -> Judged:
         supported=f"{since}, more training costs the best model {best - last} of accuracy: {ends}",
         refuted=f"{since}, more training adds {last - best} to the best model's accuracy, whatever "
         f"its loss does: {ends}",
-        undecided=f"{since}, more training is not shown to change the best model's accuracy: "
-        f"{ends}, {last - best:+i}",
+        undecided=f"{since}, the best model's accuracy goes from {best} to {last} (fall: "
+        f"{best - last:+i}), of {best.accuracy.n:,} test sentences; whether it falls or rises is "
+        "not decided",
     )
 
 
@@ -201,6 +202,7 @@ page.fact(longer_facts.starts)
 # ---- figures and tables -------------------------------------------------------------------------
 
 
+EPOCHS = "epochs of further training"
 Check = tuple[Sequence[Mapping[str, Any]], Arm | None]  # of each seed; on test where all looked
 
 
@@ -218,43 +220,38 @@ def checks(r: Records, model: str) -> dict[int, Check]:
 
 
 @page.chart(
-    caption="The loss of every training step, with dropout, and of validation and test sentences, "
-    "without. Overfitting is where the held-out curves rise while the training curve falls. Of "
-    "several fine-tuned models, their means; a band is an interval over them."
+    caption="Loss at every check; checks stand at equal distances. Training: the mean of the steps "
+    "since the check before, with dropout; validation and test: without. Overfitting is where "
+    "these two rise while the training loss falls. Bands are intervals."
 )
 def loss(r: Records) -> Chart:
-    rows: list[Row] = []
+    rows, many = list[Row](), longer_facts.models(every(r, FOUND))
     for model in MODELS:
-        found = [one.values for one in every(r, model)]
-        looked = checks(r, model)
-        for step in range(len(found[0]["losses"]) + 1):
-            seen, test = looked.get(step, ((), None))
+        found, last = [one.values for one in every(r, model)], 0
+        for step, (seen, test) in checks(r, model).items():
+            steps = [x for values in found for x in values["losses"][last:step]]
             rows.append(
                 {
                     "model": MODELS[model],
                     "epoch": step / found[0]["steps_per_epoch"],
-                    "training": fmean(v["losses"][step - 1] for v in found) if step else None,
-                    "validation": _nats([one["loss"] for one in seen]) if seen else None,
+                    "training": fmean(steps) if steps else None,
+                    "validation": mean_estimate([one["loss"] for one in seen], Unit.NATS),
                     "test": test and test.loss,
                 }
             )
+            last = step
     return Chart(
         rows,
-        x=linear("epoch", "epochs of further training"),
-        y=linear(label="cross-entropy", unit="nats", limits=(0, None)),
-        marks=[line("training", markers=False), line("validation"), points("test")],
+        x=category("epoch", EPOCHS),
+        y=linear(label=f"cross-entropy, {many}", unit="nats", limits=(0, None)),
+        marks=[line("training"), line("validation"), points("test")],
         facet="model",
     )
 
 
-def _nats(values: Sequence[float]) -> stats.Estimate:
-    return mean_estimate(values, Unit.NATS)
-
-
 @page.chart(
-    caption="Accuracy on validation sentences on the way, with an interval over several models; on "
-    "test sentences at some of these; beside them the fine-tuned model that both come from. The "
-    "best cut's start is what the searches chose by, and can be too high. The axis is cut."
+    caption="Accuracy at the same checks. FP32: the fine-tuned model that both come from, on test. "
+    "The best cut's start is what the searches chose by, and can be too high. The y axis is cut."
 )
 def accuracy(r: Records) -> Chart:
     rows: list[Row] = [
@@ -269,8 +266,8 @@ def accuracy(r: Records) -> Chart:
     ]
     return Chart(
         rows,
-        x=linear("epoch", "epochs of further training"),
-        y=percent("accuracy"),
+        x=category("epoch", EPOCHS),
+        y=percent(f"accuracy, {longer_facts.models(every(r, FOUND))}"),
         marks=[line("validation"), points("test"), level(baseline.fp32(r))],
         facet="model",
     )

@@ -234,6 +234,8 @@ def _register_table(findings: Sequence[Finding]) -> str:
 def _register_row(made: Finding) -> str:
     evidence = made.evidence
     shown = html.escape(effect(evidence)) if evidence else "–"
+    if evidence and evidence.part:  # which of several comparisons this is
+        shown += f"<br><small>{html.escape(evidence.part)}</small>"
     tested = evidence if evidence and not evidence.is_blocked else None
     p = _p(tested.p_adjusted).removeprefix("= ") if tested else "–"
     link = f'<a href="#claim-{made.name}">{inline(made.hypothesis)}</a>'

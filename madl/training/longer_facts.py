@@ -19,20 +19,19 @@ RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
 
 
 def course(r: Records) -> Fact:
-    """Validation on the way: at the start, within the first epoch, after it and after all."""
+    """Validation on the way: at each check of the first epoch, and after all."""
     found = _cut(r)
     looks = zip(*(one.values["checks"] for one in found), strict=True)
     per_epoch, steps = found[0].values["steps_per_epoch"], len(found[0].values["losses"])
     at = {look[0]["step"]: look for look in looks}
-    shown = (0, max(s for s in at if s < per_epoch), per_epoch, steps)
-    at = [at[step] for step in dict.fromkeys(shown)]
+    at = [look for step, look in at.items() if step <= per_epoch or step == steps]
     epochs = listed([number(look[0]["step"] / per_epoch) for look in at])
     losses = listed([number(fmean(one["loss"] for one in look)) for look in at])
     accuracies = listed([per_cent(fmean(one["accuracy"] for one in look)) for look in at])
     return Fact(
         text=f"After {epochs} epochs of more training, the validation loss of the best model that "
         f"the searches cut is {losses}, its validation accuracy {accuracies}",
-        of=f"{_models(found)}; an epoch is {per_epoch} steps over "
+        of=f"{models(found)}; an epoch is {per_epoch} steps over "
         f"{found[0].case.params['more_examples']} sentences",
     )
 
@@ -89,5 +88,5 @@ def _point(one: Record) -> dict[str, Any]:
     return {k.removeprefix("shape_"): v for k, v in params.items() if k.startswith("shape_")}
 
 
-def _models(found: Sequence[Record]) -> str:
+def models(found: Records | Sequence[Record]) -> str:
     return f"means of {len(found)} models" if len(found) > 1 else "1 model"
