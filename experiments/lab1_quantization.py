@@ -7,6 +7,7 @@ training without quantization. Evaluations multiply in bfloat16 where it holds e
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from madl.logbook.arms import Arm, arm, best, best_of
 from madl.logbook.charts import Chart, doubling, level, line, linear, percent
@@ -213,6 +214,11 @@ def accuracy(r: Records) -> Chart:
 
 
 @page.fact
+def highest(r: Records) -> Fact:
+    return width_facts.highest(r, tried(r), control(r))
+
+
+@page.fact
 def from_eight_bits_on(r: Records) -> Fact:
     return width_facts.trained_on(r, [w for w in tried(r) if w >= PROBE], control(r))
 
@@ -279,15 +285,11 @@ def format_over_weights(r: Records) -> Sequence[Row]:
 @page.table
 def lost(r: Records) -> Sequence[Row]:
     """What a format does to the values, rounded to zero or clipped, beside what is left."""
-    arms = [shared(r, WIDEST, FIXED_RULE), shared(r, PROBE, FIXED_RULE), best_shared(r, ENOUGH)]
-    arms += [best_shared(r, NARROW), *(ptq(r, width) for width in (NARROW, ENOUGH, PROBE))]
-    return width_facts.lost(arms)
+    own = [ptq(r, width) for width in (NARROW, ENOUGH, PROBE)]
+    return width_facts.lost([*chain.from_iterable(width_facts.steps(r)), *own])
 
 
-@page.fact
-def collapse(r: Records) -> Fact:
-    wider = shared(r, PROBE, FIXED_RULE)
-    return width_facts.collapse(best_shared(r, NARROW), ptq(r, NARROW), wider)
+page.fact(width_facts.collapse)
 
 
 @page.table

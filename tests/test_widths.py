@@ -255,12 +255,12 @@ def test_the_collapse_is_told_with_what_is_clipped():
         made = points(correct, method="ptq", width=width, pair=pair, values={"shares": shares})
         return arm(read(*made), method="ptq")
 
-    said = width_facts.collapse(
-        format_of(4, (4, 4), 1000, 0.4, 0.2),
-        format_of(4, (5, 2), 1600, 0.3, 0.01),
-        format_of(8, (4, 4), 1400, 0.4, 0.0),
-    ).text
-    assert "(4 | 4) sets 40.0 % of the weights to zero and clips 20.0 % of the inputs" in said
-    assert "own ones (5 | 2) 30.0 % and 1.0 %" in said
-    assert "At 8 bits 4 | 4 sets 40.0 % of the weights to zero and clips 0.0 %" in said
-    assert said.endswith("On test the three have 50.0, 80.0 and 70.0 %")
+    fine = [format_of(4, (5, 5), 1000, 0.4, 0.2), format_of(8, (5, 5), 1600, 0.4, 0.01)]
+    coarse = [format_of(8, (4, 4), 1400, 0.5, 0.0)]
+    said = width_facts.clipped_alone(fine, coarse).text
+    assert "With 5 bits behind the point for both, 40.0 % of the weights become zero" in said
+    assert "20.0 % at 4 and 1.0 % at 8 bits; on test these have 50.0 and 80.0 %" in said
+    assert said.endswith(
+        "With 4 behind it, 50.0 % of the weights become zero, and 8 bits have 70.0 %"
+    )
+    assert width_facts.clipped_alone(fine).text.endswith("50.0 and 80.0 %")

@@ -274,17 +274,62 @@ def _lost(a: Arm) -> Row:
     return row
 
 
-def collapse(shared: Arm, own: Arm, wider: Arm) -> Fact:
-    """What one fraction width for both loses, beside own ones and beside one with more bits."""
-    a, b, c = ({**_lost(one), "bits": one.param("width")} for one in (shared, own, wider))
+def steps(r: Records) -> list[list[Arm]]:
+    """PTQ with one step for both operands over the widths, the two steps that most widths have."""
+    by_fraction: dict[int, list[Arm]] = {}
+    for a in every_arm(r, method="ptq", operands="both"):
+        weights, inputs = pair_of(a)
+        if weights == inputs and not _is_partial(r, a):
+            by_fraction.setdefault(weights, []).append(a)
+    found = sorted(by_fraction.values(), key=len, reverse=True)[:2]
+    return [sorted(arms, key=lambda a: a.param("width")) for arms in found]
+
+
+def _is_partial(r: Records, a: Arm) -> bool:
+    return len(a.records) < len(fp32(r).records)
+
+
+def collapse(r: Records) -> Fact:
+    """What the width alone changes: one step over the widths, and another one."""
+    return clipped_alone(*steps(r))
+
+
+def clipped_alone(fine: Sequence[Arm], coarse: Sequence[Arm] = ()) -> Fact:
+    rows = [_lost(a) for a in fine]
+    clipped = [f"{row['inputs clipped']} at {a.param('width')}" for a, row in zip(fine, rows)]
+    said = (
+        f"With {pair_of(fine[0])[0]} bits behind the point for both, {_all_of(fine)} of the "
+        f"weights become zero. The width changes how many inputs are clipped, "
+        f"{listed(clipped)} bits; on test these have {_shares(fine)}"
+    )
+    if coarse:
+        at = listed([a.param("width") for a in coarse])
+        said += (
+            f". With {pair_of(coarse[0])[0]} behind it, {_all_of(coarse)} of the weights become "
+            f"zero, and {at} bits have {_shares(coarse)}"
+        )
+    arms = [*fine, *coarse]
+    return Fact(text=said, of=f"{len(arms)} formats, {counted(fine[0])}")
+
+
+def _all_of(arms: Sequence[Arm]) -> str:
+    """Which share of the weights becomes zero: of formats with one step, the same or nearly."""
+    shares = sorted(fmean(one["weight_zeroed"] for one in a.each("shares")) for a in arms)
+    low, high = per_cent(shares[0]), per_cent(shares[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def highest(r: Records, at: Sequence[int], control: Arm) -> Fact:
+    """The accuracy at each width, as the question asks for it."""
+    each = [
+        " / ".join(f"{a}".removesuffix(" %") for a in (ptq(r, width), qat(r, width)))
+        for width in at
+    ]
+    widest = "; ".join(f"{width} bits: {both}" for width, both in zip(at, each))
     return Fact(
-        text=f"At {a['bits']} bits the best fraction width for both ({split(shared)}) sets "
-        f"{a['weights to zero']} of the weights to zero and clips {a['inputs clipped']} of the "
-        f"inputs; own ones ({split(own)}) {b['weights to zero']} and {b['inputs clipped']}. At "
-        f"{c['bits']} bits {split(wider)} sets {c['weights to zero']} of the weights to zero and "
-        f"clips {c['inputs clipped']} of the inputs. On test the three have "
-        f"{_shares([shared, own, wider])}",
-        of=f"3 formats, {counted(own)}",
+        text=f"Per cent right on test, PTQ / QAT. {widest}. FP32 has {fp32(r)}, after the same "
+        f"training {control}",
+        of=f"{len(at)} widths, {counted(control)}",
     )
 
 
