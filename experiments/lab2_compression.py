@@ -88,7 +88,9 @@ def training_after_helps_a_shape(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} are {gap} better {how}: {means}",
         refuted=f"{said} are worse {how}, by {gap:+}: {means}",
-        undecided=f"{said} are not shown to be better or worse {how}: {means}, {gap:+i}",
+        undecided=f"{said} have {a} with half of the training after compression and {b} with all "
+        f"of it before, means of {count} candidates on test, {gap:+i}; whether either is better is "
+        "not decided",
     )
 
 
@@ -108,9 +110,9 @@ def _objectives(r: Records, schedule: str, alike: str) -> Judged:
     return made.judge(
         supported=f"{said} models {gap} better {rival} {same}: {a} against {b}",
         refuted=f"{said} worse models {rival} {same}, by {gap:+}: {a} against {b}",
-        undecided=f"Whether a search gains by compressing inside its objective is open: {alike}, "
-        f"its choices have {a} on test, and those of a search that ignores compression {b}, on the "
-        f"same {len(studies(r)[0])} shapes a study {same}, {gap:+i}",
+        undecided=f"{alike.capitalize()}, the choices of a search that compresses inside its "
+        f"objective have {a} on test, and those of one that ignores compression {b} {same}, "
+        f"{gap:+i}; whether the search gains is not decided",
     )
 
 
@@ -129,8 +131,8 @@ def training_after_delivers_more(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} is {gap} better than without it: {a} against {b}; {beside}",
         refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}; {beside}",
-        undecided=f"{said} is not shown to differ from what it delivers without it: {a} and {b}, "
-        f"{gap:+i}; {beside}",
+        undecided=f"{said} has {a} on test, and what it delivers without it {b}, {gap:+i}; whether "
+        f"it gains is not decided; {beside}",
     )
 
 
@@ -150,7 +152,9 @@ def compression_costs_a_shape(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} costs the same shapes {gap}: {of}",
         refuted=f"{said} changes the same shapes for the better, a cost of {gap:+}: {of}",
-        undecided=f"{said} is not shown to cost the same shapes anything: {of}, {gap:+i}",
+        undecided=f"On {sentences:,} validation sentences, the same shapes have {of}, half of it "
+        f"after compression: a cost of {gap:+i}; whether compression costs them anything is not "
+        "decided",
     )
 
 
@@ -168,6 +172,15 @@ page.fact(candidate_records.largest)
 
 
 @page.chart(
+    caption="What a search by each objective would choose after so many trials, on validation "
+    "sentences: left, the choices are compressed, right, compressed and trained on. Dotted: what "
+    "the plain search chooses by. Bands are intervals. The highest of noisy values can be too high."
+)
+def curves(r: Records) -> Chart:
+    return candidate_records.curves_chart(r)
+
+
+@page.chart(
     caption="Every candidate, compressed, on test, under two schedules, of several models the "
     "mean; a shape may be drawn more than once. Bars are intervals. A line joins those that no "
     "smaller one reaches on validation, for each schedule apart. FP32: the uncut and uncompressed "
@@ -182,30 +195,6 @@ def front(r: Records) -> Chart:
         by="schedule",
         levels=[level(baseline.fp32(r))],
     )
-
-
-CURVES = {
-    "plain": (PLAIN, PLAIN),
-    "compressed": (AFTER, AFTER),
-    "compressed and trained on": (BETWEEN, BETWEEN),
-    "plain search's choice, compressed": (PLAIN, AFTER),
-    "plain search's choice, trained on": (PLAIN, BETWEEN),
-}
-
-
-@page.chart(
-    caption="What each search would choose after so many trials, on the validation sentences that "
-    "it chooses by: before compression, and compressed. Lines are means over the studies, bands "
-    "their intervals, of several models from between models. The highest of noisy values can be "
-    "too high."
-)
-def curves(r: Records) -> Chart:
-    shown = {
-        title: candidate_records.choices_over_trials(r, objective, schedule)
-        for title, (objective, schedule) in CURVES.items()
-    }
-    rows = searches.mean_rows(shown)
-    return searches.curves_chart(rows, accuracy="validation accuracy of the choice")
 
 
 @page.chart(

@@ -104,8 +104,9 @@ def _against(r: Records, sampler: str, b: Arm, rival: str) -> Judged:
     return compare(a, b).judge(
         supported=f"{said} {a - b} better than {rival}: {a} against {b}",
         refuted=f"{said} {b - a} worse than {rival}: {a} against {b}",
-        undecided=f"{said} not shown to be better or worse than {rival}: {a} and {b}, "
-        f"{a - b:+i}{found.beside(r, a, b)}",
+        undecided=f"On test, what {a.label}'s studies choose has {a}, against {b} for {rival}: "
+        f"{a - b:+i}{found.beside(r, a, b)}; whether {a.label}'s are better or worse is not "
+        "decided",
     )
 
 
@@ -119,8 +120,8 @@ def validation_promises_too_much(r: Records) -> Judged:
     return made.judge(
         supported=f"{said}: validation, which chose them, promises {over} too much",
         refuted=f"{said}: validation, which chose them, promises too little, {over:+}",
-        undecided=f"{said}; nothing shows that validation, which chose them, promises too much, "
-        f"{over:+i}",
+        undecided=f"{said}, a difference of {over:+i}; whether validation, which chose them, "
+        "promises too much is not decided",
     )
 
 
@@ -133,8 +134,8 @@ def tpe_finds_more(r: Records) -> Judged:
     return made.judge(
         supported=f"{said} TPE has found more on validation sentences than Random: {a} against {b}",
         refuted=f"{said} TPE has found less on validation sentences than Random: {a} against {b}",
-        undecided=f"{said}, TPE and Random are not shown to differ on validation sentences: "
-        f"{a} and {b}, {made.comparison.estimate():+i}",
+        undecided=f"{said} TPE has found {a} on validation sentences and Random {b}, "
+        f"{made.comparison.estimate():+i}; whether they differ is not decided",
     )
 
 
@@ -154,8 +155,8 @@ def tpe_proposes_better(r: Records) -> Judged:
         f"random {b}",
         refuted=f"{said}, repeats counted, has {a} on validation, less than the mean point "
         f"drawn at random, {b}",
-        undecided=f"{said} is not shown to differ from one drawn at random on validation: "
-        f"{a} and {b}",
+        undecided=f"{said}, repeats counted, has {a} on validation and the mean point drawn at "
+        f"random {b}; whether they differ is not decided",
     )
 
 
@@ -183,7 +184,7 @@ def trials_rank(r: Records) -> Judged:
 
 page.fact(headline=True)(facts.growth)
 for counted in (
-    *(facts.chosen, facts.startup_is_random, facts.what_matters, facts.first_alike),
+    *(facts.chosen, facts.startup_is_random, facts.first_alike),
     *(facts.whole_varies, facts.what_may_be_an_identity, facts.idle_in_bert_config),
 ):
     page.fact(counted)
@@ -193,10 +194,10 @@ for counted in (
 
 
 @page.chart(
-    caption="What the studies have found so far, on the validation sentences that they choose by: "
-    "means, with intervals over the studies of one model, or over models; the whole model's counts "
-    "sentences as well. In the shaded trials TPE draws what Random draws. The highest of noisy "
-    "values can be too high: what a choice is worth, its test says."
+    caption="What the studies have found so far, on the validation sentences that they choose by; "
+    "bands are intervals, the whole model's counts sentences as well. FP32: the fine-tuned model, "
+    "without the trials' training. In the shaded trials TPE draws what Random draws. The highest "
+    "of noisy values can be too high: what a choice is worth, its test says."
 )
 def curves(r: Records) -> Chart:
     def so_far(record: Record) -> list[float]:
@@ -205,18 +206,19 @@ def curves(r: Records) -> Chart:
     every = {title: studies(r, sampler) for sampler, title in SAMPLERS.items()}
     rows = searches.mean_rows({k: searches.of_units(one, so_far) for k, one in every.items()})
     beside = level(searches.on_validation(whole(r), VALIDATION), whole(r).label)
-    label = "best validation accuracy"
-    return searches.curves_chart(rows, accuracy=label, startup=startup(r), levels=[beside])
+    before = level(found.untouched(r).validation, found.untouched(r).label)
+    label = f"best validation accuracy, means of {found.units(r)}"
+    return searches.curves_chart(rows, accuracy=label, startup=startup(r), levels=[beside, before])
 
 
 @page.chart(
     caption="What there is to learn: the mean validation accuracy of all trials of Random and Grid "
-    "with the value on the axis, whatever else they have. Bars are intervals over the studies of "
-    "one model, or over models."
+    "with the value on the axis, whatever else they have. Bars are intervals."
 )
 def effects(r: Records) -> Chart:
     score = "validation accuracy"
-    x, y = percent(score, column=score), category("choice")
+    x = percent(f"{score}, means of {found.units(r)}", column=score)
+    y = category("choice")
     return Chart(found.effect_rows(r), x=x, y=y, marks=[intervals(score)])
 
 

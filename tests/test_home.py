@@ -270,6 +270,13 @@ def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
     assert elsewhere._compared_in(told_once, "x") == ["", ""]
 
 
+def test_the_table_of_claims_names_the_one_of_several_comparisons_that_it_shows():
+    made = a_finding("x")
+    named = replace(made, evidence=replace(made.evidence, part="the rise"))
+    assert "<small>the rise</small>" in evidence.register([named])
+    assert "<small>" not in evidence.register([made])
+
+
 def test_an_effect_elsewhere_is_held_against_the_interval_of_the_same_thing_only():
     def a_view(*parts, labels=("a", "b")):
         made = {name: a_finding(name) for name in "xyz"}

@@ -7,6 +7,7 @@ import torch
 
 from madl.compression import size
 from madl.compression.quantize import linear_layers
+from madl.logbook.charts import plain
 from madl.logbook.records import Case, Records, Store, sealed
 from madl.training import baseline, schedules, train
 from madl.training import candidate_records as page
@@ -176,6 +177,15 @@ def test_what_a_search_would_choose_follows_its_own_objective():
     assert page.chosen_so_far(study, PLAIN, AFTER) == [0.9, 0.8, 0.8]
 
 
+def test_the_curves_show_two_objectives_choices_in_a_panel_for_each_schedule():
+    chart = page.curves_chart(records())
+    assert [row[chart.facet] for row in chart.rows] == [
+        f"choices {one}" for one in (AFTER,) * 3 + (BETWEEN,) * 3
+    ]
+    last = [plain(chart.rows[2][name]) for name in (AFTER, PLAIN, page.BEFORE)]
+    assert last == pytest.approx([0.7, 0.65, 0.65])
+
+
 def test_candidates_and_studies_are_the_units():
     made = records()
     assert page.candidates(made, AFTER).drawn == "candidates of 1 model"
@@ -191,10 +201,8 @@ def test_how_often_the_objectives_agree_is_counted():
 
 def test_studies_draws_and_shapes_are_counted():
     fact = page.drawn(records())
-    assert fact.text == (
-        "A search is a study of 3 random draws, of which an objective chooses one. There are 2 "
-        "studies on a model: 6 draws, 3 distinct shapes"
-    )
+    assert fact.text.startswith("A search is a study of 3 random draws, of which it chooses one. ")
+    assert fact.text.endswith(" There are 2 studies on a model: 6 draws, 3 distinct shapes")
     assert fact.of == "2 studies, 6 candidates, each scored by 3 objectives"
 
 

@@ -11,7 +11,6 @@ from madl.training.architecture_records import (
     best_value,
     chosen_point,
     counted,
-    effects,
     named,
     startup,
     studies,
@@ -52,21 +51,6 @@ def startup_is_random(r: Records) -> Fact:
         text=f"Of the points in the first {first} trials of TPE's studies, "
         f"{sum(a == b for a, b in pairs)} are those that Random draws from the same seed",
         of=f"{len(pairs)} points",
-    )
-
-
-def what_matters(r: Records) -> Fact:
-    """How far each choice moves the mean of a blindly drawn trial, the most first."""
-    found: list[tuple[float, str]] = []
-    for values in effects(r):
-        means = {choice: fmean(one) for choice, one in values.items()}
-        low, high = (pick(means, key=lambda one: means[one]) for pick in (min, max))
-        found.append((100 * (means[high] - means[low]), f"from {low} to {high}"))
-    said = [f"{gained:.1f} {moved}" for gained, moved in sorted(found, reverse=True)]
-    return Fact(
-        text="Drawn blindly, the mean trial gains, in points, from the value with the lowest mean "
-        f"to that with the highest, {stats.listed(said)}",
-        of=f"{counted(studies(r, 'random'))}, of Random and of Grid each; on validation",
     )
 
 

@@ -57,6 +57,13 @@ def counted(every: Records) -> str:
     return f"{len(every) // models} studies of {of}"
 
 
+def units(r: Records) -> str:
+    """What means are made of and intervals are over: "3 models", or one model's "5 studies"."""
+    every = studies(r, "tpe")
+    models = len(every.each(SEED))
+    return f"{models} models" if models > 1 else f"{len(every)} studies"
+
+
 def found_at(every: Records) -> str:
     """The trials in which studies came by their choices: the median, the first and the last."""
     trials = sorted(searches.found_at(one.values["values"]) for one in every)

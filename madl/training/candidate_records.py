@@ -12,6 +12,7 @@ from typing import Any
 
 from madl.logbook import searches
 from madl.logbook.arms import Arm, best_of
+from madl.logbook.charts import Chart, line, linear, percent
 from madl.logbook.claims import Fact
 from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import number, per_cent
@@ -93,6 +94,28 @@ def choices_over_trials(r: Records, objective: str, schedule: str) -> list[list[
     return [[fmean(at) for at in zip(*own, strict=True)] for own in each]
 
 
+BEFORE = f"{PLAIN}, before compression"
+
+
+def curves_chart(r: Records) -> Chart:
+    """What two objectives would choose after each trial, in a panel for each schedule."""
+    rows: list[Row] = []
+    for schedule in (AFTER, BETWEEN):
+        shown = {schedule: (schedule, schedule), PLAIN: (PLAIN, schedule), BEFORE: (PLAIN, PLAIN)}
+        every = {name: choices_over_trials(r, *how) for name, how in shown.items()}
+        panel = f"choices {schedule}"
+        rows += [{"choices": panel, **row} for row in searches.mean_rows(every)]
+    own = models(r)
+    of = f"{len(own)} models" if len(own) > 1 else f"{len(own[0])} studies"
+    return Chart(
+        rows,
+        x=linear("trial", "trials"),
+        y=percent(f"validation accuracy of the choice, means of {of}"),
+        marks=[line(name, markers=False) for name in (AFTER, BETWEEN, PLAIN, BEFORE)],
+        facet="choices",
+    )
+
+
 # ---- rows ---------------------------------------------------------------------------------------
 
 
@@ -172,9 +195,11 @@ def drawn(r: Records) -> Fact:
     draws = {(one.case.params["study"], one.case.params["trial"], _shape(one)) for one in every}
     same = "" if len(own) == 1 else f", with the same draws for each of {len(own)} models"
     return Fact(
-        text=f"A search is a study of {len(own[0][0])} random draws, of which an objective chooses "
-        f"one. There are {len(own[0])} studies on a model{same}: "
-        f"{len(draws)} draws, {len(shapes)} distinct shapes",
+        text=f"A search is a study of {len(own[0][0])} random draws, of which it chooses one. It "
+        f"scores each “{PLAIN}”, without compression; “{AFTER}”, right after compression; or "
+        f"“{BETWEEN}”, with half of the same training before compression and half after it. There "
+        f"are {len(own[0])} studies on a model{same}: {len(draws)} draws, {len(shapes)} distinct "
+        "shapes",
         of=f"{len(studies(r))} studies, {len(every)} candidates, each scored by {len(OBJECTIVES)} "
         "objectives",
     )

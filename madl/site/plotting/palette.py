@@ -91,6 +91,11 @@ KNOWN = {
     # searches
     "grid": _style("gold", "v", LONG),
     "tpe": _style("sky", "P"),
+    # schedules of compression, and the objectives that score them
+    "compressed": FIRST,
+    "compressed and trained on": SECOND,
+    "plain": THIRD,
+    "plain, before compression": CHANCE,
     # execution
     "eager": FIRST,
     "eager mode": FIRST,
