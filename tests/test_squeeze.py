@@ -23,6 +23,8 @@ from madl.site import squeeze
             "<pre>a=<span class=mi>1</span></pre>",
         ),
         ("<td>22.5\u00a0×</td>", "<td>22.5\u00a0×"),
+        ("<p>of 9 %, 2 ms</p>", "<p>of 9\u00a0%, 2\u00a0ms</p>"),  # its unit stays with a number
+        ("<p>by 2 msgs</p><pre>9 % 2</pre>", "<p>by 2 msgs</p><pre>9 % 2</pre>"),
         ('<svg xmlns="http://www.w3.org/2000/svg" id="a">x</svg>', "<svg id=a>x</svg>"),
     ],
 )

@@ -13,6 +13,7 @@ BLOCKS = (
 ).replace(" ", "|")
 AROUND = re.compile(rf"\s*(</?(?:{BLOCKS})\b(?:\"[^\"]*\"|[^<>\"])*>)\s*", re.ASCII)
 TAG = re.compile(r"<[a-z](?:\"[^\"]*\"|[^<>\"])*>")
+UNIT = re.compile(r"(\d) (%|×|ms|µs|MB|MiB|GB|KiB|dB)(?![\w])")  # stays on the line of its number
 NAMESPACE = re.compile(r" xmlns(?::xlink)?=\"[^\"]*\"")  # which HTML takes for granted
 QUOTED = re.compile(r" (?!href|src)([\w:-]+)=\"([\w.:#%,();+-]+)\"(?=[ >])")
 
@@ -34,6 +35,7 @@ def page(html: str) -> str:
 
 def _text(html: str) -> str:
     html = AROUND.sub(r"\1", re.sub(r"\s+", " ", html, flags=re.ASCII))
+    html = UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", html)
     html = re.sub(r"</(?:li|td|th|tr|dd|dt|tbody)>", "", html)  # what follows ends them
     return TAG.sub(lambda tag: QUOTED.sub(r" \1=\2", NAMESPACE.sub("", tag[0])), html)
 
