@@ -153,7 +153,7 @@ def _overfits(r: Records, model: str, name: str) -> Judged:
         {"the rise of test loss": worse, "the fall of the loss on its training sentences": learned},
         supported=f"{more}, {name} overfits {since}: {both}",
         refuted=f"{more}, {name} does not overfit {since}: {both}",
-        undecided=f"{more}, {name} goes from {test} nats on test sentences (rise: "
+        undecided=f"{more}, {name} goes from a loss of {test} nats on test sentences (rise: "
         f"{worse.comparison.estimate():+i}) and from {own} on its training sentences (fall: "
         f"{learned.comparison.estimate():+i}), {since}; whether it overfits is not decided",
     )
