@@ -305,6 +305,8 @@ def publish(
         _hand_on(bundle, printed)
         return
     plan, _ = _plan(**given)
+    chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
+    command = " ".join(["python cli.py run", *stems, chosen])
     published = 0
     for name in plans.with_needs(plan.project, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
@@ -312,9 +314,9 @@ def publish(
             path = plan.project.docs / "data" / f"{name}.jsonl"
             click.echo(f"{results.publish(records, path)} records of {name} in {path}")
             published += 1
+        elif name in stems:
+            raise MadlError(f"{name} has no results to publish; run `{command}` first")
     if not published:
-        chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
-        command = " ".join(["python cli.py run", *stems, chosen])
         raise MadlError(f"there are no results of these to publish; run `{command}` first")
 
 
@@ -493,6 +495,7 @@ def _run(
 
     plan, store = _plan(**given)
     share = plans.parse_shard(shard)
+    _see_that_paths_exist()
     for stem in stems:
         plan.project.load(stem)
     _see_that_jobs_count(jobs, executor, device)
@@ -517,6 +520,18 @@ def _run(
         seen(progress)
     log.info("%d cases run, %d failed", done, failed)
     return failed
+
+
+def _see_that_paths_exist() -> None:
+    """Raises: WrongCommand: the environment forces a path of the kernels that there is not."""
+    if os.environ.keys() & {"MADL_KERNELS", "MADL_CUDA_KERNELS"}:
+        from kernels import build, build_cuda
+
+        try:
+            build.check_forced()
+            build_cuda.forced_path()
+        except ValueError as error:
+            raise WrongCommand(str(error)) from error
 
 
 def _see_that_jobs_count(jobs: int | None, executor: str, device: str) -> None:

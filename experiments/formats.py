@@ -174,7 +174,7 @@ def error(r: Records) -> Chart:
             {
                 "data": part,
                 "format": f["name"],
-                "family": FAMILIES[f["family"]],
+                "family": FAMILIES.get(f["family"], f["family"]),
                 "bits": f["bits"],
                 "signal to error": f[f"{part}_db"],
                 "front": f[f"{part}_db"] if i in on_front else None,
@@ -281,7 +281,7 @@ def _short(value: float) -> str:
 
 
 def _source(f: Mapping[str, Any]) -> str:
-    found = SOURCES[f["kind"]]
+    found = SOURCES.get(f["kind"], "not stated")
     return found.replace("tensor", "channel") if "per row" in f["constants"] else found
 
 

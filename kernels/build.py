@@ -159,6 +159,11 @@ def _operators() -> ctypes.CDLL:
     )[0]
 
 
+def check_forced() -> None:
+    """Raises: ValueError: `MADL_KERNELS` names no path, or one that this CPU cannot run."""
+    _check_forced(os.environ.get("MADL_KERNELS") or "auto")
+
+
 def _check_forced(forced: str) -> None:
     known = ["auto", *_ISA_FLAGS, "torch"]
     if forced not in known:

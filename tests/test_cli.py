@@ -217,6 +217,27 @@ def test_publish_writes_one_line_a_case(toy):
     assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4
 
 
+def test_publish_says_of_what_it_has_nothing(toy):
+    call("run", "--executor", "inline")
+    later = (toy.experiments / "toy.py").read_text().replace("Squares", "Later")
+    (toy.experiments / "later.py").write_text(later)
+    (toy.templates / "later.md.j2").write_text("")
+    done = call("publish", "toy", "later")
+    assert done.exit_code == 1
+    assert "later has no results to publish; run `python cli.py run toy later " in done.output
+
+
+@pytest.mark.parametrize("name", ["MADL_KERNELS", "MADL_CUDA_KERNELS"])
+def test_a_path_of_kernels_that_there_is_not_is_refused_before_anything_runs(
+    toy, monkeypatch, tmp_path, name
+):
+    monkeypatch.setenv(name, "fast")
+    done = call("run")
+    assert done.exit_code == 2
+    assert f"{name}=fast: unknown path; known: auto" in done.output
+    assert (tmp_path / "log").read_text() == ""
+
+
 def test_publish_with_nothing_to_publish_says_what_to_run_first(toy):
     result = call("publish", "toy", "--profile", "full", "--workload", "imdb")
     assert result.exit_code == 1

@@ -689,6 +689,9 @@ def test_what_cannot_be_made_is_pending_and_the_rest_is_there(plan, what, old, n
     assert any(problem.startswith(f"{what} of toy: {said}") for problem in state.problems)
     assert state.rows[0]["status"] == "partly"
     assert "4 of 4 cases" in page(plan)
+    assert "Not run here" not in page(plan)
+    is_claim = what.startswith("claim")
+    assert is_claim or "It could not be made; <code>cli.py report</code> says why" in page(plan)
 
 
 @pytest.mark.parametrize(

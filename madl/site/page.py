@@ -192,7 +192,9 @@ class PageCalls:
     def _pending(self) -> str:
         if self.page.view.is_complete:
             why = inline(self.page.view.why_skipped)
-            return f'<p class="pending">Not run here: {why}.</p>\n'
+            broken = "It could not be made; <code>cli.py report</code> says why."
+            said = f"Not run here: {why}." if why else broken
+            return f'<p class="pending">{said}</p>\n'
         return f'<p class="pending">{inline(self.how_to_run())}</p>\n'
 
     def claims(self) -> str:

@@ -19,6 +19,7 @@ from madl.machine import device, sources
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.site.views import View
+from madl.training import workloads
 
 Findings = dict[str, Finding]  # of one run: "lab4_compile.resnet_faster" → what came out
 
@@ -37,7 +38,10 @@ def timed_stems(plan: StoredPlan, stems: Sequence[str]) -> list[str]:
 
 def _timed(plan: StoredPlan, name: str) -> bool:
     if not plan.is_ready(name):
-        raise MadlError(f"{name} waits for results of what it needs; run it once: cli.py run")
+        chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
+        raise MadlError(
+            f"{name} waits for what it needs; run `python cli.py run {name} {chosen}` once"
+        )
     runs_alone = plan.project.load(name).runs_alone
     return any(runs_alone(case.params) for case in plan.cases(name))
 
