@@ -1,7 +1,6 @@
 """Number formats as values: one module per family, found by `presets()` as files on disk.
 
-A new format is a new module here with a tuple `PRESETS`. With its family in `training/families.py`
-question 3.2 searches it; `tests/test_formats.py` asks for its golden error.
+A new format is a new module here with a tuple `PRESETS`; nothing else needs an edit.
 """
 
 import functools
