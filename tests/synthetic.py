@@ -1,5 +1,6 @@
 """Records for tests: models and times that are made up, and one machine's evidence."""
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +9,13 @@ from typing import Any
 import numpy as np
 
 from madl.logbook.arms import Arm, TimedArm
-from madl.logbook.records import Case, Record, Records, read_published, sealed
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Record, Records, Store, read_published, sealed
 from madl.logbook.stats import Outcomes
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
+from madl.site.views import Page, pages
+from madl.training import workloads
 from tests.conftest import a_record, a_run
 
 DATA = Path(__file__).parents[1] / "docs" / "data"
@@ -21,6 +27,13 @@ def published(name: str) -> list[Record]:
     every = read_published(DATA / f"{name}.jsonl")
     ((host, _),) = Counter(record.run.host for record in every).most_common(1)
     return [record for record in every if record.run.host == host]
+
+
+@functools.cache
+def evidence(profile: str) -> list[Page]:
+    """Every page of the committed evidence, nothing beside it."""
+    workload = workloads.resolve("snippets", model=None, dataset=None).params()
+    return pages(StoredPlan(Project(), Store(DATA / "none"), PROFILES[profile], workload))
 
 
 def judgement(

@@ -1,6 +1,7 @@
 """The rules of the architecture, held by machine."""
 
 import ast
+import functools
 import graphlib
 import os
 import re
@@ -24,6 +25,7 @@ def sources(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@functools.cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
@@ -107,6 +109,7 @@ def test_each_question_belongs_to_one_stem_and_none_is_forgotten():
 # ---- imports ------------------------------------------------------------------------------------
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, anywhere in it, for types only or not."""
     return imported(parsed(path))
@@ -132,6 +135,7 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
 def module_graph() -> dict[str, set[str]]:
     """Every module of madl, and those of madl that it imports."""
     paths = {module_name(path): path for path in sources("madl")}
@@ -308,7 +312,7 @@ def test_time_is_read_by_the_clock_alone():
 )
 def test_every_module_says_what_it_is_for(path):
     text = path.read_text()
-    assert not text.strip() or ast.get_docstring(ast.parse(text))
+    assert not text.strip() or ast.get_docstring(parsed(path))
 
 
 def test_the_log_is_the_library_s_only_output():

@@ -2,20 +2,14 @@
 
 import pytest
 
-from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Store
-from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.site.views import pages
-from madl.training import workloads
+from tests.synthetic import evidence
 
 
 @pytest.mark.parametrize("profile", ["quick", "full"])
-def test_every_finding_figure_and_table_of_it_can_be_made(profile, tmp_path):
+def test_every_finding_figure_and_table_of_it_can_be_made(profile):
     """What fails raises, as what is told of one model and holds for several does."""
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    plan = StoredPlan(Project(), Store(tmp_path), PROFILES[profile], workload)
-    made = pages(plan)
+    made = evidence(profile)
     assert len(made) == len(Project().names())
     for page in made:
         assert page.view.published, f"nothing is committed of {page.name}"

@@ -52,6 +52,31 @@ def bert(tiny_model):
     return model, {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+@pytest.fixture(scope="module")
+def exported(bert):
+    """It in training mode."""
+    return graphs.export(*bert, training=True)
+
+
+@pytest.fixture(scope="module")
+def captured(bert, exported):
+    """Its graphs in training and in evaluation mode; passes leave both as they are."""
+    return {True: graphs.as_module(exported), False: graphs.capture(*bert, training=False)}
+
+
+@pytest.fixture(scope="module")
+def nodes(captured):
+    """Those of training mode, described."""
+    return graphs.describe(captured[True].graph)
+
+
+@pytest.fixture(scope="module")
+def without_mask(bert):
+    model, example = bert
+    fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
+    return graphs.capture(model, fewer, training=True)
+
+
 def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
     _, captured = residual
     assert graphs.census(captured.graph) == {
@@ -106,35 +131,32 @@ def test_erasing_a_node_that_nobody_uses_is_allowed(residual):
     assert graphs.erase_without_redirecting(captured.graph, "output") is None
 
 
-def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(bert):
-    model, example = bert
-    captured = graphs.capture(model, example, training=True)
-    counts = graphs.operators(captured.graph)
+def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
+    graph = captured[True].graph
+    counts = graphs.operators(graph)
     assert counts["linear"] == 6 * 2 + 2  # q, k, v, out, two of the FFN; pooler, classifier
     assert counts["dropout"] == 1 + 2 * 2 + 1  # embeddings; two a layer; before the classifier
     assert counts["layer_norm"] == 1 + 2 * 2
-    assert len(graphs.attention_dropouts(captured.graph)) == 2
+    assert len(graphs.attention_dropouts(graph)) == 2
     # embeddings: 3 tables, a norm of 2, 2 buffers; a layer: 6 Linear and 2 norms of 2; 2 heads of 2
-    assert graphs.census(captured.graph)["get_attr"] == 7 + 2 * 16 + 4
+    assert graphs.census(graph)["get_attr"] == 7 + 2 * 16 + 4
 
 
-def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert):
+def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert, captured):
     model, example = bert
-    captured = graphs.capture(model, example, training=True)
-    without_nodes = graphs.remove_dropout(captured.graph)
+    training = captured[True]
+    without_nodes = graphs.remove_dropout(training.graph)
     clean = graphs.remove_attention_dropout(without_nodes)
     assert len(graphs.attention_dropouts(without_nodes)) == 2
     assert graphs.attention_dropouts(clean) == []
-    random = graphs.with_graph(captured, without_nodes)
+    random = graphs.with_graph(training, without_nodes)
     assert not torch.equal(random(**example).logits, random(**example).logits)
     assert torch.equal(
-        graphs.with_graph(captured, clean)(**example).logits, model(**example).logits
+        graphs.with_graph(training, clean)(**example).logits, model(**example).logits
     )
 
 
-def test_decomposed_dropout_counts_the_users_behind_the_unpacking(bert):
-    model, example = bert
-    exported = graphs.export(model, example, training=True)
+def test_decomposed_dropout_counts_the_users_behind_the_unpacking(exported):
     core = graphs.as_module(exported, core=True)
     first = graphs.dropout_nodes(core.graph)[0]
     assert graphs.operator_name(first) == "native_dropout"
@@ -142,39 +164,30 @@ def test_decomposed_dropout_counts_the_users_behind_the_unpacking(bert):
     assert len(graphs.dropout_nodes(core.graph)) == 6 + 2  # those inside attention are nodes now
 
 
-def test_nodes_are_described_with_their_module_and_sizes(bert):
-    model, example = bert
-    nodes = graphs.describe(graphs.capture(model, example, training=True).graph)
+def test_nodes_are_described_with_their_module_and_sizes(nodes):
     query = next(n for n in nodes if n.module.endswith("layer.1.attention.self.query"))
     assert query.group == "bert.encoder.layer.1"
     assert query.shape == "B × T × 32"
     assert query.operator == "linear"
 
 
-def test_a_diff_with_itself_is_all_the_same(bert):
-    model, example = bert
-    nodes = graphs.describe(graphs.capture(model, example, training=True).graph)
+def test_a_diff_with_itself_is_all_the_same(nodes):
     assert {change.mark for change in changes.diff(nodes, nodes)} == {"same"}
 
 
-def test_without_labels_the_loss_goes_and_nothing_comes(bert):
+def test_without_labels_the_loss_goes_and_nothing_comes(bert, nodes):
     model, example = bert
-    full = graphs.describe(graphs.capture(model, example, training=True).graph)
     fewer = {name: tensor for name, tensor in example.items() if name != "labels"}
-    found = changes.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+    found = changes.diff(nodes, graphs.describe(graphs.capture(model, fewer, training=True).graph))
     by_mark = {m: [c.node.operator for c in found if c.mark == m] for m in ("added", "removed")}
     assert by_mark == {"added": [], "removed": ["labels", "view", "view", "cross_entropy_loss"]}
     assert [c.node.kind for c in found if c.mark == "rewired"] == ["output"]
 
 
-def test_without_the_mask_a_default_mask_is_still_built(bert):
-    model, example = bert
-    full = graphs.describe(graphs.capture(model, example, training=True).graph)
-    fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
-    without = graphs.capture(model, fewer, training=True)
-    found = changes.diff(full, graphs.describe(without.graph))
+def test_without_the_mask_a_default_mask_is_still_built(nodes, without_mask):
+    found = changes.diff(nodes, graphs.describe(without_mask.graph))
     assert "attention_mask" in [c.node.name for c in found if c.mark == "removed"]
-    attention = graphs.attention_dropouts(without.graph)
+    attention = graphs.attention_dropouts(without_mask.graph)
     assert len(attention) == 2
     assert all(node.args[3] is not None for node in attention)  # attn_mask
 
@@ -209,10 +222,9 @@ def test_a_drawing_has_a_size_of_its_own_and_its_text_fits_in():
     assert len(shown) * LETTER < WIDTH
 
 
-def test_the_rows_of_a_graph_hold_every_node_but_weights_and_its_panels_every_part(bert):
-    nodes = [node.to_json() for node in graphs.describe(graphs.capture(*bert, training=True).graph)]
-    rows = panels.graph_rows(nodes)
-    assert len(rows) == sum(node["kind"] != "get_attr" for node in nodes)
+def test_the_rows_of_a_graph_hold_every_node_but_weights_and_its_panels_every_part(nodes):
+    rows = panels.graph_rows([node.to_json() for node in nodes])
+    assert len(rows) == sum(node.kind != "get_attr" for node in nodes)
     query = next(row for row in rows if row["module"].endswith("layer.1.attention.self.query"))
     assert query["weights"] == "weight bias"
     overview, *parts = panels.graph_panels(rows)
@@ -241,8 +253,8 @@ def test_a_column_refuses_what_it_cannot_draw():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_described_node_says_whether_and_how_it_drops(bert, training):
-    graph = graphs.capture(*bert, training=training).graph
+def test_a_described_node_says_whether_and_how_it_drops(captured, training):
+    graph = captured[training].graph
     found = Counter(node.drops for node in graphs.describe(graph))
     assert found["node"] == len(graphs.dropout_nodes(graph)) == 1 + 2 * 2 + 1
     assert found["inside"] == len(graphs.attention_dropouts(graph)) == (2 if training else 0)
@@ -266,11 +278,8 @@ def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
 # ---- what changed -------------------------------------------------------------------------------
 
 
-def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(bert):
-    model, example = bert
-    full = graphs.describe(graphs.capture(model, example, training=True).graph)
-    fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
-    found = changes.diff(full, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(nodes, without_mask):
+    found = changes.diff(nodes, graphs.describe(without_mask.graph))
     names = [change.name for change in found]
     assert len(set(names)) == len(names)
     assert "-attention_mask" in names
@@ -281,9 +290,8 @@ def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(bert):
     assert all(name in known for change in found for name in change.inputs)
 
 
-def test_modes_differ_by_a_contiguous_in_each_layer_and_by_no_other_operator(bert):
-    modes = (graphs.capture(*bert, training=training).graph for training in (True, False))
-    training, evaluation = (Counter(graphs.operators(graph)) for graph in modes)
+def test_modes_differ_by_a_contiguous_in_each_layer_and_by_no_other_operator(captured):
+    training, evaluation = (Counter(graphs.operators(captured[m].graph)) for m in (True, False))
     assert training - evaluation == {"contiguous": 2}
     assert evaluation - training == {}
 

@@ -8,13 +8,10 @@ from scipy.stats import binom
 
 from madl.logbook import nulls
 from madl.logbook.claims import Judged
-from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Store
 from madl.logbook.stats import ALPHA
-from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.site.views import View, pages
-from madl.training import workloads
+from madl.site.views import View
+from tests.synthetic import evidence
 
 PROJECT = Project()
 CLAIMS = [(name, claim) for name in PROJECT.names() for claim in PROJECT.load(name).claims]
@@ -23,12 +20,9 @@ MOST = int(binom.ppf(0.999, TIMES, ALPHA))  # wins by chance of a claim that err
 
 
 @pytest.fixture(scope="module")
-def views(tmp_path_factory) -> dict[str, View]:
+def views() -> dict[str, View]:
     """Every page's view of the committed evidence."""
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    store = Store(tmp_path_factory.mktemp("none"))
-    plan = StoredPlan(PROJECT, store, PROFILES["quick"], workload)
-    return {page.name: page.view for page in pages(plan)}
+    return {page.name: page.view for page in evidence("quick")}
 
 
 def judged(view: View, claim: str) -> Judged:

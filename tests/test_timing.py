@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.claims import contrast
 from madl.machine import device, fresh, lint, timing
+from tests.in_fresh import spin
 
 GOOD = {
     "samples_s": [1.00, 1.01, 0.99, 1.00, 1.02, 1.00],
@@ -201,20 +203,14 @@ def test_what_is_timed_is_observed_not_claimed():
     assert (seen.dtype, seen.shape) == ("float32", "4×64")
 
 
-def _spin(seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided():
     spawn = multiprocessing.get_context("spawn")
-    busy = [spawn.Process(target=_spin, args=(8.0,)) for _ in range(device.num_cores())]
+    busy = [spawn.Process(target=spin, args=(8.0,)) for _ in range(device.num_cores())]
     for process in busy:
         process.start()
     time.sleep(2.0)  # until they have started Python
-    fns = {"slow": lambda: _spin(0.004), "fast": lambda: _spin(0.001)}
+    fns = {"slow": lambda: spin(0.004), "fast": lambda: spin(0.001)}
     measured = timing.compare(fns, budget_s=0.5)
     for process in busy:
         process.terminate()
@@ -250,34 +246,17 @@ def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
 def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     (tmp_path / "left").write_text("by an earlier run")
-    found = [fresh.call("tests.test_timing:look_around", {"x": 2}) for _ in range(2)]
+    found = [fresh.call("tests.in_fresh:look_around", {"x": 2}) for _ in range(2)]
     assert [answer["x"] for answer in found] == [2, 2]
     assert [answer["inside"] for answer in found] == [[], []]
     assert len({answer["cache"] for answer in found} | {str(tmp_path)}) == 3
 
 
-def look_around(argument):
-    """Runs in the fresh process: its cache folder, what is in it; it leaves something there."""
-    import os
-    from pathlib import Path
-
-    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-    inside = [path.name for path in folder.glob("*")]
-    folder.mkdir(exist_ok=True)
-    (folder / "kernel").write_text("made here")
-    return {**argument, "cache": str(folder), "inside": inside}
-
-
-def fail(argument):
-    """Runs in the fresh process."""
-    raise RuntimeError(f"cannot do {argument['what']}")
-
-
 def test_a_fresh_process_that_fails_says_why_in_one_line():
-    from madl.errors import MadlError
-
-    with pytest.raises(MadlError, match="failed in its own process: RuntimeError: cannot do it"):
-        fresh.call("tests.test_timing:fail", {"what": "it"})
+    with pytest.raises(MadlError) as told:
+        fresh.call("tests.in_fresh:fail", {"what": "it"})
+    failed = "tests.in_fresh:fail failed in its own process"
+    assert str(told.value) == f"{failed}: RuntimeError: cannot do it"
 
 
 def test_a_measurement_says_where_it_was_taken():
@@ -301,40 +280,17 @@ def test_who_took_turns_is_counted_from_what_happened():
 
 
 def test_several_processes_give_a_run_each():
-    found = timing.over_processes("tests.test_timing:measure_ones", {"size": 3}, processes=2)
+    found = timing.over_processes("tests.in_fresh:measure_ones", {"size": 3}, processes=2)
     runs = found["measurements"]["ones"]
     assert [run["subject"]["shape"] for run in runs] == ["3", "3"]
     assert found["process"] == 0
 
 
 def test_later_processes_find_what_the_first_one_compiled():
-    found = timing.over_processes(
-        "tests.test_timing:count_kernels", {}, processes=3, keep_caches=True
-    )
+    found = timing.over_processes("tests.in_fresh:count_kernels", {}, processes=3, keep_caches=True)
     assert [run["found"] for run in found["measurements"]["kernels"]] == [0, 1, 1]
 
 
-def count_kernels(argument):
-    """Runs in the fresh process."""
-    inside = look_around({})["inside"]
-    return {"measurements": {"kernels": {"found": len(inside)}}}
-
-
 def test_what_one_process_cannot_measure_is_not_measured():
-    found = timing.over_processes("tests.test_timing:fail_in_the_second", {}, processes=3)
+    found = timing.over_processes("tests.in_fresh:fail_in_the_second", {}, processes=3)
     assert found == {"failed": "process 1"}
-
-
-def fail_in_the_second(argument):
-    """Runs in the fresh process."""
-    if argument["process"]:
-        return {"failed": f"process {argument['process']}"}
-    return {"measurements": {}}
-
-
-def measure_ones(argument):
-    """Runs in the fresh process."""
-    ones = torch.ones(argument["size"])
-    subjects = {"ones": timing.observe(lambda: ones, [ones])}
-    measured = timing.compare({"ones": lambda: ones + 1}, budget_s=0.0, subjects=subjects)
-    return {"measurements": {"ones": measured["ones"].to_json()}, "process": argument["process"]}

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli
-from madl.machine import fresh, lifeline
+from madl.machine import lifeline
 from madl.running import runner
 from tests.conftest import a_record
 from tests.faults.conftest import ROOT, is_one_line
@@ -241,16 +241,6 @@ def test_temporary_files_go_nowhere_else(tmp_path):
         folder.mkdir()
         assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(folder.resolve())
     assert tempfile.gettempdir() == before
-
-
-def test_a_fresh_process_that_fails_is_one_line():
-    with pytest.raises(fresh.MadlError, match="failed in its own process: ZeroDivisionError") as e:
-        fresh.call(f"{__name__}:_divide", {})
-    assert "\n" not in str(e.value)
-
-
-def _divide(argument):
-    return argument, 1 / 0
 
 
 # ---- registration -------------------------------------------------------------------------------
