@@ -166,4 +166,4 @@ def test_cases_that_need_a_gpu_say_so():
     ]
     assert len(needing) == 1
     if not torch.cuda.is_available():
-        assert PAGE.why_unavailable(needing[0]) == "no CUDA device"
+        assert PAGE.why_unavailable(needing[0]) == "no CUDA device here"
