@@ -7,7 +7,7 @@ page is judged on test. The candidates are in `madl/training/widths.py`.
 from collections.abc import Iterable, Sequence
 
 from madl.logbook.arms import every_arm
-from madl.logbook.charts import Chart, category, cells
+from madl.logbook.charts import Chart, Mark, category, cells
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
@@ -42,35 +42,52 @@ def run(params: Params, ctx: Context) -> Values:
     return baseline.judge_on_validation(model, params, ctx.device)
 
 
-def tried(r: Records, swept: str) -> list[Row]:
-    """Every point of a sweep, with its mean validation accuracy in whole per cent."""
+def tried(r: Records, swept: str, *, shared: bool = False) -> list[Row]:
+    """Every point of a sweep, with its mean validation accuracy in whole per cent.
+
+    `shared` leaves those with one fraction width for both. What is chosen at a width is marked.
+    """
     best: dict[tuple[int, ...], float] = {}  # of the learning rates
     for arm in every_arm(r, swept=swept, operands="both"):
         place = (arm.param("width"), *pair_of(arm))
         best[place] = max(arm.validation, best.get(place, 0.0))
+    at = {width for width, _, _ in best}
+    taken = {w: pair_of(chosen(r, swept, w, shared=shared)) for w in at}
     return [
         {
             "width": f"{width} bits",
             "weights": weights,
             "inputs": inputs,
             "accuracy": round(100 * accuracy),
+            "chosen": "chosen" if (weights, inputs) == taken[width] else None,
         }
         for (width, weights, inputs), accuracy in best.items()
+        if weights == inputs or not shared
     ]
+
+
+def shaded(r: Records) -> Mark:
+    """Accuracies, in one scale of shades on the whole page: from the larger class to FP32."""
+    low, high = baseline.larger_class(r), baseline.fp32(r).validation
+    return cells(
+        "accuracy", "validation accuracy, %", text="chosen", low=100 * low, high=100 * high
+    )
 
 
 @page.chart(
     caption="One fraction width for both, after quantization alone: a row a width, a column the "
     "bits behind the point, in the cell the validation accuracy in per cent, the mean over the "
-    "models. Empty: not tried."
+    "models. Outlined: the most accurate of the row, before rounding; of equals, that of the lower "
+    "loss. Empty: not tried. Shade, alike in all figures: lightest "
+    "at the larger class's share, darkest at FP32's accuracy."
 )
 def shared_sweep(r: Records) -> Chart:
-    rows = [row for row in tried(r, "ptq") if row["weights"] == row["inputs"]]
+    rows = tried(r, "ptq", shared=True)
     return Chart(
         sorted(rows, key=lambda row: row["weights"]),
         x=category("weights", "bits behind the point"),
         y=category("width"),
-        marks=[cells("accuracy", "validation accuracy, %")],
+        marks=[shaded(r)],
     )
 
 
@@ -81,15 +98,16 @@ def by_operand(r: Records, swept: str) -> Chart:
     return Chart(
         sorted(rows, key=lambda row: (row["weights"], row["inputs"])),
         x=category("weights", "bits behind the point of the weights"),
-        y=category("inputs", "of the inputs"),
-        marks=[cells("accuracy", "validation accuracy, %")],
+        y=category("inputs", "bits behind the point of the inputs"),
+        marks=[shaded(r)],
         facet="width",
     )
 
 
 @page.chart(
     caption="A fraction width for each, after quantization alone, at the narrow widths. The "
-    "diagonal, where both are equal, is the figure above."
+    "diagonal, where both are equal, is the figure above. Outlined: what validation prefers at the "
+    "width."
 )
 def own_sweep(r: Records) -> Chart:
     return by_operand(r, "ptq")

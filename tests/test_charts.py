@@ -165,6 +165,13 @@ def test_cells_are_said_by_row_and_column_and_empty_ones_are_not():
     assert alt_text(chart) == "layer against bits. lost: 0.25 at q, 4; 0.5 at q, 9."
 
 
+def test_an_outlined_cell_is_said_with_its_text():
+    rows = [{"layer": "q", "bits": b, "v": 1, "why": w} for b, w in (("4", None), ("8", "chosen"))]
+    mark = cells("v", "lost", text="why")
+    chart = a_chart(rows, x=category("bits"), y=category("layer"), marks=[mark])
+    assert alt_text(chart) == "layer against bits. lost: 1 at q, 4; 1 at q, 8 (chosen)."
+
+
 def test_facets_are_said_one_after_the_other():
     rows = [
         {"device": device, "n": n, "t": n * times}

@@ -58,6 +58,8 @@ def grid(marks, x, y, **more) -> Chart:
             "inputs": f"{j} bits",
             "size": 2.0 ** (i + j),
             "error": an_estimate(0.1 * i + 0.2 * j + 0.1),
+            "best": "best" if i == j else None,
+            "kind": "even" if j % 2 == 0 else "odd",
             "low": 0.1 * i,
             "high": 0.1 * i + 0.1,
         }
@@ -117,6 +119,12 @@ CHARTS = {
         category("format"),
     ),
     "cells": grid([cells("error")], category("inputs"), category("format")),
+    "outlined cells": grid(
+        [cells("error", text="best", low=0.2, high=0.6)],
+        category("kind"),
+        category("format"),
+        facet="inputs",
+    ),
     "span": grid([line("high"), span(1, 4, "small")], log("size"), linear()),
     "limits": lines(y=percent("accuracy", limits=(55, 80))),
 }
@@ -278,6 +286,16 @@ def test_neighbours_of_one_look_have_it_once(drawn):
         assert made.count("var(--c-heat)") == 1
         assert len(set(re.findall(r' opacity="([^"]+)"', made))) > 4
         assert made.count('text-anchor="middle"') < 4 < made.count("<text")
+
+
+def test_a_map_s_panels_have_ticks_of_their_own_a_given_scale_and_outlines(drawn):
+    for drawing in drawings(drawn["outlined cells"]):
+        said_in = [text["says"] for text in texts(drawing)]
+        assert said_in.count("even") == said_in.count("odd") == 4
+        made = ElementTree.tostring(drawing, encoding="unicode")
+        assert made.count("stroke:var(--chart-ink)") in (1, 2, 3)
+        shades = [float(one) for one in re.findall(r' opacity="([^"]+)"', made)]
+        assert (min(shades), max(shades)) == (0.05, 0.6)  # beyond the scale's ends
 
 
 @pytest.mark.parametrize("name", CHARTS)

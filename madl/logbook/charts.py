@@ -84,10 +84,10 @@ class Mark:
     label: str
     column: str | None = None
     x: str | None = None  # instead of the x axis' column
-    text: str | None = None  # column of a point's own label
+    text: str | None = None  # column of a point's own label; a cell that has one is outlined
     by: str | None = None  # column whose values split the points into series
     value: Any = None  # of a level
-    low: float = 0.0  # of a span
+    low: float = 0.0  # of a span, or of the shades of cells
     high: float = 0.0
     stacked: bool = False
     since: str | None = None  # column of where a bar begins; else it begins at zero
@@ -132,9 +132,15 @@ def intervals(column: str, label: str = "", *, by: str | None = None) -> Mark:
     return Mark(kind="intervals", label=label or column, column=column, by=by)
 
 
-def cells(column: str, label: str = "") -> Mark:
-    """A heat map: two category axes, a shaded and written cell a row."""
-    return Mark(kind="cells", label=label or column, column=column)
+def cells(
+    column: str, label: str = "", *, text: str | None = None, low: float = 0.0, high: float = 0.0
+) -> Mark:
+    """A heat map: two category axes, a shaded and written cell a row.
+
+    Outlined where the column `text` says something. Shades run from `low` to `high`, in figures
+    that are to be held against each other; without them, over the chart's own values.
+    """
+    return Mark(kind="cells", label=label or column, column=column, text=text, low=low, high=high)
 
 
 def level(value: Any, label: str = "") -> Mark:
@@ -321,7 +327,8 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
         chosen = [rows[i] for i in sorted(ends | _extremes(rows, mark.column))]
     if mark.kind == "cells":
         return [
-            f"{shown(row[mark.column])} at {row[chart.y.column or '']}, {row[chart.x.column or '']}"
+            f"{shown(row[mark.column])} at {row[chart.y.column or '']}, "
+            f"{row[chart.x.column or '']}{_own_text(mark, row)}"
             for row in chosen
         ]
     lies = chart.y.scale == "category"
@@ -331,6 +338,11 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
         _at(shown(row[mark.column], across), row.get(mark.text or ""), row.get(place or ""), along)
         for row in chosen
     ]
+
+
+def _own_text(mark: Mark, row: Row) -> str:
+    text = row.get(mark.text or "")
+    return f" ({text})" if text else ""
 
 
 def _at(value: str, name: Any, place: Any, axis: Axis) -> str:

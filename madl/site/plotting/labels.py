@@ -113,7 +113,7 @@ def name_points(pen: Pen, references: Sequence[Annotation]) -> None:
     named = [
         (point, str(point.row[mark.text]))
         for mark in pen.chart.marks
-        if mark.text is not None
+        if mark.text is not None and mark.kind != "cells"
         for point in pen.inside(pen.points(mark, pen.rows))
         if point.row.get(mark.text) is not None
     ]

@@ -126,9 +126,10 @@ def _figure(chart: Chart, size: Size, panels: int) -> tuple[Figure, list[Axes]]:
     figure.get_layout_engine().set(w_pad=0.05, h_pad=0.04, wspace=0.04, hspace=0.03)  # type: ignore[union-attr]
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     every: list[Axes] = list(grid.flat)
+    is_map = any(mark.kind == "cells" for mark in chart.marks)  # read cell by cell, below its own
     for i, ax in enumerate(every):
         ax.set_visible(i < panels)
-        ax.tick_params(labelbottom=i + across >= panels, labelleft=i % across == 0)
+        ax.tick_params(labelbottom=is_map or i + across >= panels, labelleft=i % across == 0)
     return figure, every[:panels]
 
 

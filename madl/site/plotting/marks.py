@@ -254,7 +254,9 @@ def _cells(pen: Pen, mark: Mark) -> None:
     assert chart.y.column is not None
     values = [charts.plain(row.get(column)) for row in chart.rows]
     known = [value for value in values if value is not None]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    low, high = mark.low, mark.high
+    if low == high:
+        low, high = (min(known), max(known)) if known else (0.0, 1.0)
     xs, ys = categories(chart, chart.x), categories(chart, chart.y)
     plain_axis = charts.linear()
     widest = max(
@@ -266,10 +268,13 @@ def _cells(pen: Pen, mark: Mark) -> None:
         x, y = xs.index(named(row[chart.x.column])), ys.index(named(row[chart.y.column]))
         value = charts.plain(row.get(column))
         if value is not None:
-            share = (value - low) / (high - low) if high > low else 0.5
-            where = f"{ys[y]}, {xs[x]}"
+            share = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
+            own = row.get(mark.text or "")
+            where = f"{ys[y]}, {xs[x]}{f', {own}' if own else ''}"
             text = str(row[column]) if charts.estimated(row[column]) is not None else number(value)
             _cell(pen, x, y, 0.05 + 0.55 * share, f"{where}: {text}")
+            if own:
+                _outline(pen, x, y)
         if font >= 6.5:
             pen.ax.text(
                 *(x, y),
@@ -283,6 +288,18 @@ def _cells(pen: Pen, mark: Mark) -> None:
 def _cell(pen: Pen, x: int, y: int, shade: float, title: str) -> None:
     made = pen.ax.bar(x, 0.96, bottom=y - 0.48, width=0.96, color=HEX["heat"], alpha=shade)
     made[0].set(gid=pen.tag("", [title]), clip_on=False, linewidth=0)
+
+
+def _outline(pen: Pen, x: int, y: int) -> None:
+    near, far = -0.45, 0.45
+    pen.ax.plot(
+        [x + near, x + far, x + far, x + near, x + near],
+        [y + near, y + near, y + far, y + far, y + near],
+        color=HEX["ink"],
+        linewidth=1.4,
+        clip_on=False,
+        gid=pen.tag(""),
+    )
 
 
 # ---- references ---------------------------------------------------------------------------------
