@@ -201,8 +201,8 @@ def the_head_is_what_fails(r: Records) -> Judged:
 
 @page.chart(
     caption="Test accuracy at each width, with the fraction widths that validation prefers among "
-    "those tried; of several models, the mean. Hold PTQ against FP32, QAT against FP32 with the "
-    "same training. Bands: intervals."
+    "those tried. Hold PTQ against FP32, QAT against FP32 with the same training. Lines: means "
+    "over the models; bands: their intervals."
 )
 def accuracy(r: Records) -> Chart:
     both = "PTQ, one fraction width for both"
@@ -238,15 +238,18 @@ def edges(r: Records) -> Fact:
     return width_facts.edges(r, tried(r))
 
 
-page.fact(width_facts.learning_rates)
+@page.fact
+def learning_rates(r: Records) -> Fact:
+    return width_facts.learning_rates(r, tried(r), control(r))
+
+
 page.fact(width_facts.chosen_on)
 
 
 @page.chart(
     caption="PTQ on the validation sentences: fraction widths chosen for each operand, one chosen "
     "for both, and given by a rule. The first is the best of more formats than the others and ends "
-    "where only one for both was tried. Lines: the mean over the models; bands, where there are "
-    "several: the lowest to the highest."
+    "where only one for both was tried. Lines: means over the models."
 )
 def rules(r: Records) -> Chart:
     rows = widths.restricted(r, tried(r))
@@ -255,9 +258,8 @@ def rules(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="PTQ at the narrowest width, on the validation sentences: what is left when weights, "
-    "inputs or both take the format, for each number of bits behind the point. Lines: the mean "
-    "over the models; bands, where there are several: the lowest to the highest."
+    caption="PTQ at the narrowest width, means over the models on validation sentences: what is "
+    "left when weights, inputs or both take the format, for each number of bits behind the point."
 )
 def operands(r: Records) -> Chart:
     return Chart(

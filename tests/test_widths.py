@@ -110,20 +110,6 @@ def test_what_is_lost_is_the_mean_over_models_beside_the_accuracy_of_each():
     assert "of each model" not in row
 
 
-def test_a_validation_accuracy_reaches_from_the_lowest_to_the_highest_model():
-    params = {"method": "ptq", **widths.point(4, (4, 4))}
-    both = [
-        a_record(
-            case=Case(experiment="toy", params={**params, "seed": seed}),
-            values=judgement(1000, validation=share),
-        )
-        for seed, share in enumerate((0.9, 0.6))
-    ]
-    several, one = (widths.shared(read(*records), 4, 4) for records in (both, both[:1]))
-    assert widths.validated(several).interval == (0.6, 0.9)
-    assert widths.validated(one).interval is None
-
-
 def swept_by_ptq(swept):
     """The records of a sweep: width, fraction widths and validation accuracy of each point."""
     return read(
@@ -204,7 +190,7 @@ def test_the_learning_rates_tried_are_told_with_how_often_each_won():
         *points(1000, swept="qat", width=4, pair=(5, 5), tune_learning_rate=3e-5),
         *points(1000, method="fp32", values={"num_validation": 500}),
     )
-    said = width_facts.learning_rates(r)
+    said = width_facts.learning_rates(r, (), arm(r, swept="control", tune_learning_rate=3e-5))
     assert "Of the 1 settings" in said.text
     assert "3e-5 at 1 and 1e-4 at 0" in said.text
     assert "500 validation sentences" in said.of
@@ -213,7 +199,7 @@ def test_the_learning_rates_tried_are_told_with_how_often_each_won():
 def test_training_on_is_told_at_every_width_with_its_sign():
     judged = [("ptq", 8, 1000), ("qat", 8, 900), ("ptq", 16, 1000), ("qat", 16, 1001)]
     rates = {"ptq": {}, "qat": {"tune_learning_rate": 3e-5}}
-    own = {"pair": (5, 4), "validation": 0.9, **rates["qat"]}
+    own = {"pair": (5, 4), "validation": 0.9, "tune_learning_rate": 1e-4}
     r = read(
         *(
             record
@@ -224,13 +210,15 @@ def test_training_on_is_told_at_every_width_with_its_sign():
         *points(1000, swept="control", tune_learning_rate=3e-5),
         *points(1000, swept="control", tune_learning_rate=1e-4),
         *points(1000, method="fp32"),
-        *points(990, method="control"),
+        *points(990, method="control", tune_learning_rate=3e-5),
     )
     said = width_facts.trained_on(r, (8, 16), arm(r, method="control")).text
     assert "50.0 and 50.0 %" in said
     assert "at the lowest learning rate tried (3e-5)" in said
     assert "less at 1 of these 2 widths. Zero lies inside 1 of the 2" in said
     assert "In a format of its own QAT has 60.0 % at 8 bits (5 | 4)" in said
+    rated = width_facts.rates_taken(r, (8, 16), arm(r, method="control"))
+    assert rated == "It is 3e-5 for all that the table has trained, but for QAT at 8 bits at 1e-4"
 
 
 def test_learning_rates_are_counted_in_the_format_that_is_told_of():

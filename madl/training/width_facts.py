@@ -117,8 +117,8 @@ def _shares(arms: Sequence[Arm]) -> str:
     return f"{listed([str(a).removesuffix(' %') for a in arms])} %"
 
 
-def learning_rates(r: Records) -> Fact:
-    """Out of what the learning rate was chosen, and how often its lowest value won."""
+def learning_rates(r: Records, at: Sequence[int], control: Arm) -> Fact:
+    """Out of what the learning rate was chosen, how often each won, and what the table has."""
     arms = every_arm(r, swept="control") + every_arm(r, swept="qat")
     by_place: dict[tuple[object, ...], list[Arm]] = {}
     for a in arms:
@@ -132,9 +132,19 @@ def learning_rates(r: Records) -> Fact:
     return Fact(
         text=f"The learning rates tried are {_powers(rates)}, none below {_powers(rates[:1])}. Of "
         f"the {len(rivals)} settings that tried them all, the control and one format at each "
-        f"narrow width, validation prefers {each}",
+        f"narrow width, validation prefers {each}. {rates_taken(r, at, control)}",
         of=f"{_configurations(r, ('control', 'qat'))} configurations trained on, {sentences(r)}",
     )
+
+
+def rates_taken(r: Records, at: Sequence[int], control: Arm) -> str:
+    """At what learning rate the table's models were trained, and which of them at another one."""
+    arms = {f"QAT at {width} bits": qat(r, width) for width in at}
+    arms |= {f"PTQ's format trained on at {w} bits": qat_like(r, ptq(r, w)) for w in at}
+    rate = _rate(control)
+    others = [f"{name} at {_powers([_rate(a)])}" for name, a in arms.items() if _rate(a) != rate]
+    but = f", but for {listed(others)}" if others else ""
+    return f"It is {_powers([rate])} for all that the table has trained{but}"
 
 
 def _configurations(r: Records, of: Sequence[str]) -> int:
@@ -346,17 +356,18 @@ def points(r: Records, at: Sequence[int], control: Arm) -> list[Row]:
             {
                 "model": f"{width} bits",
                 "PTQ": a,
+                "PTQ: validation": per_cent(a.validation),
                 "PTQ: behind the point": split(a) + mark,
                 "QAT": b,
+                "QAT: validation": per_cent(b.validation),
                 "QAT: behind the point": split(b) + mark,
                 "QAT − PTQ, in PTQ's format": f"{qat_like(r, a) - a:+i}",
-                "at learning rate": widths.power(_rate(qat_like(r, a))),
             }
         )
-    empty = dict.fromkeys(rows[0], "")
-    trained = {"QAT": control, "at learning rate": widths.power(_rate(control))}
+    empty, base = dict.fromkeys(rows[0], ""), fp32(r)
+    trained = {"QAT": control, "QAT: validation": per_cent(control.validation)}
     return [
-        {**empty, "model": "FP32", "PTQ": fp32(r)},
+        {**empty, "model": "FP32", "PTQ": base, "PTQ: validation": per_cent(base.validation)},
         {**empty, "model": "FP32 + same training", **trained},
         *rows,
     ]

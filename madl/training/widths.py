@@ -12,7 +12,6 @@ from itertools import product
 from madl.logbook.arms import Arm, arm, best, best_of, every_arm
 from madl.logbook.experiment import Plan
 from madl.logbook.records import Params, Records, Row
-from madl.logbook.stats import Estimate, Interval, Unit
 
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits behind the point
 Pair = tuple[int, int]  # bits behind the point: of weights and biases, of inputs
@@ -129,13 +128,6 @@ def power(rate: float) -> str:
     return f"{rate:.0e}".replace("e-0", "e-")
 
 
-def validated(a: Arm) -> Estimate:
-    """Mean validation accuracy; for an interval, the lowest and the highest of several models."""
-    each = a.each("validation_accuracy")
-    ends = Interval(min(each), max(each)) if len(each) > 1 else None
-    return Estimate(a.validation, ends, Unit.PERCENT, 0, len(each))
-
-
 def tried_at(r: Records, width: int) -> set[Pair]:
     """All that PTQ tried at a width."""
     return {pair_of(a) for a in every_arm(r, swept="ptq", width=width, operands="both")}
@@ -149,16 +141,16 @@ def is_shared_only(r: Records, width: int) -> bool:
 def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
     """PTQ's validation accuracy at each width, under more and more restriction."""
 
-    def ruled(width: int, frac: int) -> Estimate:
-        return validated(arm(r, swept="ptq", **point(width, (frac, frac))))
+    def ruled(width: int, frac: int) -> float:
+        return arm(r, swept="ptq", **point(width, (frac, frac))).validation
 
     return [
         {
             "width": width,
             "one for each": None
             if is_shared_only(r, width)
-            else validated(chosen(r, "ptq", width)),
-            "one for both": validated(chosen(r, "ptq", width, shared=True)),
+            else chosen(r, "ptq", width).validation,
+            "one for both": chosen(r, "ptq", width, shared=True).validation,
             "half the width": ruled(width, half(width)),
             "fixed at four": ruled(width, FIXED_RULE),
         }
@@ -168,12 +160,12 @@ def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
 
 def by_operand(r: Records) -> list[Row]:
     """PTQ's validation accuracy where weights and inputs are also quantized alone."""
-    rows: dict[int, dict[str, Estimate]] = {}
+    rows: dict[int, dict[str, float]] = {}
     for operands in (*ALONE, "both"):
         for one in every_arm(r, swept="ptq", width=APART, operands=operands):
             weights, inputs = pair_of(one)
             if weights == inputs:
-                rows.setdefault(weights, {})[operands] = validated(one)
+                rows.setdefault(weights, {})[operands] = one.validation
     return [
         {"fraction": frac} | {name: rows[frac].get(name) for name in (*ALONE, "both")}
         for frac in sorted(rows)
