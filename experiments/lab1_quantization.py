@@ -240,7 +240,7 @@ def edges(r: Records) -> Fact:
 
 @page.fact
 def learning_rates(r: Records) -> Fact:
-    return width_facts.learning_rates(r, tried(r), control(r))
+    return width_facts.learning_rates(r, width_facts.rates_taken(r, tried(r), control(r)))
 
 
 page.fact(width_facts.chosen_on)

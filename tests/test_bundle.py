@@ -21,6 +21,7 @@ PAGES = {
         "A",
         '<link rel="prev" href="../index.html">',
         '<svg><path id="x"/><use href="#x"/></svg><h2 id="two">Two</h2>'
+        '<link rel="stylesheet" href="../assets/explain.css"><script src="e.js">let x;</script>'
         '<a href="records/r.json">r</a><a href="../index.html">h</a>',
     ),
 }
@@ -36,7 +37,7 @@ def site(tmp_path) -> Path:
             f"<body><nav>Menu</nav><article class=md-typeset>{text}</article></body></html>"
         )
     (root / "assets").mkdir()
-    for name in ("logbook.css", "charts.css"):
+    for name in ("logbook.css", "charts.css", "explain.css"):
         (root / "assets" / name).write_text(f"/* {name} */")
     return root
 
@@ -87,6 +88,9 @@ def test_one_page_has_all_pages_with_ids_and_links_of_its_own(site):
     assert "records/r.json" in made
     assert 'href="records' not in made  # it needs no other file
     assert "/* charts.css */" in made
+    assert "/* explain.css */" in made
+    assert "<script" not in made
+    assert 'rel="stylesheet"' not in made
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 import pytest
 
+from madl.logbook.charts import Chart
 from madl.running.project import Project
+from madl.site.plotting import palette
 from tests.synthetic import evidence
 
 
@@ -19,3 +21,14 @@ def test_every_finding_figure_and_table_of_it_can_be_made(profile):
         open_ = {one.text for one in view.findings.values() if one.verdict == "not measured"}
         assert open_ <= {"no CUDA device here"}
         assert all(other.findings or other.facts for other in page.others)
+
+
+def test_every_look_that_is_kept_for_a_name_is_some_figure_s():
+    shown = [
+        made
+        for profile in ("quick", "full")
+        for page in evidence(profile)
+        for made in page.view.shown.values()
+    ]
+    drawn = {name.casefold() for made in shown if isinstance(made, Chart) for name in made.series()}
+    assert set(palette.KNOWN) <= drawn

@@ -190,7 +190,7 @@ def test_the_learning_rates_tried_are_told_with_how_often_each_won():
         *points(1000, swept="qat", width=4, pair=(5, 5), tune_learning_rate=3e-5),
         *points(1000, method="fp32", values={"num_validation": 500}),
     )
-    said = width_facts.learning_rates(r, (), arm(r, swept="control", tune_learning_rate=3e-5))
+    said = width_facts.learning_rates(r)
     assert "Of the 1 settings" in said.text
     assert "3e-5 at 1 and 1e-4 at 0" in said.text
     assert "500 validation sentences" in said.of

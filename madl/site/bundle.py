@@ -108,8 +108,8 @@ def one_page(site: Path) -> str:
     """The articles of all pages, in the order of the site's own "next", as one page."""
     names = list(_in_order(site))
     chapters = [_chapter(site, name, set(names)) for name in names]
-    sheets = sorted((site / "assets" / "stylesheets").glob("*.css"))
-    sheets += [site / "assets" / name for name in ("logbook.css", "charts.css")]
+    assets = site / "assets"
+    sheets = [*sorted(assets.glob("stylesheets/*.css")), *sorted(assets.glob("*.css"))]
     style = "\n".join(path.read_text("utf-8") for path in sheets)
     title = _found(r"<title>(.*?)</title>", (site / "index.html").read_text("utf-8"))
     return (
@@ -142,6 +142,7 @@ def _chapter(site: Path, name: str, names: set[str]) -> str:
     text = (site / name).read_text("utf-8")
     article = _found(r"(?s)<article\b[^>]*>(.*)</article>", text)
     article = re.sub(r'<a class="?headerlink"?.*?</a>', "", article)
+    article = re.sub(r"(?s)<script\b.*?</script>|<link\b[^>]*>", "", article)
     mark = _mark(name)
 
     def link(found: re.Match[str]) -> str:

@@ -15,14 +15,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from madl.logbook import charts
+from madl.logbook import charts, stats
 from madl.logbook.charts import Axis, Chart, Mark
 from madl.site.keeping import digest, digest_of_drawing, kept
 from madl.site.plotting import axes, labels, layout, marks, palette, pen, shrink
 from madl.site.plotting.axes import SIZES, THUMBNAIL, Size
 from madl.site.plotting.palette import MARKERS, Style, filled, variable
 
-SOURCES = (charts, axes, labels, layout, marks, palette, pen, shrink)
+SOURCES = (charts, stats, axes, labels, layout, marks, palette, pen, shrink)
 
 
 def figure(

@@ -117,8 +117,8 @@ def _shares(arms: Sequence[Arm]) -> str:
     return f"{listed([str(a).removesuffix(' %') for a in arms])} %"
 
 
-def learning_rates(r: Records, at: Sequence[int], control: Arm) -> Fact:
-    """Out of what the learning rate was chosen, how often each won, and what the table has."""
+def learning_rates(r: Records, taken: str = "") -> Fact:
+    """Out of what the learning rate was chosen, how often each won, and what a page's table has."""
     arms = every_arm(r, swept="control") + every_arm(r, swept="qat")
     by_place: dict[tuple[object, ...], list[Arm]] = {}
     for a in arms:
@@ -132,7 +132,7 @@ def learning_rates(r: Records, at: Sequence[int], control: Arm) -> Fact:
     return Fact(
         text=f"The learning rates tried are {_powers(rates)}, none below {_powers(rates[:1])}. Of "
         f"the {len(rivals)} settings that tried them all, the control and one format at each "
-        f"narrow width, validation prefers {each}. {rates_taken(r, at, control)}",
+        f"narrow width, validation prefers {each}{taken and f'. {taken}'}",
         of=f"{_configurations(r, ('control', 'qat'))} configurations trained on, {sentences(r)}",
     )
 

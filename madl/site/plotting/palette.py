@@ -69,13 +69,11 @@ FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH = FREE
 KNOWN = {
     # references
     "fp32": FP32,
-    "fp32 × fp32": FP32,
-    "baseline": FP32,
-    "nothing pruned": FP32,
+    "nothing removed": FP32,
     "fp32 + same training": CONTROL,
-    "same training": CONTROL,
-    "control": CONTROL,
-    "chance": CHANCE,
+    "fp32 tuned alike": CONTROL,
+    "nothing removed, same training": CONTROL,
+    "larger class": CHANCE,
     "reported by others": _style("purple", "", DASHED),
     # quantization
     "ptq": _style("blue", "o"),
@@ -83,11 +81,9 @@ KNOWN = {
     "weights": FIRST,
     "inputs": SECOND,
     "both": THIRD,
-    "weights and inputs": THIRD,
     # pruning
     "random": FOURTH,
     "l1-norm": FIRST,
-    "l1": FIRST,
     # searches
     "grid": _style("gold", "v", LONG),
     "tpe": _style("sky", "P"),
@@ -97,10 +93,7 @@ KNOWN = {
     "plain": THIRD,
     "plain, before compression": CHANCE,
     # execution
-    "eager": FIRST,
     "eager mode": FIRST,
-    "compiled": SECOND,
-    "fused": THIRD,
     "naive": FOURTH,
     "tuned": FIRST,
     "sdpa flash": THIRD,
@@ -108,17 +101,11 @@ KNOWN = {
     "the machine's ceilings": FP32,
     "limit": CHANCE,
     # fine-tuning
-    "lora": FIRST,
     "full fine-tuning": SECOND,
-    "full": SECOND,
     "frozen embedding": THIRD,
     # formats
     "bf16": FOURTH,
-    "bf16 × bf16": FOURTH,
-    "fp16": FIFTH,
     "mxint8": FIRST,
-    "mxint8 × mxint8": FIRST,
-    "int8": SECOND,
     "prepacked fp32": SECOND,
     "prepacked bf16": THIRD,
     "torch's int8": FIFTH,
@@ -135,9 +122,7 @@ KNOWN = {
     "logarithmic": FIFTH,
     # splits of the data
     "training": FIRST,
-    "training loss": FIRST,
     "validation": SECOND,
-    "validation loss": SECOND,
     "test": THIRD,
 }
 
