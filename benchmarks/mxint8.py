@@ -1,6 +1,6 @@
 """MXINT8 on the CPU against what else multiplies in eight bits, and against a copy.
 
-    python cli.py bench mxint8 [linear] [dequantize] [model] [--budget-s 0.3] [--publish]
+    python cli.py bench mxint8 [linear] [dequantize] [model] [--budget-s 0.2] [--publish]
 
 Each table is one interleaved run (`madl.machine.timing.compare`), results checked first. Peers:
 torch in FP32 and BF16, torch's dynamic INT8 as it comes and by oneDNN, torchao's dynamic INT8

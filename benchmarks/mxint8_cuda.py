@@ -205,7 +205,8 @@ def weight(num_out: int, num_in: int, group: int, *, seed: int = 0) -> tuple[Ten
     generator = torch.Generator("cuda").manual_seed(seed)
     shape = (num_out, num_in)
     mantissas = torch.randint(-127, 128, shape, generator=generator, device="cuda")
-    scales = torch.randint(112, 124, (num_out, -(-num_in // group)), device="cuda")
+    shape = (num_out, -(-num_in // group))
+    scales = torch.randint(112, 124, shape, generator=generator, device="cuda")
     return mantissas.to(torch.int8), scales.to(torch.uint8)
 
 

@@ -1,6 +1,6 @@
 """What running cases side by side brings, and what it costs: cases a minute against workers.
 
-    python benchmarks/scaling.py [--case-s 10] [--cases 4] [--workers 1 2] [--publish]
+    python cli.py bench scaling [--case-s 10] [--cases 4] [--workers 1 2] [--publish]
 
 Both tables run the product's own runner on a throw-away logbook of equal cases:
 

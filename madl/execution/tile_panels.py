@@ -145,8 +145,7 @@ def _lanes(row: Row, left: float, top: float) -> list[str]:
     for thread, (byte, slot) in enumerate(zip(places, slots)):
         lane = f"{_bytes(byte, size)} of global memory"
         if slot >= 0:
-            banks = sorted({byte // BANK_BYTES % BANKS for byte in range(slot, slot + size)})
-            lane += f"; {_bytes(slot, size)} of shared memory, bank {' and '.join(map(str, banks))}"
+            lane += f"; {_banked(slot, size)} of shared memory"
         even = byte // SECTOR_BYTES % 2 == 0
         box = (left + thread * width, top, width, LANE_HEIGHT)
         made.append(_box(*box, "added" if even else "op", f"T{thread}", lane))

@@ -19,6 +19,7 @@ from madl.site.views import Page
 
 BASELINE = "baseline"  # the experiment that says what all labs are measured on
 ROWS = 80  # of a thumbnail, at most
+FINDINGS = 3  # that the logbook opens with, at most
 LEAST_WORDS = 8  # of an answer in a line
 OF_TIME = (Unit.TIMES, Unit.SECONDS, Unit.MILLISECONDS)
 
@@ -28,7 +29,7 @@ def lab(question_id: str) -> str:
     return question_id.partition(".")[0]
 
 
-def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding]]:
+def surprising(pages: Iterable[Page]) -> list[tuple[Page, Finding]]:
     """The claims to open the logbook with, at most one a lab.
 
     What the data refuted first; then headlines that they support, but for those of time: another
@@ -48,7 +49,7 @@ def surprising(pages: Iterable[Page], most: int = 3) -> list[tuple[Page, Finding
     by_lab: dict[str, tuple[Page, Finding]] = {}
     for page, one in chosen:
         by_lab.setdefault(lab(page.questions[0].id), (page, one))
-    return list(by_lab.values())[:most]
+    return list(by_lab.values())[:FINDINGS]
 
 
 def _is_clear(made: Finding) -> bool:
