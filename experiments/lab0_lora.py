@@ -244,13 +244,14 @@ PARTS = {
     "gradients": "gradients",
     "saved": "saved for backward",
 }
+LARGER = "the larger of gradients and saved"
 
 
 @page.chart(
     caption="What a training step has in memory, counted from its tensors by what they are for, "
     "and the measured peak: the weights and moments of the count, and what the allocator added to "
-    "them during a step. Gradients come while what was saved goes: of these "
-    "two the larger counts at the peak, and a bar that stacks both can be longer."
+    "them during a step. Gradients come while what was saved for backward goes, so of these two a "
+    "bar has the larger; the table has both."
 )
 def memory(r: Records) -> Chart:
     arms = {"full": full(r), "frozen": frozen(r), "lora": lora(r)}
@@ -258,6 +259,7 @@ def memory(r: Records) -> Chart:
         {
             "way of training": arms[method].label,
             **{title: counted(r, method)[part] for part, title in PARTS.items()},
+            LARGER: at_peak(counted(r, method)) - standing(counted(r, method)),
             "measured peak": measured(r, method),
             "time of a step": step(r, method),
         }
@@ -267,7 +269,10 @@ def memory(r: Records) -> Chart:
         rows,
         x=linear(label="held by a step", unit="MB", factor=MB),
         y=category("way of training"),
-        marks=[bars(*PARTS.values(), stacked=True), intervals("measured peak")],
+        marks=[
+            bars(PARTS["weights"], PARTS["optimizer"], LARGER, stacked=True),
+            intervals("measured peak"),
+        ],
     )
 
 

@@ -62,7 +62,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         yield {**base, **found, **recovery, "rates": choose(smoke="3e-5", quick=RATES)}
     for found in sparsities.masks(plan):
         yield {**base, **probe, **found}
-    cost = {"sparsities": "0.5, 0.7, 0.9", "processes": choose(smoke=2, quick=5, full=9)}
+    cost = {"sparsities": "0.5, 0.7, 0.9", "processes": choose(smoke=1, quick=5, full=9)}
     yield {**base, "part": "cost", **cost, "budget_s": choose(smoke=0.0, quick=0.1, full=0.5)}
 
 

@@ -58,8 +58,8 @@ def cases(plan: Plan) -> Iterable[Params]:
     longest = {"cpu": choose(smoke=128, quick=8192), "cuda": 32768}
     limits = {"cpu": choose(smoke=0.25, quick=0.5, full=2.0), "cuda": 16.0}
     taken_apart = {"cpu": choose(smoke=64, quick=2048), "cuda": 2048}
-    processes = choose(smoke=2, quick=5, full=9)
-    fewer = choose(smoke=2, quick=3, full=5)  # where no claim is decided
+    processes = choose(smoke=1, quick=5, full=9)
+    fewer = choose(smoke=1, quick=3, full=5)  # where no claim is decided
     repeated = {
         "processes": processes,
         "budget_s": choose(smoke=0.0, quick=0.05),

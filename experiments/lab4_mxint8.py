@@ -58,7 +58,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     base = baseline.recipe_params(plan, 0)
     repeated = {
         "budget_s": choose(smoke=0.0, quick=0.05),  # more processes decide, not more samples
-        "processes": choose(smoke=2, quick=5, full=9),
+        "processes": choose(smoke=1, quick=5, full=9),
     }
     for layer, (num_in, num_out) in LAYERS.items():
         size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS)}

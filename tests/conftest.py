@@ -10,6 +10,7 @@ import pytest
 
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Run, Store
+from madl.machine.device import num_cores
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 
@@ -17,6 +18,12 @@ from madl.running.project import Project
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest file goes first, so that all workers end at about the same time."""
     items.sort(key=lambda item: item.path.name != "test_whole_run.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores, for some tests wait for what other processes do."""
+    return num_cores() + 1
 
 
 TOY = '''
