@@ -228,23 +228,19 @@ def step_memory(r: Records) -> Fact:
     )
 
 
+STANDING = {"weights": "weights", "optimizer": "AdamW's two moments"}  # between steps
+PASSING = ("gradients", "saved")  # the one comes while the other goes: the larger counts
+LARGER = "the larger of gradients and saved"
+
+
 def at_peak(parts: Mapping[str, int]) -> int:
-    """Bytes: gradients come while what was saved goes, so the larger of the two counts."""
-    return standing(parts) + max(parts["gradients"], parts["saved"])
+    """Bytes."""
+    return standing(parts) + max(parts[part] for part in PASSING)
 
 
 def standing(parts: Mapping[str, int]) -> int:
-    """Bytes that lie there between steps."""
-    return parts["weights"] + parts["optimizer"]
-
-
-PARTS = {
-    "weights": "weights",
-    "optimizer": "AdamW's two moments",
-    "gradients": "gradients",
-    "saved": "saved for backward",
-}
-LARGER = "the larger of gradients and saved"
+    """Bytes."""
+    return sum(parts[part] for part in STANDING)
 
 
 @page.chart(
@@ -258,7 +254,8 @@ def memory(r: Records) -> Chart:
     rows = [
         {
             "way of training": arms[method].label,
-            **{title: counted(r, method)[part] for part, title in PARTS.items()},
+            **{title: counted(r, method)[part] for part, title in STANDING.items()},
+            **{f"{part} (MB)": number(counted(r, method)[part] * MB) for part in PASSING},
             LARGER: at_peak(counted(r, method)) - standing(counted(r, method)),
             "measured peak": measured(r, method),
             "time of a step": step(r, method),
@@ -269,10 +266,7 @@ def memory(r: Records) -> Chart:
         rows,
         x=linear(label="held by a step", unit="MB", factor=MB),
         y=category("way of training"),
-        marks=[
-            bars(PARTS["weights"], PARTS["optimizer"], LARGER, stacked=True),
-            intervals("measured peak"),
-        ],
+        marks=[bars(*STANDING.values(), LARGER, stacked=True), intervals("measured peak")],
     )
 
 

@@ -78,8 +78,8 @@ def shaded(r: Records) -> Mark:
     caption="One fraction width for both, after quantization alone: a row a width, a column the "
     "bits behind the point, in the cell the validation accuracy in per cent, the mean over the "
     "models. Outlined: the most accurate of the row, before rounding; of equals, that of the lower "
-    "loss. Empty: not tried. Shade, alike in all figures: lightest "
-    "at the larger class's share, darkest at FP32's accuracy."
+    "loss. Empty: not tried. Shade, alike in all figures: faintest at the larger class's share, "
+    "strongest at FP32's accuracy."
 )
 def shared_sweep(r: Records) -> Chart:
     rows = tried(r, "ptq", shared=True)

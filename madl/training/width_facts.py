@@ -351,7 +351,7 @@ def points(r: Records, at: Sequence[int], control: Arm) -> list[Row]:
     rows: list[Row] = []
     for width in at:
         a, b = ptq(r, width), qat(r, width)
-        mark = " *" if is_shared_only(r, width) else ""
+        mark = "\u00a0*" if is_shared_only(r, width) else ""
         rows.append(
             {
                 "model": f"{width} bits",

@@ -196,7 +196,7 @@ def bars(pen: Pen, marks: Sequence[Mark]) -> None:
                 text = bare(cell, pen.value_axis)
                 top = max(start, start + length, ends[1] if ends else 0.0)
                 _at_end(pen, at + shift, start + length if start + length < 0 else top, text)
-    if stacked:
+    if stacked and all(mark.kind == "bars" for mark in pen.chart.marks):  # else a mark lies there
         for at, top in tops.items():
             _at_end(pen, at, top, number(int(top) if top.is_integer() else top))
 
