@@ -42,6 +42,7 @@ import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from benchmarks._command import call, seconds, whole  # noqa: E402
 from kernels import linear_bf16, round_to_grid  # noqa: E402
 from madl.compression.quantize import Rule, quantize_  # noqa: E402
 from madl.formats import presets  # noqa: E402
@@ -75,9 +76,11 @@ PRODUCTS = "bfloat16 products"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help="tensor, model (default: both)")
-    parser.add_argument("--budget-s", type=float, default=0.3, help="seconds a variant and process")
-    parser.add_argument("--processes", type=int, default=PROCESSES)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--budget-s", type=seconds, default=0.3, help="seconds a variant and process"
+    )
+    parser.add_argument("--processes", type=whole, default=PROCESSES)
+    parser.add_argument("--threads", type=whole, default=torch.get_num_threads())
     parser.add_argument("--publish", action="store_true", help="write the table of the site")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
@@ -253,4 +256,4 @@ def eval_step(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> Ca
 
 
 if __name__ == "__main__":
-    main()
+    call(main)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks._command import call, seconds, whole
 from madl.compression.lora import LoraLinear, LoraRule, adapt_, merge_, num_trainable
 from madl.logbook import stats
 from madl.machine.timing import Measurement, compare
@@ -28,9 +29,9 @@ TOLERANCE = 1e-3  # of a logit after training: two orders of summation, amplifie
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sentences", type=int, default=128)
-    parser.add_argument("--rank", type=int, default=8)
-    parser.add_argument("--budget", type=float, default=5.0, help="seconds a variant")
+    parser.add_argument("--sentences", type=whole, default=128)
+    parser.add_argument("--rank", type=whole, default=8)
+    parser.add_argument("--budget", type=seconds, default=5.0, help="seconds a variant")
     parser.add_argument("--model", default="all-MiniLM-L6-v2")
     parser.add_argument("--dataset", default="movie-snippets")
     options = parser.parse_args()
@@ -153,4 +154,4 @@ def _report(timed: Mapping[str, Measurement], baseline: str, candidate: str) -> 
 
 
 if __name__ == "__main__":
-    main()
+    call(main)

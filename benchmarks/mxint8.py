@@ -40,6 +40,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from benchmarks._command import call, seconds, whole  # noqa: E402
 from benchmarks.formats import batch, build_model, conclude, print_ratios  # noqa: E402
 from kernels import mxint8  # noqa: E402
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_  # noqa: E402
@@ -61,8 +62,8 @@ def main() -> None:
     parts = {"linear": linear_tables, "dequantize": dequantize_table, "model": model_table}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(parts)}; all")
-    parser.add_argument("--budget-s", type=float, default=0.2, help="seconds per variant")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--budget-s", type=seconds, default=0.2, help="seconds per variant")
+    parser.add_argument("--threads", type=whole, default=torch.get_num_threads())
     parser.add_argument("--publish", action="store_true", help="write the table of the site")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(parts):
@@ -260,4 +261,4 @@ def evaluate(model: nn.Module, rows: int) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    main()
+    call(main)

@@ -32,6 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks._command import call, seconds
 from kernels import build_cuda, mxint8, mxint8_cuda
 from madl import assets
 from madl.errors import MadlError
@@ -55,10 +56,10 @@ PEERS = ("torch", "triton", "torchao", "gemlite", "humming-kernels")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all)")
-    parser.add_argument("--budget-s", type=float, default=0.3, help="seconds per variant")
+    parser.add_argument("--budget-s", type=seconds, default=0.3, help="seconds per variant")
     parser.add_argument("--publish", action="store_true", help="write the records of the site")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with these records")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
+    parser.add_argument("--seconds", type=seconds, default=1e9, help="begin nothing after so many")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
@@ -410,4 +411,4 @@ def linear_peers(x: Tensor, dense: list[Tensor]) -> dict[str, Callable[[], Call]
 
 
 if __name__ == "__main__":
-    main()
+    call(main)

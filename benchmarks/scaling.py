@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from benchmarks._command import call, seconds, whole
 from madl.logbook import benchmarks
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
@@ -67,9 +68,9 @@ def run(params, ctx):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case-s", type=float, default=10.0, help="length of a case")
-    parser.add_argument("--cases", type=int, default=4, help="cases of each run")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, device.num_cores()])
+    parser.add_argument("--case-s", type=seconds, default=10.0, help="length of a case")
+    parser.add_argument("--cases", type=whole, default=4, help="cases of each run")
+    parser.add_argument("--workers", type=whole, nargs="+", default=[1, device.num_cores()])
     parser.add_argument("--publish", action="store_true", help="write docs/data/benchmarks/")
     arguments = parser.parse_args()
     machine = f"{device.cpu_name()}, {device.num_cores()} cores"
@@ -187,4 +188,4 @@ def products_for(case_s: float) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    call(main)
