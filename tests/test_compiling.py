@@ -198,7 +198,7 @@ def test_the_way_into_compiled_code_is_timed_alone():
 
 
 def test_a_backend_that_fails_is_a_cell_that_says_so():
-    found = compiling.study({**CELL, "backend": "no_such_backend"})
+    found = compiling.study({**CELL, "backend": "no_such_backend", "processes": 1})
     assert "no_such_backend" in found["failed"]
 
 
