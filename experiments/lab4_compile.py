@@ -70,7 +70,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         "cpu": choose(smoke="1 2", quick="1 8"),
         "cuda": choose(smoke="1 2", quick="1 32 128"),
     }
-    processes = {n: choose(smoke=2, quick=count, full=9) for n, count in PROCESSES.items()}
+    processes = {n: choose(smoke=1, quick=count, full=9) for n, count in PROCESSES.items()}
     budget = {"budget_s": choose(smoke=0.0, quick=0.4, full=2.0)}
     for device in ("cpu", "cuda"):
         for network, size in sizes.items():
