@@ -13,7 +13,8 @@ logbook: $(VENV)/.run
 	@echo "the logbook is in site/index.html"
 
 test: $(VENV)/.dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -n auto --dist loadfile --no-loadscope-reorder \
+		--max-worker-restart 0
 
 test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m "not cuda"

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import itertools
 import json
 import os
@@ -300,6 +301,14 @@ def test_no_scheduler_is_one_clear_line(address, monkeypatch):
     monkeypatch.setattr(executors, "CONNECT_S", 1)
     with pytest.raises(MadlError, match="no Dask scheduler answers at"):
         list(executors.cluster([], lambda n, case: None, scheduler=address, alone=False, lost=None))
+
+
+def test_nothing_is_left_of_a_client_that_came_to_nothing(monkeypatch):
+    """Dask closes it when it is collected, and that blocks a client that starts at this moment."""
+    monkeypatch.setattr(executors, "CONNECT_S", 0.2)
+    with pytest.raises(MadlError):
+        list(executors.cluster([], lambda n, case: None, scheduler="x", alone=False, lost=None))
+    assert not [one for one in gc.get_objects() if type(one).__name__ == "Client"]
 
 
 def test_dask_that_is_not_installed_is_one_clear_line(monkeypatch):

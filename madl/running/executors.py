@@ -5,6 +5,7 @@ store; what the caller adds to the queue meanwhile is executed too.
 """
 
 import functools
+import gc
 import logging
 import multiprocessing
 import signal
@@ -158,10 +159,12 @@ def _connect(scheduler: str) -> Any:
     try:
         return Client(None if file else scheduler, scheduler_file=file, timeout=CONNECT_S)
     except (OSError, ValueError, KeyError) as error:
-        raise MadlError(
-            f"no Dask scheduler answers at {scheduler!r} ({str(error).splitlines()[0][:120]}); "
-            "start one with `dask scheduler`, and give the address that it prints"
-        ) from error
+        why = str(error).splitlines()[0][:120]
+    gc.collect()  # closes what there is of the client: while the next one starts it would block it
+    raise MadlError(
+        f"no Dask scheduler answers at {scheduler!r} ({why}); "
+        "start one with `dask scheduler`, and give the address that it prints"
+    )
 
 
 def _no_longer_there(scheduler: str) -> MadlError:
