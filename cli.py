@@ -300,8 +300,8 @@ def publish(
     from madl.training import workloads
 
     if bundle is not None or printed is not None:
-        if stems:
-            raise WrongCommand(f"--zip and --print take all pages; leave out {' '.join(stems)}")
+        if needless := [*stems, *_plan_options()]:
+            raise WrongCommand(f"--zip and --print take all pages; leave out {' '.join(needless)}")
         _hand_on(bundle, printed)
         return
     plan, _ = _plan(**given)
@@ -355,10 +355,17 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
         return
     if is_kept:
         raise WrongCommand("--publish keeps what --repeat counts; give --repeat, too")
-    if stems:
-        raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {stems[0]}")
+    if needless := [*stems, *_plan_options()]:
+        raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {needless[0]}")
     for what, found in device.diagnose().items():
         click.echo(f"{what:<12} {found}")
+
+
+def _plan_options() -> list[str]:
+    """Which options of a plan the command line gives."""
+    source = click.get_current_context().get_parameter_source
+    given = click.core.ParameterSource.COMMANDLINE
+    return [f"--{name}" for name in PLAN if source(name) is given]
 
 
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:

@@ -83,7 +83,9 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["run", "--shard", "1/99999999999"], "1 <= i <= n <= 10,000, for example 2/3; got '1/9"),
         (["doctor", "--publish"], "--publish keeps what --repeat counts; give --repeat, too"),
         (["doctor", "toy"], "only --repeat is of experiments; give it, or leave out toy"),
+        (["doctor", "--model", "x"], "of experiments; give it, or leave out --model"),
         (["publish", "toy", "--zip", "x"], "--zip and --print take all pages; leave out toy"),
+        (["publish", "--print", "x", "--profile", "full"], "all pages; leave out --profile"),
         (["run", "--executor", "inline", "--jobs", "2"], "--executor inline runs one case at a"),
         (
             ["run", "--executor", "dask", "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2"],
