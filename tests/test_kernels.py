@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from kernels import build, round_to_grid
+from kernels import build, mxint8, round_to_grid
 from madl.formats import presets
 from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt
 from madl.formats.fixed import FixedPoint
@@ -201,11 +201,11 @@ def test_a_compiler_that_fails_leaves_torch_and_no_file(fresh, monkeypatch):
 
 @needs_compiler
 def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
-    assert round_to_grid.route().path == build.cpu_isa()
+    assert mxint8.route().path == build.cpu_isa()
     (library,) = fresh.glob("kernels/*.so")
     built = library.stat().st_mtime_ns
     build.load.cache_clear()
-    assert round_to_grid.route().library is not None
+    assert mxint8.route().library is not None
     assert library.stat().st_mtime_ns == built
     assert [p.name for p in (fresh / "kernels").iterdir()] == [library.name]
 
@@ -215,7 +215,7 @@ def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
     "how", ["half", *(pytest.param(how, marks=pytest.mark.faults) for how in ("flipped", "empty"))]
 )
 def test_a_damaged_library_is_built_again_and_never_loaded(fresh, caplog, how):
-    round_to_grid.route()
+    mxint8.route()
     (library,) = fresh.glob("kernels/*.so")
     data = library.read_bytes()
     broken = {"half": data[: len(data) // 2], "flipped": data[:-1] + b"x", "empty": b""}[how]
@@ -223,20 +223,20 @@ def test_a_damaged_library_is_built_again_and_never_loaded(fresh, caplog, how):
     copy.write_bytes(broken)
     copy.replace(library)
     code = (
-        "import logging; logging.basicConfig(); from kernels import round_to_grid as it\n"
-        "assert it.is_fast(), it.route()"
+        "import logging; logging.basicConfig(); from kernels import mxint8\n"
+        "assert mxint8.route().library, mxint8.route()"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "is damaged; it is built again" in done.stderr
     assert library.read_bytes() == data
-    assert list(fresh.glob("kernels/round*")) == [library]
+    assert list(fresh.glob("kernels/mxint8*")) == [library]
 
 
 @needs_compiler
 def test_two_processes_may_build_at_once(fresh):
-    code = "from kernels import round_to_grid as it; assert it.is_fast(), it.route()"
+    code = "from kernels import mxint8; assert mxint8.route().library, mxint8.route()"
     running = [
         subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ)) for _ in range(2)
     ]

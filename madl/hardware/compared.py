@@ -90,10 +90,10 @@ GROUP: Mapping[str, str] = {  # of units, as question 3.2 groups their formats
 
 def every_unit(profile: str) -> Iterator[Described]:
     """The compared ones, those of question 3.2, every width and every block: counted and run."""
-    yield from (MXINT8, BF16, QUANTIZING, FINE, *SHORTER)
+    yield from (MXINT8, BF16, QUANTIZING, FINE)
     if profile == "smoke":
         return
-    yield MIXED
+    yield from (*SHORTER, MIXED)
     yield from JUDGED.values()
     yield from swept()
     if profile == "full":

@@ -54,7 +54,7 @@ def timings(plan: Plan) -> Params:
     """How the costs of a step are taken."""
     choose = plan.profile.choose
     budget = {"budget_s": choose(smoke=0.0, quick=0.1, full=1.0)}
-    return {"rank": RANK, "alpha": ALPHA, "processes": choose(smoke=2, quick=5, full=9), **budget}
+    return {"rank": RANK, "alpha": ALPHA, "processes": choose(smoke=1, quick=5, full=9), **budget}
 
 
 # ---- arms ---------------------------------------------------------------------------------------
