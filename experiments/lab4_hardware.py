@@ -20,7 +20,7 @@ from madl.hardware import (
     unit_records,
     units,
 )
-from madl.hardware.accuracy_facts import CONTROL, against_fp32, beside_mxint8, chosen_by
+from madl.hardware.accuracy_facts import CONTROL, against_fp32
 from madl.hardware.compared import BF16, FP32, MULTIPLIER, MXINT8, POWERS, QUANTIZING
 from madl.hardware.counts import AT_ANY_SPEED, LANES, ratio_range, transistors
 from madl.hardware.unit_records import finely, share
@@ -29,6 +29,7 @@ from madl.logbook.charts import Chart, bars, category, doubling, level, line, li
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.stats import per_cent
 from madl.training import baseline, format_arms
 
 page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_formats"))
@@ -111,14 +112,14 @@ def smallest_as_accurate(r: Records) -> Judged:
     fp32 = format_arms.control(r)
     size, margin = accuracy_facts.sized(r, unit), f"{100 * CLOSE:g} point"
     said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
-    chosen = f"{accuracy_facts.smallest_unit(r, one, unit)}; on test"
+    chosen = f"{accuracy_facts.smallest_unit(r, unit)}. On test"
     return (
         compare(one, fp32)
         .no_worse(CLOSE)
         .judge(
-            supported=f"{chosen} that format costs the classifier at most {margin} of accuracy "
+            supported=f"{chosen} it costs the classifier at most {margin} of accuracy "
             f"against {CONTROL} ({said}). {size}",
-            refuted=f"{chosen} that format costs the classifier more than {margin} of accuracy "
+            refuted=f"{chosen} it costs the classifier more than {margin} of accuracy "
             f"against {CONTROL} ({said}). {size}",
             undecided=f"{chosen} its model {against_fp32(one, fp32, margin)} ({said}). {size}",
         )
@@ -132,16 +133,17 @@ def smallest_that_keeps(r: Records) -> Judged:
     fp32 = format_arms.control(r)
     said = f"{finely(one, fp32)}, {share(one)} against {share(fp32)}"
     margin = f"{100 * MARGIN:g} points"
-    chosen = f"The smallest unit, unpipelined, whose format is within {margin} of FP32 on "
-    chosen += f"validation ({chosen_by(r, one)}) is that of {accuracy_facts.spelled(unit)}; "
-    chosen += f"{AT_ANY_SPEED}, it takes {beside_mxint8(r, unit)}. On test its model"
+    chosen = f"The smallest unit whose format is within {margin} of FP32 on validation "
+    chosen += f"({per_cent(one.validation)} against {per_cent(fp32.validation)}) is that of "
+    chosen += f"{accuracy_facts.spelled(unit)}. On test its model"
+    size = accuracy_facts.sized(r, unit)
     return (
         compare(one, fp32)
         .no_worse(MARGIN)
         .judge(
-            supported=f"{chosen} is within {margin} of {CONTROL} too ({said})",
-            refuted=f"{chosen} is more than {margin} below {CONTROL} ({said})",
-            undecided=f"{chosen} {against_fp32(one, fp32, margin)} ({said})",
+            supported=f"{chosen} is within {margin} of {CONTROL} too ({said}). {size}",
+            refuted=f"{chosen} is more than {margin} below {CONTROL} ({said}). {size}",
+            undecided=f"{chosen} {against_fp32(one, fp32, margin)} ({said}). {size}",
         )
     )
 

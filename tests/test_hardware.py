@@ -688,8 +688,7 @@ def test_units_beside_each_other_are_named_where_their_signs_differ():
     records = Records([gates_record(dict(unit), size) for unit, size in sizes])
     _, mxfp6, mxint4 = records
     assert accuracy_facts.beside_mxint8(records, mxfp6) == (
-        "0.5 to 0.662 × the transistors of MXINT8's (two's complement in MXINT8, a sign kept "
-        "apart in MXFP6-e2m3)"
+        "0.5 to 0.662 × those of MXINT8's, whose integers are in two's complement"
     )
     assert accuracy_facts.beside_mxint8(records, mxint4).endswith("of MXINT8's")
 
@@ -724,10 +723,9 @@ def test_formats_of_smaller_units_are_told_and_the_anchor_with_its_score(monkeyp
     fact = accuracy_facts.area_buys(Records(), 0.01)
     said = fact.text
     assert "2,000 test examples, the mean of 3 models each" in fact.of
-    assert said.startswith("MXFP6-e2m3, whose unit is the smallest ")
-    assert "lies −0.10 points from FP32 on test. Within 1 point of FP32 are" in said
-    assert said.endswith(
-        "0 of the 1 formats with smaller units and 1 of the 1 with larger ones (MXINT8: +0.20); "
+    assert said == (
+        "Within 1 point of FP32 on test are, as measured, 0 of the 1 formats whose units are "
+        "smaller than MXFP6-e2m3's and 1 of the 1 whose units are larger (MXINT8: +0.20); "
         "the others are 1 with smaller units (MXINT4: −2.00) and 0 with larger ones"
     )
     del found["mxint4"]
@@ -752,9 +750,10 @@ def test_the_next_smaller_unit_says_by_how_few_sentences_it_was_excluded(monkeyp
     fp32 = SimpleNamespace(value=lambda name: 500)
     monkeypatch.setattr(accuracy_facts.baseline, "fp32", lambda r: fp32)
     assert accuracy_facts.next_smaller(Records()).text == (
-        "The next smaller unit is that of MXFP6-e2m3 (20 transistors against 30): 1.5 sentences of "
-        "500 on validation excluded it (84.70 % against FP32's 85.00 %). Of FP6-e3m2 validation "
-        "chose positions too, beside a learning rate; MXFP6-e2m3 has none to choose"
+        "On validation FP6-e3m2, moved, has 85.00 % and FP32 85.00 %. The format of the next "
+        "smaller unit, MXFP6-e2m3 (20 transistors against 30), has 84.70 %: 1.5 sentences of 500 "
+        "excluded it. Moved: validation chose its positions too, beside a learning rate; "
+        "MXFP6-e2m3 has none to choose"
     )
 
 

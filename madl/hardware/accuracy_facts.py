@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from madl.hardware.compared import BF16, FP32, MOVED, MXINT8
 from madl.hardware.counts import (
-    AT_ANY_SPEED,
     LANES,
     cells_of,
     encoding_of,
@@ -47,29 +46,27 @@ WORDS: Mapping[str, str] = {  # parameters of a unit
 }
 
 
-def smallest_unit(r: Records, one: Arm, unit: Record) -> str:
-    """Which unit is the smallest that loses nothing on validation, and by how few sentences."""
+def smallest_unit(r: Records, unit: Record) -> str:
+    """Which unit is the smallest that loses nothing on validation."""
     return (
-        f"A unit for dot products of {LANES} pairs in {spelled(unit)} is, unpipelined, the "
-        "smallest whose format is no less accurate than FP32 on validation "
-        f"({chosen_by(r, one)}), {how_many(r)}"
+        f"For dot products of {LANES} pairs the smallest unit whose format is no less accurate "
+        f"than FP32 on validation is, {how_many(r)} and unpipelined, that of {spelled(unit)}"
     )
 
 
 def sized(r: Records, unit: Record) -> str:
     """A unit beside MXINT8's and bf16's."""
     return (
-        f"Where values come quantized, its unit takes {beside_mxint8(r, unit)} and "
-        f"{ratio_range(r, unit_of(unit), BF16)} × bf16's, {AT_ANY_SPEED}"
+        f"Where values come quantized, the unit takes {ratio_range(r, unit_of(unit), BF16)} × the "
+        f"transistors of bf16's and {beside_mxint8(r, unit)}"
     )
 
 
 def beside_mxint8(r: Records, unit: Record) -> str:
     """How many times MXINT8's transistors, and whether the two differ in how they have signs."""
-    mxint8 = gates(r, **MXINT8)
-    own, other = encoding_of(unit), encoding_of(mxint8)
-    crossed = "" if own == other else f" ({other} in {side_of(mxint8)}, {own} in {side_of(unit)})"
-    return f"{ratio_range(r, unit_of(unit), MXINT8)} × the transistors of MXINT8's{crossed}"
+    encoding = encoding_of(gates(r, **MXINT8))
+    crossed = "" if encoding_of(unit) == encoding else f", whose integers are in {encoding}"
+    return f"{ratio_range(r, unit_of(unit), MXINT8)} × those of MXINT8's{crossed}"
 
 
 def spelled(unit: Record) -> str:
@@ -134,7 +131,7 @@ def fp32_unit(r: Records) -> Fact:
 
 def area_buys(r: Records, margin: float) -> Fact:
     """What formats with smaller units than the smallest accurate one have, and larger ones."""
-    kept, chosen = smallest(r, 0)
+    _, chosen = smallest(r, 0)
     size, fp32 = chosen.values["transistors"], format_arms.control(r)
     once = format_arms.once(r)
     rows = [
@@ -148,11 +145,10 @@ def area_buys(r: Records, margin: float) -> Fact:
         raise Pending("formats with larger and with smaller units")
     near, far = zip(*(split(effects, margin) for effects in (smaller, larger)), strict=True)
     return Fact(
-        text=f"{side_of(chosen)}, whose unit is the smallest of a format that is no less accurate "
-        f"than FP32 on validation, lies {points(versus(kept, fp32).effect)} points from FP32 on "
-        f"test. Within {shown_margin(margin, Unit.POINTS)} of FP32 are, as measured, "
-        f"{len(near[0])} of the {len(smaller)} formats with smaller units{listed(near[0])} and "
-        f"{len(near[1])} of the {len(larger)} with larger ones{listed(near[1])}; the others are "
+        text=f"Within {shown_margin(margin, Unit.POINTS)} of FP32 on test are, as measured, "
+        f"{len(near[0])} of the {len(smaller)} formats whose units are smaller than "
+        f"{side_of(chosen)}'s{listed(near[0])} and {len(near[1])} of the {len(larger)} whose "
+        f"units are larger{listed(near[1])}; the others are "
         f"{len(far[0])} with smaller units{listed(far[0])} and {len(far[1])} with larger "
         f"ones{listed(far[1])}",
         of=f"{len(rows)} formats with a unit, each at the position that validation prefers, "
@@ -177,14 +173,14 @@ def next_smaller(r: Records) -> Fact:
     (one, unit), n = below[name], int(baseline.fp32(r).value("num_validation"))
     less = round(n * (fp32.validation - one.validation), 1)
     said = (
-        f"The next smaller unit is that of {called(name, unit)} ({unit.values['transistors']:,} "
-        f"transistors against {size:,}): {less:g} sentence{'s' * (less != 1)} of {n:,} on "
-        f"validation excluded it ({finer(one.validation)} against FP32's "
-        f"{finer(fp32.validation)})"
+        f"On validation {called(own, chosen)}{',' * (own in MOVED)} has {finer(kept.validation)} and FP32 "
+        f"{finer(fp32.validation)}. The format of the next smaller unit, {called(name, unit)} "
+        f"({unit.values['transistors']:,} transistors against {size:,}), has "
+        f"{finer(one.validation)}: {less:g} sentence{'s' * (less != 1)} of {n:,} excluded it"
     )
     if own in MOVED and moved_of(name) is None:
         said += (
-            f". Of {side_of(chosen)} validation chose positions too, beside a learning rate; "
+            f". Moved: validation chose its positions too, beside a learning rate; "
             f"{side_of(unit)} has none to choose"
         )
     return Fact(text=said, of=f"the whole validation split{of_models(one, ', mean of {} models')}")
