@@ -172,8 +172,9 @@ def next_smaller(r: Records) -> Fact:
     own = next(name for name, (one, _) in found.items() if one.label == kept.label)
     (one, unit), n = below[name], int(baseline.fp32(r).value("num_validation"))
     less = round(n * (fp32.validation - one.validation), 1)
+    its_name = called(own, chosen) + "," * (own in MOVED)
     said = (
-        f"On validation {called(own, chosen)}{',' * (own in MOVED)} has {finer(kept.validation)} and FP32 "
+        f"On validation {its_name} has {finer(kept.validation)} and FP32 "
         f"{finer(fp32.validation)}. The format of the next smaller unit, {called(name, unit)} "
         f"({unit.values['transistors']:,} transistors against {size:,}), has "
         f"{finer(one.validation)}: {less:g} sentence{'s' * (less != 1)} of {n:,} excluded it"
