@@ -208,9 +208,9 @@ def more_accurate_than_torch_int8(r: Records) -> Judged:
 for answer in (linear_facts.fewer_gates, linear_facts.few_and_many_rows):
     page.fact(headline=True)(answer)
 for found in (
-    *(linear_facts.timed_layers, linear_facts.weights_alone, linear_facts.fewer_bytes),
-    *(linear_facts.rates_with_one_row, linear_facts.most_rows_beside_bf16),
-    *(linear_facts.errors_of_a_layer, linear_peers.nearest_peers),
+    *(linear_facts.timed_layers, linear_facts.floats_as_exact, linear_facts.weights_alone),
+    *(linear_facts.fewer_bytes, linear_facts.rates_with_one_row, linear_peers.nearest_peers),
+    *(linear_facts.most_rows_beside_bf16, linear_facts.errors_of_a_layer),
     *(linear_peers.disagreements, linear_peers.prepacked_bf16),
 ):
     page.fact(found)

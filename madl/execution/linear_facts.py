@@ -38,16 +38,9 @@ Unit = Mapping[str, Any]
 
 
 def fewer_gates(r: Records) -> Fact:
-    """bf16's unit beside MXINT8's, with and without its quantizer, and the floats as exact."""
+    """bf16's unit beside MXINT8's, with and without its quantizer, and how exact they are."""
     mx, bf16 = (counts.transistors(r, **unit) for unit in (compared.MXINT8, compared.BF16))
     own, finer = (_exactness(r, unit) for unit in (compared.MXINT8, compared.BF16))
-    floats = counts.nearest_errors(r, (*compared.SHORTER, compared.BF16), compared.MXINT8)
-    nearest = " and ".join(
-        f"{_times_as_many(r, unit, compared.MXINT8)} and "
-        f"{_times_as_many(r, unit, compared.QUANTIZING)} as many as MXINT8's two "
-        f"({counts.side_of(counts.gates(r, **unit))}, {_exactness(r, unit)})"
-        for unit in floats
-    )
     return Fact(
         text=f"In gates, a dot product of {counts.LANES} pairs takes {mx:,} transistors with "
         f"MXINT8 on both sides and {bf16:,} in bf16; in one stage, or cut by registers into stages "
@@ -55,9 +48,25 @@ def fewer_gates(r: Records) -> Fact:
         "where MXINT8's inputs come quantized, and "
         f"{_times_as_many(r, compared.BF16, compared.QUANTIZING)} where its unit quantizes bf16 "
         f"inputs itself. On rows of the model's tensors bf16's results are {finer} (decibels) "
-        f"above their error and MXINT8's {own}; the floats with bf16's exponents that come nearest "
-        f"to that take {nearest}, what rounds their inputs not counted",
+        f"above their error and MXINT8's {own}",
         of=_checked(r, compared.MXINT8, compared.QUANTIZING, compared.BF16),
+    )
+
+
+def floats_as_exact(r: Records) -> Fact:
+    """The floats whose results are nearest to as exact as MXINT8's, beside both of its units."""
+    floats = counts.nearest_errors(r, (*compared.SHORTER, compared.BF16), compared.MXINT8)
+    names = (f"{counts.side_of(counts.gates(r, **u))} ({_exactness(r, u)})" for u in floats)
+    bare, quantizing = (
+        " and ".join(_times_as_many(r, unit, other) for unit in floats)
+        for other in (compared.MXINT8, compared.QUANTIZING)
+    )
+    return Fact(
+        text=f"Of the floats with bf16's exponents {' and '.join(names)} come nearest to MXINT8's "
+        f"{_exactness(r, compared.MXINT8)}; they take {bare} as many transistors where MXINT8's "
+        f"inputs come quantized, {quantizing} where its unit quantizes bf16 inputs itself, what "
+        "rounds their own inputs not counted",
+        of=_checked(r, compared.MXINT8, compared.QUANTIZING, *floats),
     )
 
 
@@ -130,8 +139,7 @@ def few_and_many_rows(r: Records) -> Fact:
         rivals = " and ".join(_as_fast(t, rival) for rival in (FP32, BF16))
         found.append(f"with {counted(rows, 'row')} {rivals}")
     return Fact(
-        text=f"On this CPU ({record.run.cpu}), in {shape(record)}, MXINT8 is {'; '.join(found)} "
-        "(below 1 ×, MXINT8 is the slower one)",
+        text=f"On this CPU ({record.run.cpu}), in {shape(record)}, MXINT8 is {'; '.join(found)}",
         of=f"{_processes(record)}; the faster of weights as torch keeps them and prepacked ones",
     )
 
