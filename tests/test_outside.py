@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
-from madl.errors import MadlError
+from madl.errors import MadlError, WrongCommand
 from madl.training import data, models, outside, workloads
 
 ROOT = Path(__file__).parents[1]
@@ -250,6 +252,16 @@ def test_a_folder_of_something_else_is_refused_before_it_is_read(
         (tmp_path / name).touch()
     with pytest.raises(MadlError, match=said):
         workloads.resolve("snippets", **{what: str(tmp_path)}).params()
+
+
+@pytest.mark.parametrize(("train", "test", "split"), [(99, 100, "train"), (100, 99, "test")])
+def test_too_few_texts_are_refused_before_anything_runs(tmp_path, train, test, split):
+    for name, count in (("train", train), ("test", test)):
+        rows = {"text": ["fine"] * count, "label": [1] * count}
+        parquet.write_table(pyarrow.table(rows), tmp_path / f"{name}-0.parquet")
+    said = f"has 99 texts in its split {split}, and 100 are the fewest that can be worked with"
+    with pytest.raises(WrongCommand, match=said):
+        workloads.resolve("snippets", dataset=str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,6 +46,7 @@ PRESETS = {
 DEFAULT = "snippets"
 PARAMETERS = ("model", "dataset", "max_length", "train_examples")  # that a workload may state
 FILES = 10_000  # of a model or a data set, at most
+TEXTS = 100  # of a split, at least; validation gets a tenth of those to train on
 
 
 def resolve(preset: str, *, model: str | None = None, dataset: str | None = None) -> Workload:
@@ -95,8 +97,31 @@ def _check_layout(what: str, folder: Path) -> None:
     elif what == "dataset" and not any(path.suffix == ".parquet" for path in found):
         wrong = "has no Parquet files"
     else:
+        if what == "dataset":
+            _check_size(folder, found)
         return
     raise WrongCommand(f"{folder} {wrong}; give a folder with nothing but the {what} to --{what}")
+
+
+def _check_size(folder: Path, found: Sequence[Path]) -> None:
+    """What cannot be read is told when it is.
+
+    Raises:
+        WrongCommand: a split has fewer texts than can be trained on, chosen by and judged.
+    """
+    from pyarrow import ArrowException, parquet
+
+    for split in ("train", "test"):
+        files = (p for p in found if p.name.startswith(split) or p.parent.name == split)
+        try:
+            rows = sum(parquet.read_metadata(p).num_rows for p in files if p.suffix == ".parquet")
+        except (ArrowException, OSError):
+            continue
+        if 0 < rows < TEXTS:
+            raise WrongCommand(
+                f"{folder} has {rows} texts in its split {split}, and {TEXTS} are the fewest that "
+                "can be worked with; give more to --dataset"
+            )
 
 
 def of_case(params: Params) -> Params | None:
