@@ -13,7 +13,7 @@ from statistics import fmean
 
 from madl.logbook.arms import Arm, every_arm, of_models, versus
 from madl.logbook.claims import Fact
-from madl.logbook.records import Records, Row
+from madl.logbook.records import Pending, Records, Row
 from madl.logbook.stats import Estimate, listed, per_cent
 from madl.training import widths
 from madl.training.baseline import fp32
@@ -173,6 +173,8 @@ def _alike(a: Arm, b: Arm) -> bool:
 
 def formats_of_qat(r: Records, at: Sequence[int]) -> Fact:
     """Where QAT's format on this page is not what its own sweep chose, or not PTQ's."""
+    if not at:
+        raise Pending("widths at which formats were swept for QAT")
     taken = [qat(r, width) for width in at]
     pairs = [(a, chosen(r, "qat", width)) for a, width in zip(taken, at)]
     others = [(a, b) for a, b in pairs if not _alike(a, b)]
@@ -224,6 +226,8 @@ def shared_only(r: Records, at: Sequence[int]) -> Fact:
 def edges(r: Records, at: Sequence[int]) -> Fact:
     """Where a fraction width for each was tried: the choices with a neighbour that was not."""
     own = [chosen(r, "ptq", width) for width in at if not is_shared_only(r, width)]
+    if not own:
+        raise Pending("widths with a fraction width for each of weights and inputs")
     beside = {a.param("width"): _untried(r, a) for a in own}
     said = [f"{listed(pairs)} at {width}" for width, pairs in beside.items() if pairs]
     return Fact(
