@@ -31,6 +31,7 @@ from madl.execution.packed_memory import (
     peak_rows,
     peaks,
     resident_bytes,
+    resident_range,
     resident_rows,
     savings_rows,
     steps,
@@ -39,7 +40,7 @@ from madl.logbook.charts import Chart, bars, category, intervals, percent, water
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import counted, per_cent
+from madl.logbook.stats import per_cent
 from madl.machine import replay
 from madl.machine.device import no_device
 from madl.machine.replay import BLOCK, PACKED_FIRST
@@ -190,16 +191,17 @@ def resident_memory_freed(r: Records) -> Fact:
 @page.fact
 def reserve_is_the_peak(r: Records) -> Fact:
     said = [
-        f"{mib(resident_bytes(r, variant, 'peak_bytes'))} for {variant}, "
-        f"{mib(resident_bytes(r, variant, 'peak_bytes', kept=False))} where nothing freed is kept, "
-        f"and {mib(resident_bytes(r, variant, 'live_bytes'))} of tensors"
+        f"{variant}: {resident_range(r, variant, 'peak_bytes')}, or where nothing freed is kept "
+        f"{resident_range(r, variant, 'peak_bytes', kept=False)}; its tensors alone are "
+        f"{mib(resident_bytes(r, variant, 'live_bytes'))}"
         for variant in ("FP32", WRITTEN_OUT)
     ]
+    count = len(r.all(what="resident", variant="FP32"))
     return Fact(
-        text="At the peak of an evaluation the default model's process holds, beside the model, "
-        f"{'; '.join(said)}",
-        of=f"medians of {counted(len(r.all(what='resident', variant='FP32')), 'fresh process')} "
-        "each, of one evaluation",
+        text="What the default model's process holds beside the model at the peak of an "
+        f"evaluation. {'. '.join(said)}",
+        of=f"one evaluation a process, {count} fresh {'process' if count == 1 else 'processes'} "
+        f"each{': the median (least to most)' if count > 1 else ''}",
     )
 
 

@@ -156,7 +156,7 @@ def test_a_finding_says_what_came_out_again_as_long_as_it_is_the_same_hypothesis
     ("other", "said"),
     [
         ({"machine": "one"}, f", on another machine ({HERE})"),
-        ({"profile": "full"}, ", of the quick profile"),
+        ({"profile": "full"}, ", with quick's sizes and budgets"),
         ({"code": "0"}, ", of other code"),
     ],
 )
@@ -175,7 +175,9 @@ def test_a_size_that_no_other_run_gave_is_a_chip_beside_the_finding(published, a
     published(B, B)
     label, why = elsewhere.otherwise(a_view(profile="full"), "x")
     assert label == "other runs: 1 to 1 ×"
-    assert why.startswith("1 to 1 × in 2 runs, of the quick profile; here 1.65 × [1.49, 1.82]")
+    assert why.startswith(
+        "1 to 1 × in 2 runs, with quick's sizes and budgets; here 1.65 × [1.49, 1.82]"
+    )
     assert elsewhere.otherwise(a_view(machine="one"), "x") is None
     assert elsewhere.otherwise(a_view(code="0"), "x") is None
 

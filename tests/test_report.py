@@ -343,6 +343,8 @@ def test_other_machines_stand_beside_this_one(plan):
     text = page(plan)
     assert "| Machine | here; device cpu |" in text
     assert "<th>far away, quick, 2026-01-02, 4 of 4 cases, of older code</th>" in text
+    assert "Of 1 hypothesis decided here, 1 came out alike, 0 the other way round" in text
+    assert "1 of 1 effects there lie in the intervals here" in text
 
 
 def test_a_machine_that_measured_no_claim_does_not_stand_beside(plan):
@@ -382,10 +384,9 @@ def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
         "a machine",
         "theirs",
     ]
-    assert "Of 1 hypothesis decided here, 1 came out alike, 0 the other way round" in text
+    assert "What is decided here rests on the same records there, 1 in all" in text
     assert "4 of its 6 cases are this page's own" in text
     assert "0 came out alike, 1 the other way round" in text
-    assert "1 of 1 effects there lie in the intervals here" in text  # of more of the same data
     assert "0 of 1 effects there lie in the intervals here" in text  # of theirs
     ledger = (toy.docs / "ledger.md").read_text()
     assert "| a machine, full |" not in ledger  # the same data on the same machine

@@ -148,9 +148,14 @@ def at_course(r: Records) -> str:
     timed = [rival for rival in rivals if all(rival in row for row in rows)]
     ratios = [" and ".join(f"{row[rival] / row['fused']:i}" for rival in timed) for row in rows]
     each = "; ".join(f"{row['dtype']} {said}" for row, said in zip(rows, ratios, strict=True))
+    fastest: list[str] = []
+    for row in rows:
+        form = min(("fused", *timed), key=lambda one: row[one].median_s)
+        fastest.append(f"{row[form]} in {row['dtype']} ({form})")
     return (
         f"At the notebook's shape ({shape}) on this CPU, torch's fused attention is so many times "
-        f"{', and '.join(rivals[rival] for rival in timed)}: {each}"
+        f"{', and '.join(rivals[rival] for rival in timed)}: {each}. The fastest form takes "
+        f"{', '.join(fastest)} a call"
     )
 
 

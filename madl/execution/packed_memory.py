@@ -63,7 +63,20 @@ def larger_blocks(r: Records, kind: str) -> int:
 
 
 def resident_bytes(r: Records, variant: str, field: str, *, kept: bool = True) -> float:
-    """The median process; `MXINT8, written out` is measured in the process of `MXINT8`.
+    """Of the median process."""
+    return median_high(_by_process(r, variant, field, kept=kept))
+
+
+def resident_range(r: Records, variant: str, field: str, *, kept: bool = True) -> str:
+    """Of all processes, in words: "3.7 MiB (3.4 to 4.2)", the median first."""
+    values = sorted(_by_process(r, variant, field, kept=kept))
+    low, high = (number(in_mib(one)) for one in (values[0], values[-1]))
+    spread = f" ({low} to {high})" if low != high else ""
+    return f"{mib(median_high(values))}{spread}"
+
+
+def _by_process(r: Records, variant: str, field: str, *, kept: bool) -> Sequence[float]:
+    """`MXINT8, written out` is measured in the process of `MXINT8`.
 
     `kept` is whether the allocator keeps blocks that were freed, as it does of itself.
     """
@@ -74,7 +87,7 @@ def resident_bytes(r: Records, variant: str, field: str, *, kept: bool = True) -
     values = [one[field] for one in measured if one[field] is not None]
     if not values:
         raise Pending(f"resident memory of {variant}")
-    return median_high(values)
+    return values
 
 
 def in_mib(num_bytes: float) -> float:

@@ -123,8 +123,9 @@ def grid_ends(r: Records) -> Fact:
     side = 1 << math.isqrt(most).bit_length()
     return Fact(
         text=f"The coursework's kernel counts groups on the grid's second axis, which takes "
-        f"{GRID_Y:,} blocks: at groups of {USUAL_GROUP} it ends at {most:,} mantissas, and a "
-        f"weight of {side:,} × {side:,} has {side * side:,}",
+        f"{GRID_Y:,} blocks: at groups of {USUAL_GROUP} one launch ends at {most:,} mantissas, and "
+        f"a weight of {side:,} × {side:,} has {side * side:,}. Its wrapper in Python therefore "
+        "splits longer tensors into several launches",
         of=f"tiles of {k} groups",
     )
 

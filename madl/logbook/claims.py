@@ -51,7 +51,7 @@ class Evidence:
     needed: str = ""  # what would decide, when this does not
     power: float | None = None  # of a margin's test to decide, if the two sides were the same
     is_blocked: bool = False  # timed on a busy machine, so nothing is tested
-    part: str = ""  # which of several comparisons it is, by name
+    part: str = ""  # which of several comparisons it is, by name, or of what problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +211,13 @@ def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
     why = "with the page's other claims corrected for"
     if blocked := made.comparison.blocked:
         why = f"which takes {blocked}"
-    return made.judge(
+    judged = made.judge(
         supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
         refuted=f"{start} takes {a / b} the time of {b.label} {where}: {times}",
         undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, {why}: "
         f"{b / a:i} as fast; the processes' medians are {a.scatter} and {b.scatter}",
     )
+    return replace(judged, evidence=replace(judged.evidence, part=where))
 
 
 def above(a: Arm, level: float) -> Contrast:

@@ -18,6 +18,7 @@ from madl.site.evidence import chip, inline
 from madl.site.views import Page, View, in_common
 from madl.training import workloads
 
+OF_PROFILE = "'s sizes and budgets"
 DECIDED = ("supported", "refuted")
 _LABEL = "label"
 SAME_TEST = (
@@ -74,7 +75,7 @@ def _other_runs(view: View) -> list[str]:
     code = (benchmarks.kept("repeats", "code") or {}).get(view.name)
     return [
         *([f"on another machine ({machine})"] if machine != view.machine else []),
-        *([f"of the {profile} profile"] if profile != view.plan.profile.name else []),
+        *([f"with {profile}{OF_PROFILE}"] if profile != view.plan.profile.name else []),
         *(["of other code"] if {code} != {record.run.code for record in view.own} else []),
     ]
 
@@ -136,7 +137,7 @@ def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
     if row is None or made.evidence is None or not (effects := row["effects"]):
         return None
     others = _other_runs(page.view)
-    is_other = any(not how.endswith(" profile") for how in others)
+    is_other = any(not how.endswith(OF_PROFILE) for how in others)
     if is_other or _outside(made.evidence, effects) < len(effects):
         return None
     shown = f"{number(min(effects))} to {number(max(effects))} {made.evidence.unit}"
@@ -246,15 +247,22 @@ def _compared(here: View, other: View) -> str:
     where = f"{_where(other, here)}, {other.date}"
     ours = {case.key for case in here.cases} if other.machine == here.machine else set[str]()
     if shared := sum(case.key in ours for case in other.cases):
-        where += f"; {shared} of its {len(other.cases)} cases are this page's own"
+        verb = "is" if shared == 1 else "are"
+        where += f"; {shared} of its {len(other.cases)} cases {verb} this page's own"
     others = f" ({counted(found.unlike, 'other')} of another choice)" if found.unlike else ""
+    held = f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
+    held = held if found.held or found.unlike else ""
     hypotheses = "hypothesis" if len(found.decided) == 1 else "hypotheses"
-    said = f"Of {len(found.decided)} {hypotheses} decided here, {', '.join(parts)}"
+    said = "No hypothesis is decided here"
+    if found.shared:
+        said = f"What is decided here rests on the same records there, {found.shared} in all"
+    if found.decided:
+        beside = f" (and {found.shared} on the same records)" if found.shared else ""
+        said = f"Of {len(found.decided)} {hypotheses} decided here{beside}, {', '.join(parts)}"
     return (
-        f"{said if found.decided else 'No hypothesis is decided here'} ({where}){named}"
+        f"{said} ({where}){named}"
         f"{f'; decided there and open here: {found.only_there}' if found.only_there else ''}"
-        f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
-        f"{others}"
+        f"{held}{others}"
         f"{_other_parameters(here, other)}."
     )
 
@@ -279,6 +287,7 @@ class Replication:
     only_there: int  # how many others are decided there
     held: Sequence[bool]  # of each effect that both measured, whether it lies in the interval here
     unlike: int  # how many effects both measured of different things: of what each chose
+    shared: int  # how many more are decided here and rest on the very same records there
 
     @property
     def alike(self) -> list[str]:
@@ -291,22 +300,30 @@ class Replication:
 
 
 def replication(here: View, other: View) -> Replication:
-    """What became elsewhere of what is decided here."""
-    decided = {n: f.verdict for n, f in here.findings.items() if f.verdict in DECIDED}
+    """What became elsewhere of what is decided here, unless it is of the same records there."""
+    findings = {n: f for n, f in here.findings.items() if not _is_shared(here, other, n)}
+    decided = {n: f.verdict for n, f in findings.items() if f.verdict in DECIDED}
     both = {
         name: (a, b)
-        for name, f in here.findings.items()
+        for name, f in findings.items()
         if (a := f.evidence) and (b := other.findings[name].evidence)
     }
     alike = [pair for name, pair in both.items() if _of(here, name) == _of(other, name)]
-    open_here = other.findings.keys() - decided.keys()
+    open_here = findings.keys() - decided.keys()
     return Replication(
         decided=decided,
         came_out={name: other.findings[name].verdict for name in decided},
         only_there=sum(other.findings[name].verdict in DECIDED for name in open_here),
         held=[a.interval.holds(b.effect) for a, b in alike],
         unlike=len(both) - len(alike),
+        shared=sum(f.verdict in DECIDED for n, f in here.findings.items() if n not in findings),
     )
+
+
+def _is_shared(here: View, other: View, name: str) -> bool:
+    """Whether a claim is of the same records there: of the same cases, on the same machine."""
+    ours, theirs = ({c.key for c in view.findings[name].cases} for view in (here, other))
+    return here.machine == other.machine and bool(ours) and ours == theirs
 
 
 def _of(view: View, name: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
+from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, number, per_cent
 from madl.running.project import Project
@@ -101,8 +102,11 @@ class PageCalls:
             return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
         profile = view.plan.profile
         judged = _test_size(view)
-        says = f" ({profile.says})" if judged or profile.name == "smoke" else ""
-        parts = [f"{profile.name} profile{says}", inline(view.date), inline(view.machine)]
+        parts = [f"{profile.name} profile", inline(view.date), inline(view.machine)]
+        if judged or profile.name == "smoke":
+            seeds = len({case.params.get("seed") for case in view.cases} - {None})
+            alike = (one.says for one in (profile, PROFILES["quick"]) if one.seeds == seeds)
+            parts[0] += f" ({next(alike, profile.says)})"
         if judged:
             parts.append(f"n = {judged:,} test examples")
         parts += [html.escape(str(part)) for part in page.coverage]
