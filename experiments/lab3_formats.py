@@ -208,6 +208,11 @@ def log_with_a_scale(r: Records) -> Fact:
     return format_arms.log_against_others(r, NARROW + SCALES)
 
 
+@page.fact
+def nearly_good(r: Records) -> Fact:
+    return format_arms.nearly_good(r, SLACK)
+
+
 page.fact(format_arms.block_log)
 page.fact(format_arms.training_pays)
 page.fact(format_arms.ends)
@@ -230,8 +235,7 @@ def _curves(rows: Sequence[Row], **limits: Any) -> Chart:
     caption="A chart a family, the last for the search over all formats: each kind of layer takes "
     "one of the formats or stays in FP32. The score is validation accuracy less the price of the "
     "bits. Each search has weights of its own; dashed is their score with all layers left in FP32, "
-    "which pays for its bits too. Of several models, each searched by itself, lines are means, and "
-    "the band is the mean's interval."
+    "which pays for its bits too. Of several models, lines are means, the band a mean's interval."
 )
 def curves(r: Records) -> Chart:
     found = [*format_arms.searched(r).values(), format_arms.combined(r)]

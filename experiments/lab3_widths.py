@@ -48,8 +48,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         yield {"part": "sensitivity", **path, "steps": choose(smoke=2, quick=6), **recipe}
         yield {"part": "blind", **path, "draws": choose(smoke=2, quick=5), **recipe}
         base = {**recipe, "trial_examples": choose(smoke=16, quick=96)}
-        trials, studies = choose(smoke=(4, 2), quick=(40, 3))
-        around = choose(smoke=False, quick=True)
+        trials, studies, around = choose(smoke=(4, 2, False), quick=(40, 3, True))
         for name, space in spaces.items():
             offered = {"space": name, **space.params(), **base}
             for sampler in SAMPLERS:
@@ -115,6 +114,7 @@ def uniform(r: Records, space: str) -> list[Arm]:
 for counted in (
     *(mixed_facts.spaces, mixed_facts.ends, mixed_facts.blind_orders, mixed_facts.kinds),
     *(mixed_facts.rival_formats, mixed_facts.coarse_heads, mixed_facts.furthest),
+    mixed_facts.agreed,
 ):
     page.fact(counted)
 

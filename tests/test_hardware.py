@@ -752,8 +752,8 @@ def test_the_next_smaller_unit_says_by_how_few_sentences_it_was_excluded(monkeyp
     assert accuracy_facts.next_smaller(Records()).text == (
         "On validation FP6-e3m2, moved, has 85.00 % and FP32 85.00 %. The format of the next "
         "smaller unit, MXFP6-e2m3 (20 transistors against 30), has 84.70 %: 1.5 sentences of 500 "
-        "excluded it. Moved: validation chose its positions too, beside a learning rate; "
-        "MXFP6-e2m3 has none to choose"
+        "excluded it. Moved: question 3.2 chose its positions too on validation sentences, beside "
+        "a learning rate; MXFP6-e2m3 has none to choose"
     )
 
 

@@ -291,7 +291,7 @@ def test_agreement_is_counted_within_every_model_and_search():
         (only,) = mixed_charts.agreements({"narrower": found})
         return list(only.values())
 
-    one = ["narrower", "TPE", 4, 2, "1.5 (0 to 3)", 2, 3, "3.0 (3 to 3)", 3]
+    one = ["narrower", "TPE", 4, 2, "1.5 (0 to 3)", "2 of 4", 3, "3.0 (3 to 3)", "3 of 4"]
     assert row(models[0]) == one
     assert row(*models)[:4] == ["narrower", "TPE", 8, 6]
 

@@ -151,8 +151,8 @@ def area_buys(r: Records, margin: float) -> Fact:
         f"units are larger{listed(near[1])}; the others are "
         f"{len(far[0])} with smaller units{listed(far[0])} and {len(far[1])} with larger "
         f"ones{listed(far[1])}",
-        of=f"{len(rows)} formats with a unit, each at the position that validation prefers, "
-        f"{fp32.accuracy.n:,} test examples"
+        of=f"{len(rows)} formats with a unit, each at its default position or as question 3.2 "
+        f"moved it, {fp32.accuracy.n:,} test examples"
         f"{of_models(fp32, ', the mean of {} models each', ' of 1 model each')}, no test",
     )
 
@@ -181,8 +181,8 @@ def next_smaller(r: Records) -> Fact:
     )
     if own in MOVED and moved_of(name) is None:
         said += (
-            f". Moved: validation chose its positions too, beside a learning rate; "
-            f"{side_of(unit)} has none to choose"
+            f". Moved: question 3.2 chose its positions too on validation sentences, beside a "
+            f"learning rate; {side_of(unit)} has none to choose"
         )
     return Fact(text=said, of=f"the whole validation split{of_models(one, ', mean of {} models')}")
 
@@ -236,7 +236,7 @@ def every_format(r: Records) -> Fact:
         text=f"{said}. In no more bits than {side_of(chosen)}, validation prefers {name}, with "
         f"{chosen_by(r, best)}; {area}, and on test its model is "
         f"{finely(best, format_arms.control(r))} from FP32 ({share(best)})",
-        of=f"{len(once)} formats, each at the position that validation prefers",
+        of=f"{len(once)} formats, each at its default position or as question 3.2 moved it",
     )
 
 

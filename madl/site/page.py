@@ -222,14 +222,17 @@ class PageCalls:
         if records:
             run = records[-1].run
             seconds = sum(record.seconds for record in records)
-            crowded = sum((record.run.contention or 0) > CONTENDED for record in records)
+            beside = [one.seconds for one in records if (one.run.contention or 0) > CONTENDED]
+            crowded = f"{len(beside)} of them beside other busy processes"
+            if beside:
+                crowded += f", which took {sum(beside) / 60:.1f} min of it"
             rows += [
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
                 *({"": "Kernels", " ": one} for one in [_kernels(records)] if one),
                 {"": "Run", " ": f"{view.date}, profile {view.plan.profile.name}, {view.progress}"},
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
-                {"": "Crowded", " ": f"{crowded} of them beside other busy processes"},
+                {"": "Crowded", " ": crowded},
                 {"": "Code", " ": "; ".join(dict.fromkeys(_code(one.run) for one in records))},
             ]
             if view.is_older:

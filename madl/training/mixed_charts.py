@@ -61,7 +61,7 @@ def _agreed(a: Arm, what: str, part: int) -> Row:
     return {
         what: same,
         f"{what}, by chance": f"{by_chance:.1f} ({low:.0f} to {high:.0f})",
-        f"{what} on all models": on_all,
+        f"{what} on all models": f"{on_all} of {len(given[0][0])}",
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from madl.logbook import stats
-from madl.logbook.arms import Arm, arm, of_models
+from madl.logbook.arms import Arm, arm, every_arm, of_models
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
 from madl.logbook.stats import Unit, listed, number, numbers, per_cent, span
@@ -54,6 +54,21 @@ def rival(a: Arm, other: str) -> str:
         return other
     orders = f"the best, on validation, of {a.param('draws')} blind orders of the same two formats"
     return f"{orders} at {bits(a)} bits, {a}"
+
+
+def agreed(r: Records) -> Fact:
+    """To how many layers all studies of a sampler give the same, on all models."""
+    found = every_arm(r, part="search")
+    each = [[study for studies in records.chosen(a) for study in studies] for a in found]
+    widths_, fractions = (max(records.agreeing(one, part)[0] for one in each) for part in (0, 1))
+    layers = len(each[0][0])
+    return Fact(
+        text=f"Of {layers} layers, at most {widths_} {'has' if widths_ == 1 else 'have'} the same "
+        f"width in all studies of a sampler in a space, and at most {fractions} the same fraction "
+        "width",
+        of=f"{len(each[0])} studies of each sampler in each space"
+        f"{of_models(found[0], ', on {} models')}",
+    )
 
 
 def spaces(r: Records) -> Fact:
