@@ -228,6 +228,21 @@ def test_what_is_chosen_is_not_chosen_at_the_margin():
     assert "`mxint8` (8.25 bits)" in judged.supported
 
 
+def test_what_is_narrower_than_the_chosen_format_is_said_to_miss_by_so_many(monkeypatch):
+    fp32 = SimpleNamespace(value=lambda name: 500)
+    monkeypatch.setattr(format_arms.baseline, "fp32", lambda records: fp32)
+    binary = uniform("binary", 0.5, bits=1.0)
+    narrow = uniform("scaled(4,row)", 0.85, validation=0.838, bits=4.0)  # 1 sentence of 500
+    wide = uniform("mxint8", 0.85, validation=0.845, bits=8.25)
+    fact = format_arms.nearly_good(Records([CONTROL, binary, narrow, wide]), lab3_formats.SLACK)
+    assert fact.text == (
+        "Of formats of fewer than 8.25 bits, validation prefers `scaled(4,row)` (4 bits): it "
+        "answers 1 sentence of 500 too few to be good enough"
+    )
+    with pytest.raises(Pending):  # of one that is best, however bad, nothing is narrower
+        format_arms.nearly_good(Records([CONTROL, binary]), lab3_formats.SLACK)
+
+
 def test_three_classes_of_eight_bits():
     records = Records(
         [

@@ -294,6 +294,9 @@ def test_agreement_is_counted_within_every_model_and_search():
     one = ["narrower", "TPE", 4, 2, "1.5 (0 to 3)", "2 of 4", 3, "3.0 (3 to 3)", "3 of 4"]
     assert row(models[0]) == one
     assert row(*models)[:4] == ["narrower", "TPE", 8, 6]
+    both = mixed_facts.agreed(Records(an_arm(*models, part="search").records))
+    assert both.text.startswith("Of 4 layers, at most 1 has the same width in all studies")
+    assert both.of == "4 studies of each sampler in each space, on 2 models"
 
 
 def test_a_format_for_all_layers_is_told_on_few_sentences_and_on_all():
