@@ -96,6 +96,9 @@ def in_mib(num_bytes: float) -> float:
 
 
 def mib(num_bytes: float) -> str:
+    """In a sentence; what is next to nothing in kibibytes."""
+    if 0 < num_bytes < MIB / 100:
+        return f"{number(num_bytes / 1024)} KiB"
     return f"{number(in_mib(num_bytes))} MiB"
 
 
