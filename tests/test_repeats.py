@@ -54,6 +54,7 @@ def a_finding(name: str, verdict: str, effect: float, *, is_blocked: bool = Fals
         drawn="5 processes",
         p=0.01,
         is_blocked=is_blocked,
+        part="it",
     )
     return Finding(name=name, hypothesis="It is.", verdict=verdict, text="t", evidence=evidence)
 
@@ -67,6 +68,7 @@ def test_every_outcome_is_counted_with_the_effects_of_all_runs():
     x, y = repeats.counts([A, A, B])
     assert x == {
         **{"claim": "p.x", "hypothesis": "It is.", "supported": 2, "undecided": 1},
+        "of": ["it"],
         "effects": [1.649, 1.649, 1.0],
     }
     assert (repeats.changed(x), repeats.changed(y)) == (True, False)
@@ -167,6 +169,13 @@ def test_what_was_run_again_is_said_where_it_is_not_what_the_page_shows(
     there = f"3 runs one after the other{said}: 2 × supported, 1 × undecided; effects 1 to 1.65 ×"
     assert elsewhere.again(a_view(**other), A["p.x"]) == there
     assert elsewhere.runs_again([a_view(**other)]) == []
+
+
+def test_runs_of_another_problem_are_said_to_be_of_it_and_held_against_nothing(published, a_view):
+    published(A, A, B)
+    made = replace(A["p.x"], evidence=replace(A["p.x"].evidence, part="another"))
+    assert elsewhere.again(a_view(), made).startswith("3 runs one after the other, it: 2 ×")
+    assert "outside the interval" not in elsewhere.again(a_view(), made)
 
 
 def test_a_size_that_no_other_run_gave_is_a_chip_beside_the_finding(published, a_view):

@@ -41,7 +41,8 @@ def again(page: Page, made: Finding) -> str:
     said = ", ".join(f"{count} × {name}" for name, count in counts.items())
     effects = row["effects"]
     shown = f"; effects {number(min(effects))} to {number(max(effects))} {unit}" if effects else ""
-    runs = [f"{sum(counts.values())} runs one after the other", *_other_runs(page.view)]
+    others = _other_runs(page.view, made.evidence, row)
+    runs = [f"{sum(counts.values())} runs one after the other", *others]
     if len(runs) == 1 and (outside := _outside(made.evidence, effects)):
         shown += (
             f", {outside} outside the interval above: it is of one run, and what differs from run "
@@ -65,18 +66,20 @@ def _outside(made: Evidence, effects: Sequence[float]) -> int:
     return sum(not interval.holds(effect) for effect in effects)
 
 
-def _other_runs(view: View) -> list[str]:
-    """What the published repeated runs are of and this view is not.
+def _other_runs(view: View, made: Evidence, row: Mapping[str, Any]) -> list[str]:
+    """What the published repeated runs of a claim are of and this view's evidence is not.
 
     Raises:
         Pending: none were published.
     """
     machine, profile = benchmarks.machine("repeats"), benchmarks.kept("repeats", "profile")
     code = (benchmarks.kept("repeats", "code") or {}).get(view.name)
+    of = row.get("of", [made.part])
     return [
         *([f"on another machine ({machine})"] if machine != view.machine else []),
         *([f"with {profile}{OF_PROFILE}"] if profile != view.plan.profile.name else []),
         *(["of other code"] if {code} != {record.run.code for record in view.own} else []),
+        *([" or ".join(of)] if of != [made.part] else []),
     ]
 
 
@@ -86,7 +89,7 @@ def runs_again(pages: Iterable[Page]) -> list[str]:
     for page in pages:
         for made in page.view.findings.values():
             row = _repeated(page, made)
-            if row and made.evidence and not _other_runs(page.view):
+            if row and made.evidence and not _other_runs(page.view, made.evidence, row):
                 outside = _outside(made.evidence, row["effects"])
                 held.append((page.questions[0].id, len(row["effects"]), outside))
     if not held:
@@ -136,7 +139,7 @@ def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
     row = _repeated(page, made)
     if row is None or made.evidence is None or not (effects := row["effects"]):
         return None
-    others = _other_runs(page.view)
+    others = _other_runs(page.view, made.evidence, row)
     is_other = any(not how.endswith(OF_PROFILE) for how in others)
     if is_other or _outside(made.evidence, effects) < len(effects):
         return None

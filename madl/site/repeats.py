@@ -84,14 +84,16 @@ def _take_over(plan: StoredPlan, again: Store, name: str, *, but_timed: bool) ->
 
 
 def counts(found: Sequence[Findings]) -> list[dict[str, Any]]:
-    """A row a claim: how often each outcome came out, and the effect of each run."""
+    """A row a claim: how often each outcome came out, of what, and the effect of each run."""
     rows: list[dict[str, Any]] = []
     for name in dict.fromkeys(name for one in found for name in one):
         runs = [one[name] for one in found if name in one]
         row: dict[str, Any] = {"claim": name, "hypothesis": runs[0].hypothesis}
         row |= Counter(outcome(made) for made in runs)
-        shown = [f"{e.unit.shown(e.effect):.4g}" for made in runs if (e := made.evidence)]
-        rows.append({**row, "effects": list(map(float, shown))})
+        known = [made.evidence for made in runs if made.evidence]
+        row["of"] = list(dict.fromkeys(one.part for one in known))
+        row["effects"] = [float(f"{one.unit.shown(one.effect):.4g}") for one in known]
+        rows.append(row)
     return rows
 
 
