@@ -212,10 +212,11 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
 
 
 @page.drawing(
-    caption="A tick is a positive value of a format whose values are fixed beforehand, on a scale "
-    "of powers of two; the shaded ranges hold nine tenths of the weights' and inputs' magnitudes.",
+    caption="A tick is a positive value of a format that takes no scale from the data, on a scale "
+    "of powers of two; narrow ones are drawn moved, too, to where the data put them. The shaded "
+    "ranges hold nine tenths of the weights' and inputs' magnitudes.",
     panels=_panels,
-    alt=lambda rows: f"Number lines of {len({row['set'] for row in rows}) - len(PARTS)} formats",
+    alt=lambda rows: f"{len({row['set'] for row in rows}) - len(PARTS)} number lines of formats",
 )
 def lines(r: Records) -> Sequence[Row]:
     bands = _values(r)["magnitudes"]

@@ -17,7 +17,7 @@ from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
 from madl.training import baseline, width_facts, widths
 from madl.training.baseline import fp32
-from madl.training.width_facts import apart, as_good, beyond, means, rates_tried, untrained
+from madl.training.width_facts import after, apart, as_good, beyond, means, rates_tried, untrained
 from madl.training.width_panel import width_alt, width_panels, width_rows
 from madl.training.widths import (
     FIXED_RULE,
@@ -96,7 +96,7 @@ def own_fractions_rescue_four_bits(r: Records) -> Judged:
     """At 4 bits, own fraction widths for weights and inputs beat the best one for both."""
     a, b = ptq(r, NARROW), best_shared(r, NARROW)
     return compare(a, b).judge(
-        supported=f"{untrained(a)}: {apart(a, b)}, on the {b} of the best fraction width for both. "
+        supported=f"{untrained(a)}, {apart(a, b)} above the best fraction width for both ({b}). "
         f"Trained on (QAT) it has {qat(r, NARROW)}; the larger class is "
         f"{per_cent(baseline.larger_class(r))}",
         refuted=f"{untrained(a)}, less than with the best fraction width for both, {b}: "
@@ -128,10 +128,10 @@ def training_adds_at_four_bits(r: Records) -> Judged:
     a = qat_like(r, b)
     trained = f"At {NARROW} bits, training on with {a.param('tune_examples')} sentences"
     return compare(a, b).judge(
-        supported=f"{trained} adds {a - b} in PTQ's best format: {a} after {b}{means(b)}",
-        refuted=f"{trained} costs {b - a} in PTQ's best format: {a} after {b}{means(b)}",
-        undecided=f"{trained} is not shown to change the accuracy of PTQ's best format: {b} "
-        f"before, {a} after{means(a)}, {apart(a, b)}",
+        supported=f"{trained} adds {a - b} in PTQ's best format: {after(r, a, b)}",
+        refuted=f"{trained} costs {b - a} in PTQ's best format: {after(r, a, b)}",
+        undecided=f"{trained} is not shown to change the accuracy of PTQ's best format: "
+        f"{after(r, a, b)}, {apart(a, b)}",
     )
 
 
@@ -247,9 +247,9 @@ page.fact(width_facts.chosen_on)
 
 
 @page.chart(
-    caption="PTQ on the validation sentences: fraction widths chosen for each operand, one chosen "
-    "for both, and given by a rule. The first is the best of more formats than the others and ends "
-    "where only one for both was tried. Lines: means over the models."
+    caption="PTQ on validation: fraction widths chosen for each operand, one chosen for both, and "
+    "given by a rule (half an odd width is rounded down). The first is the best of more formats, "
+    "with no point where only one for both was tried. Lines: means over the models."
 )
 def rules(r: Records) -> Chart:
     rows = widths.restricted(r, tried(r))

@@ -20,6 +20,7 @@ from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import mean_estimate
 from madl.logbook.stats import Unit, number, per_cent
 from madl.training import baseline, longer_facts
+from madl.training.longer_facts import beside
 
 NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
 page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
@@ -186,10 +187,10 @@ def as_good_as_the_whole_model(r: Records) -> Judged:
         compare(a, b)
         .no_worse(MARGIN)
         .judge(
-            supported=f"{said} is within three points of the whole model, {both}: {a} and {b}",
-            refuted=f"{said} is more than three points below the whole model, {both}: {a} and {b}",
-            undecided=f"{said} has {a} and the whole model {b}, {both}; whether that is within "
-            "three points is not decided",
+            supported=f"{said} is within three points of the whole model, {both}: {beside(a, b)}",
+            refuted=f"{said} is more than three points below the whole, {both}: {beside(a, b)}",
+            undecided=f"{said} against the whole model, {both}: {beside(a, b)}; whether that is "
+            "within three points is not decided",
         )
     )
 
@@ -197,6 +198,7 @@ def as_good_as_the_whole_model(r: Records) -> Judged:
 page.fact(headline=True)(longer_facts.course)
 page.fact(longer_facts.right_and_wrong)
 page.fact(longer_facts.starts)
+page.chart(caption=longer_facts.EVERY_STEP)(longer_facts.every_step)
 
 
 # ---- figures and tables -------------------------------------------------------------------------

@@ -195,9 +195,9 @@ for counted in (
 
 @page.chart(
     caption="What the studies have found so far, on the validation sentences that they choose by; "
-    "bands are intervals, the whole model's counts sentences as well. FP32: the fine-tuned model, "
-    "without the trials' training. In the shaded trials TPE draws what Random draws. The highest "
-    "of noisy values can be too high: what a choice is worth, its test says."
+    "bands are intervals over studies or models, the whole model's over sentences too. FP32: as "
+    "fine-tuned, without a trial's training. In the shaded trials TPE draws what Random draws. "
+    "The highest of noisy values can be too high: what a choice is worth, its test says."
 )
 def curves(r: Records) -> Chart:
     def so_far(record: Record) -> list[float]:
@@ -212,8 +212,9 @@ def curves(r: Records) -> Chart:
 
 
 @page.chart(
-    caption="What there is to learn: the mean validation accuracy of all trials of Random and Grid "
-    "with the value on the axis, whatever else they have. Bars are intervals."
+    caption="What there is to learn: the mean validation accuracy of a study's trials with the "
+    "value on the axis, whatever else they have, averaged over the studies of Random and Grid. "
+    "Bars are intervals."
 )
 def effects(r: Records) -> Chart:
     score = "validation accuracy"

@@ -37,13 +37,15 @@ def arms(*labels, **params):
     return tuple(Arm(label=label, records=(a_record(case=case),)) for label in labels)
 
 
-def a_page(question, *findings, has_run=True, elsewhere=()):
+def a_page(question, *findings, has_run=True, elsewhere=(), machine="a machine"):
     view = SimpleNamespace(
+        machine=machine,
         in_common={},
         own=[1] if has_run else [],
         findings={f.name: f for f in findings},
         facts={},
         sides=lambda _: arms("one & all", "two"),
+        cases=[],
     )
     asked = [SimpleNamespace(id=question)]
     other = SimpleNamespace(
@@ -51,6 +53,7 @@ def a_page(question, *findings, has_run=True, elsewhere=()):
         plan=SimpleNamespace(workload={}, profile=SimpleNamespace(name="quick")),
         machine="a machine",
         in_common={},
+        cases=[],
         sides=lambda _: arms("one & all", "two"),
     )
     view.plan = other.plan
@@ -130,6 +133,13 @@ def test_a_lab_opens_the_logbook_once_and_three_do_at_most():
 )
 def test_what_never_opens_the_logbook(never):
     assert chosen(a_page("1.1", never)) == []
+
+
+def test_a_machine_is_named_where_most_pages_are_of_another():
+    pages = [a_page("1.1"), a_page("2.1"), a_page("3.1", machine="another")]
+    assert [home.of_other_machine(page, pages) for page in pages] == [[], [], ["another"]]
+    nothing_run = a_page("4.1", has_run=False, machine="another")
+    assert home.of_other_machine(nothing_run, [nothing_run]) == []
 
 
 def opened(*findings):
@@ -222,6 +232,33 @@ def test_a_tile_says_what_comes_before_the_details(text, short):
     assert home.first_clause(text) == short
 
 
+def test_what_is_not_decided_is_a_whole_sentence():
+    text = "Of these two models one has more: it has 80 %; whether that holds is open. More."
+    assert home.first_clause(text, ends=".") == text.removesuffix(". More.")
+
+
+def test_a_parameter_of_one_side_alone_is_told():
+    def a_view(**params):
+        cases = [Case(experiment="toy", params=params)]
+        return SimpleNamespace(in_common=params, cases=cases)
+
+    told = elsewhere._other_parameters(a_view(width=8, runs=9), a_view(width=12, tuned=512))
+    assert told == "; there with `width` 12 (here 8), `tuned` 512 (here none), no `runs` (here 9)"
+
+
+def test_what_two_claims_compare_is_told_by_their_models_where_labels_are_alike():
+    def a_view(*sizes):
+        cases = [
+            Case(experiment="toy", params={"size": size, "seed": i}) for i, size in enumerate(sizes)
+        ]
+        made = SimpleNamespace(evidence=None, cases=cases)
+        known = {"in_common": {"budget": 1}, "findings": {"x": made}, "cases": cases}
+        return SimpleNamespace(**known, sides=lambda _: None)
+
+    assert elsewhere._compared_in([a_view(3, 3), a_view(4)], "x") == [" (`size` 3)", " (`size` 4)"]
+    assert elsewhere._compared_in([a_view(3, 3), a_view(3)], "x") == ["", ""]
+
+
 def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():
     rows = [{"x": i, "y": i} for i in range(1000)]
     chart = Chart(rows, x=linear("x"), y=linear(label="y"), marks=[line("y")])
@@ -258,7 +295,9 @@ def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
     def a_view(*labels, common=(), **params):
         sides = arms(*labels, **params, **dict(common)) if labels else None
         findings = {"x": a_finding("x")}
-        return SimpleNamespace(in_common=dict(common), sides=lambda _: sides, findings=findings)
+        known = {"in_common": dict(common), "findings": findings}
+        cases = [Case(experiment="toy", params=dict(common))]
+        return SimpleNamespace(**known, cases=cases, sides=lambda _: sides)
 
     same = [a_view("a", "b"), a_view("a", "b"), a_view()]
     assert elsewhere._compared_in(same, "x") == ["", "", ""]
@@ -282,7 +321,7 @@ def test_an_effect_elsewhere_is_held_against_the_interval_of_the_same_thing_only
         made = {name: a_finding(name) for name in "xyz"}
         for name, part in zip(made, parts):
             made[name] = replace(made[name], evidence=replace(made[name].evidence, part=part))
-        known = {"in_common": {}, "machine": "one", "findings": made}
+        known = {"in_common": {}, "machine": "one", "findings": made, "cases": []}
         return SimpleNamespace(**known, sides=lambda _: arms(*labels))
 
     here, there = a_view("the rise", "the rise"), a_view("the rise", "the fall")

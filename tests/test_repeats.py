@@ -183,7 +183,7 @@ def test_a_size_that_no_other_run_gave_is_a_chip_beside_the_finding(published, a
     assert elsewhere.otherwise(a_view(), "x") is None  # two of three lie in the interval
     published(B, B)
     label, why = elsewhere.otherwise(a_view(profile="full"), "x")
-    assert label == "other runs: 1 to 1 ×"
+    assert label == "2 runs in a row: 1 to 1 ×"
     assert why.startswith(
         "1 to 1 × in 2 runs, with quick's sizes and budgets; here 1.65 × [1.49, 1.82]"
     )

@@ -107,8 +107,10 @@ def speed(pair: Pair, where: str) -> Judged:
     if found := pair.calls_to_pay:
         calls, low, high = (rounded(one) for one in (found[0], *found[1]))
         paid = f"Later calls have paid for its {first}, after {calls} calls [{low}, {high}]"
+    timed_as = " and ".join(arm.within[-1] for arm in (pair.compiled, pair.eager))  # and its batch
     return replace(
         judged,
+        evidence=replace(judged.evidence, part=timed_as),
         supported=f"{judged.supported}. {paid}",
         refuted=f"{judged.refuted}. Later calls do not pay for its {first}",
         undecided=f"{judged.undecided}. {never}",

@@ -49,7 +49,7 @@ def tiles_cover(r: Records) -> Fact:
     if cut := [group for group, kernel in found.items() if group > kernel["tile"][0]]:
         said += f"; groups of {' and '.join(map(str, cut))} are cut into several blocks"
     return Fact(
-        text="`cta_tiler` is a shape in CuTe, the kernel's library of layouts: it cuts the "
+        text="`cta_tiler` is a shape in CuTe, the kernel's library of layouts, and cuts the "
         "mantissas, seen as a matrix with a group a column, into one tile a block, of "
         f"BLK_M = min(group size, {TALLEST}) values of each of BLK_K = {SLOTS:,} / BLK_M groups "
         f"(at {fits} of {len(found)} group sizes). {said}",

@@ -286,7 +286,7 @@ def alt_text(chart: Chart) -> str:
             parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}.")
         elif mark.column is not None:
             parts += [
-                f"{name}{_how_many(rows)}: {_between(mark).join(_said(chart, mark, rows))}."
+                f"{name}{_how_many(mark, rows)}: {_between(mark).join(_said(chart, mark, rows))}."
                 for name, rows in _series_rows(chart, mark).items()
                 if rows
             ]
@@ -304,8 +304,9 @@ def _between(mark: Mark) -> str:
     return "; " if mark.kind == "cells" else ", "
 
 
-def _how_many(rows: Sequence[Row]) -> str:
-    return f", ends and extremes of {len(rows)}" if len(rows) > MENTIONED else ""
+def _how_many(mark: Mark, rows: Sequence[Row]) -> str:
+    what = "ends, extremes and named ones" if mark.kind == "cells" and mark.text else None
+    return f", {what or 'ends and extremes'} of {len(rows)}" if len(rows) > MENTIONED else ""
 
 
 def _series_rows(chart: Chart, mark: Mark) -> Mapping[str, list[Row]]:
@@ -323,8 +324,10 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
     assert mark.column is not None
     chosen = list(rows)
     if len(rows) > MENTIONED:
-        ends = {0, len(rows) - 1}
-        chosen = [rows[i] for i in sorted(ends | _extremes(rows, mark.column))]
+        named = {i for i, row in enumerate(rows) if mark.kind == "cells" and _own_text(mark, row)}
+        chosen = [
+            rows[i] for i in sorted({0, len(rows) - 1} | _extremes(rows, mark.column) | named)
+        ]
     if mark.kind == "cells":
         return [
             f"{shown(row[mark.column])} at {row[chart.y.column or '']}, "

@@ -12,7 +12,7 @@ from madl.logbook import benchmarks
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.records import Pending, Row, Scalar
-from madl.logbook.stats import Interval, counted, number
+from madl.logbook.stats import Interval, Unit, number
 from madl.site import evidence
 from madl.site.evidence import chip, inline
 from madl.site.views import Page, View, in_common
@@ -145,7 +145,10 @@ def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
         return None
     shown = f"{number(min(effects))} to {number(max(effects))} {made.evidence.unit}"
     runs = ", ".join([f"{len(effects)} runs", *others])
-    return f"other runs: {shown}", f"{shown} in {runs}; here {evidence.effect(made.evidence)}"
+    return (
+        f"{len(effects)} runs in a row: {shown}",
+        f"{shown} in {runs}; here {evidence.effect(made.evidence)}",
+    )
 
 
 def section(here: View, others: Sequence[View]) -> str:
@@ -168,7 +171,9 @@ def section(here: View, others: Sequence[View]) -> str:
         for name, claim in measured.items()
     )
     said = "".join(f"<li>{inline(_compared(here, other))}</li>" for other in others)
-    is_judged = any(list(_judged(record.values)) for record in here.own)
+    is_judged = any(list(_judged(record.values)) for record in here.own) or any(
+        made.evidence and made.evidence.unit is Unit.POINTS for made in here.findings.values()
+    )
     has_same = any(other.plan.workload == here.plan.workload for other in others)
     note = f"<p>{SAME_TEST}</p>" if is_judged and has_same else ""
     return (
@@ -197,33 +202,45 @@ def _compared_in(views: Sequence[View], name: str) -> list[str]:
     parts = [made.part if (made := view.findings[name].evidence) else "" for view in views]
     if len({part for part in parts if part}) > 1:
         return [f" ({part})" if part else "" for part in parts]
-    told = [[_told(view, arm) for arm in view.sides(name) or ()] for view in views]
+    told = [_told(view, name) for view in views]
     known = [one for one in told if one]
     fields = {field: None for sides in known for side in sides for field in side}
     differing = [
         field
         for field in fields
         if len({tuple(side.get(field) for side in sides) for sides in known}) > 1
+        and not _is_told_once(views, field)
     ]
     if not differing:
         return [""] * len(views)
     if _LABEL in differing:  # it says all
         differing = [_LABEL]
-    said = [dict.fromkeys(_shown(side, differing) for side in sides) for sides in told]
+    said = [dict.fromkeys(filter(None, (_shown(s, differing) for s in sides))) for sides in told]
     return [f" ({' against '.join(sides)})" if sides else "" for sides in said]
 
 
-def _told(view: View, arm: Arm | TimedArm) -> dict[str, Scalar]:
-    """What tells one side of a claim: its label and, of models, what their cases have in common.
+def _is_told_once(views: Sequence[View], field: str) -> bool:
+    """Whether all cases of each page that have this parameter have one value: see below."""
+    having = [v for v in views if any(field in case.params for case in v.cases)]
+    return bool(having) and all(field in view.in_common for view in having)
 
-    But for what all cases of the page have in common, which is told once.
+
+def _told(view: View, name: str) -> list[dict[str, Scalar]]:
+    """What tells the sides of a claim: labels and, of models, what their cases have in common.
+
+    Of a claim without two sides, what all of its cases have in common.
     """
+    sides, made = view.sides(name), view.findings[name]
+    if sides is None:
+        return [{_LABEL: "", **in_common(made.cases)}] if made.cases else []
+    return [_side(arm) for arm in sides]
+
+
+def _side(arm: Arm | TimedArm) -> dict[str, Scalar]:
     if isinstance(arm, TimedArm):
         return {_LABEL: arm.label}
     told = {_LABEL: arm.label, **in_common(record.case for record in arm.records)}
-    if arm.within:
-        told["judged"] = ", ".join(map(str, arm.within))
-    return {name: value for name, value in told.items() if name not in view.in_common}
+    return told | ({"judged": ", ".join(map(str, arm.within))} if arm.within else {})
 
 
 def _shown(side: Mapping[str, Scalar], differing: Sequence[str]) -> str:
@@ -245,16 +262,16 @@ def _compared(here: View, other: View) -> str:
     counts = Counter(one for one in found.came_out.values() if one not in DECIDED)
     parts = [f"{len(found.alike)} came out alike", f"{len(found.turned)} the other way round"]
     parts += [f"{number} {verdict}" for verdict, number in counts.items()]
-    flips = [f"“{here.findings[name].hypothesis.rstrip('.')}”" for name in found.turned]
+    flips = [
+        f"“{here.findings[name].hypothesis.rstrip('.')}”{_compared_in([here, other], name)[1]}"
+        for name in found.turned
+    ]
     named = f": {'; '.join(flips)}" if flips else ""
     where = f"{_where(other, here)}, {other.date}"
     ours = {case.key for case in here.cases} if other.machine == here.machine else set[str]()
     if shared := sum(case.key in ours for case in other.cases):
         verb = "is" if shared == 1 else "are"
         where += f"; {shared} of its {len(other.cases)} cases {verb} this page's own"
-    others = f" ({counted(found.unlike, 'other')} of another choice)" if found.unlike else ""
-    held = f"; {sum(found.held)} of {len(found.held)} effects there lie in the intervals here"
-    held = held if found.held or found.unlike else ""
     hypotheses = "hypothesis" if len(found.decided) == 1 else "hypotheses"
     said = "No hypothesis is decided here"
     if found.shared:
@@ -265,9 +282,19 @@ def _compared(here: View, other: View) -> str:
     return (
         f"{said} ({where}){named}"
         f"{f'; decided there and open here: {found.only_there}' if found.only_there else ''}"
-        f"{held}{others}"
+        f"{_held(found)}"
         f"{_other_parameters(here, other)}."
     )
+
+
+def _held(found: "Replication") -> str:
+    """How many effects lie in the intervals here, and how many are not to be held against them."""
+    alike, unlike = len(found.held), found.unlike
+    if not alike:
+        return f"; {unlike} measured there, of something else, as the table tells" if unlike else ""
+    are = f", {unlike} {'is' if unlike == 1 else 'are'} of something else, as the table tells"
+    held = f"; {sum(found.held)} of {alike} effects there lie in the intervals here"
+    return held + are * bool(unlike)
 
 
 def _other_parameters(here: View, other: View) -> str:
@@ -278,6 +305,17 @@ def _other_parameters(here: View, other: View) -> str:
         for name in ours
         if name in theirs and ours[name] != theirs[name]
     ]
+    here_alone, there_alone = (
+        [
+            name
+            for name in common
+            if all(name in case.params for case in mine.cases)
+            and not any(name in case.params for case in view.cases)
+        ]
+        for common, mine, view in ((ours, here, other), (theirs, other, here))
+    )
+    found += [f"`{name}` {theirs[name]} (here none)" for name in there_alone]
+    found += [f"no `{name}` (here {ours[name]})" for name in here_alone]
     return f"; there with {', '.join(found)}" if found else ""
 
 
@@ -289,7 +327,7 @@ class Replication:
     came_out: Mapping[str, str]  # the same names, and their verdicts there
     only_there: int  # how many others are decided there
     held: Sequence[bool]  # of each effect that both measured, whether it lies in the interval here
-    unlike: int  # how many effects both measured of different things: of what each chose
+    unlike: int  # how many effects both measured of different things, as the table tells
     shared: int  # how many more are decided here and rest on the very same records there
 
     @property
@@ -311,7 +349,7 @@ def replication(here: View, other: View) -> Replication:
         for name, f in findings.items()
         if (a := f.evidence) and (b := other.findings[name].evidence)
     }
-    alike = [pair for name, pair in both.items() if _of(here, name) == _of(other, name)]
+    alike = [pair for name, pair in both.items() if not any(_compared_in([here, other], name))]
     open_here = findings.keys() - decided.keys()
     return Replication(
         decided=decided,
@@ -327,12 +365,6 @@ def _is_shared(here: View, other: View, name: str) -> bool:
     """Whether a claim is of the same records there: of the same cases, on the same machine."""
     ours, theirs = ({c.key for c in view.findings[name].cases} for view in (here, other))
     return here.machine == other.machine and bool(ours) and ours == theirs
-
-
-def _of(view: View, name: str) -> tuple[str, ...]:
-    """What the effect of a claim is of, in words: a page's choices may be others elsewhere."""
-    made = view.findings[name].evidence
-    return made.part if made else "", *(arm.label for arm in view.sides(name) or ())
 
 
 def over_pages(pages: Iterable[Page]) -> list[Row]:

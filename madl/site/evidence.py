@@ -143,7 +143,7 @@ def against(evidence: Evidence) -> str:
     if len(edges) == 2:
         return f"±{shown_margin(edges[1], unit)}"
     if edges[0] == 0:
-        return "no difference"
+        return "no correlation" if unit is Unit.CORRELATION else "no difference"
     sign = "−" if edges[0] < 0 else ""
     return f"{sign}{shown_margin(abs(edges[0]), unit)}"
 

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -69,6 +70,13 @@ def _distance(made: Evidence | None) -> float:
     return 2 * apart / (high - low) if high > low else math.inf
 
 
+def of_other_machine(page: Page, pages: Iterable[Page]) -> list[str]:
+    """The page's machine, where that is not the one of most pages with results."""
+    most = Counter(one.view.machine for one in pages if one.questions and one.view.own)
+    is_other = page.view.own and page.view.machine != most.most_common(1)[0][0]
+    return [literal(inline(page.view.machine))] if is_other else []
+
+
 # ---- what it opens with -------------------------------------------------------------------------
 
 
@@ -91,7 +99,13 @@ def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
             f"{literal(evidence.said(one))}\n",
             f"Hypothesis: {literal(inline(one.hypothesis))}\n{{ .facts }}\n",
             f"{literal(drawn)}\n",
-            f"[{calls[page.name].title()}]({page.path}#claim-{one.name})\n",
+            " · ".join(
+                [
+                    f"[{calls[page.name].title()}]({page.path}#claim-{one.name})",
+                    *of_other_machine(page, pages),
+                ]
+            )
+            + "\n",
             "</section>\n",
         ]
     return "\n".join([*parts, "</div>\n"])
@@ -117,12 +131,17 @@ def tiles(
         parts += [f"### Lab {number}\n", '<div class="tiles" markdown>\n']
         for row in rows:
             if lab(row["id"]) == number:
-                parts.append(_tile(row, by_name.get(row["stem"]), calls))
+                parts.append(_tile(row, by_name.get(row["stem"]), pages, calls))
         parts.append("</div>\n")
     return "\n".join(parts)
 
 
-def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
+def _tile(
+    row: Mapping[str, Any],
+    page: Page | None,
+    pages: Sequence[Page],
+    calls: Mapping[str, PageCalls],
+) -> str:
     title = literal(inline(f"{row['id']} {row['title']}"))
     parts = ['<section class="tile" markdown data-search-exclude>\n']
     if page and page.view.own and (name := thumbnail_of(calls[page.name])):
@@ -131,8 +150,9 @@ def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCal
     parts.append(f"{literal(inline(row['question']))}\n{{ .facts }}\n")
     if said := answer(row, page, is_short=True):
         parts.append(f"{said}\n")
-    facts = f"{chip(row['status'])} {' · '.join(inline(one) for one in run_of_asked(row))}"
-    parts.append(f'<p class="facts">{facts.strip()}</p>\n')
+    facts = [*map(inline, run_of_asked(row)), *(of_other_machine(page, pages) if page else [])]
+    said = f"{chip(row['status'])} {' · '.join(facts)}".strip()
+    parts.append(f'<p class="facts">{said}</p>\n')
     return "\n".join([*parts, "</section>\n"])
 
 
@@ -140,19 +160,23 @@ def answer(row: Mapping[str, Any], page: Page | None, *, is_short: bool = False)
     """A question's answer with its chips; where there is none, what it waits for."""
     if page and (made := page.answer):
         if is_short:
-            made = replace(made, text=first_clause(made.text))
+            is_open = isinstance(made, Finding) and made.verdict == "undecided"
+            made = replace(made, text=first_clause(made.text, ends="." if is_open else ".:;"))
         is_claim = isinstance(made, Finding)
         otherwise = elsewhere.otherwise(page, made.name) if is_claim else None
         return literal(evidence.said(made, otherwise))
     return literal(inline(row["answer"] or ""))
 
 
-def first_clause(text: str) -> str:
-    """A finding up to the colon, semicolon or full stop after which its details begin."""
+def first_clause(text: str, *, ends: str = ".:;") -> str:
+    """A finding up to the colon, semicolon or full stop after which its details begin.
+
+    One that is not decided says so at the end of its sentence.
+    """
     depth = 0
     for i, (sign, after) in enumerate(pairwise(text)):
         depth += (sign in "([") - (sign in ")]")
-        if not depth and sign in ".:;" and after == " " and len(text[:i].split()) >= LEAST_WORDS:
+        if not depth and sign in ends and after == " " and len(text[:i].split()) >= LEAST_WORDS:
             return text[:i]
     return text
 

@@ -222,6 +222,8 @@ class PageCalls:
         if records:
             run = records[-1].run
             seconds = sum(record.seconds for record in records)
+            started = [record.run.started[:10] for record in records]
+            days = " to ".join(dict.fromkeys((min(started), max(started))))
             beside = [one.seconds for one in records if (one.run.contention or 0) > CONTENDED]
             crowded = f"{len(beside)} of them beside other busy processes"
             if beside:
@@ -230,7 +232,7 @@ class PageCalls:
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
                 *({"": "Kernels", " ": one} for one in [_kernels(records)] if one),
-                {"": "Run", " ": f"{view.date}, profile {view.plan.profile.name}, {view.progress}"},
+                {"": "Run", " ": f"{days}, profile {view.plan.profile.name}, {view.progress}"},
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
                 {"": "Crowded", " ": crowded},
                 {"": "Code", " ": "; ".join(dict.fromkeys(_code(one.run) for one in records))},

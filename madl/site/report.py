@@ -320,6 +320,7 @@ def _site_globals(
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered),
         "registered": functools.partial(_registered, state),
+        "same_test": elsewhere.SAME_TEST,
         "replication_table": functools.partial(_replication_table, answered),
         "noted": lambda: _bullets(
             [*elsewhere.two_machines(answered), *elsewhere.runs_again(answered)]
@@ -381,7 +382,10 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
             if verdict in row["verdicts"]
         )
         page = by_name.get(row["stem"])
-        of_profile = f"<br><small>{page.view.plan.profile.name}</small>" if page else ""
+        of_profile = ""
+        if page:
+            run = [page.view.plan.profile.name, *home.of_other_machine(page, rendered)]
+            of_profile = f"<br><small>{', '.join(run)}</small>"
         cells = (asks, chip(row["status"]) + of_profile, said, asked, verdicts)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"

@@ -1,4 +1,4 @@
-"""What is counted over models that were trained for longer, and cannot come out otherwise.
+"""What is counted and drawn of models that were trained for longer, beside the claims.
 
 Units: losses in nats.
 """
@@ -9,10 +9,13 @@ from statistics import fmean
 from typing import Any
 
 from madl.logbook import stats
+from madl.logbook.arms import Arm
+from madl.logbook.charts import Chart, line, linear, points
 from madl.logbook.claims import Fact
-from madl.logbook.records import Record, Records
+from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import listed, number, per_cent
 from madl.training.architecture_records import shape
+from madl.training.width_facts import apart
 
 NAME = "lab2_overfitting"
 RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
@@ -63,7 +66,7 @@ def right_and_wrong(r: Records) -> Fact:
 
 def starts(r: Records) -> Fact:
     """What was chosen and what stands beside it, fine-tuned model by model."""
-    cut, whole = _cut(r), [one for one in r.of(NAME).all() if not _point(one)]
+    cut, whole = _cut(r), _whole(r)
 
     def told(found: Sequence[Record]) -> str:
         return listed([per_cent(one.values["checks"][0]["accuracy"]) for one in found])
@@ -78,9 +81,49 @@ def starts(r: Records) -> Fact:
     )
 
 
+def beside(a: Arm, b: Arm) -> str:
+    """Two accuracies and what lies between them, model by model."""
+    return f"{a} and {b}, {apart(a, b)}"
+
+
+EVERY_STEP = (
+    "Training loss of every step, with dropout, before the step changes the model; validation "
+    "loss at the checks, without. Means over the models."
+)
+
+
+def every_step(r: Records) -> Chart:
+    """The loss of every training step, and validation's at the checks; a panel a model."""
+    rows: list[Row] = []
+    for title, found in (("best cut by the searches", _cut(r)), ("whole model", _whole(r))):
+        checks = {one["step"] for one in found[0].values["checks"]}
+        looks = dict(zip(sorted(checks), zip(*(one.values["checks"] for one in found))))
+        steps = [None, *zip(*(one.values["losses"] for one in found), strict=True)]
+        rows += [
+            {
+                "model": title,
+                "step": step,
+                "training": of and fmean(of),
+                "validation": fmean(x["loss"] for x in looks[step]) if step in looks else None,
+            }
+            for step, of in enumerate(steps)
+        ]
+    return Chart(
+        rows,
+        x=linear("step", "steps of further training"),
+        y=linear(label=f"cross-entropy, {models(_cut(r))}", unit="nats", limits=(0, None)),
+        marks=[line("training", markers=False), points("validation")],
+        facet="model",
+    )
+
+
 def _cut(r: Records) -> list[Record]:
     """The best cuts of the searches, one of each fine-tuned model."""
     return [one for one in r.of(NAME).all() if _point(one)]
+
+
+def _whole(r: Records) -> list[Record]:
+    return [one for one in r.of(NAME).all() if not _point(one)]
 
 
 def _point(one: Record) -> dict[str, Any]:

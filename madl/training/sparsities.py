@@ -151,7 +151,7 @@ def how(a: Arm) -> str:
 
 def tried(r: Records, part: str) -> list[Arm]:
     """Pruned by L1 at each sparsity, trained on or not, as validation prefers."""
-    return [better(r, part, at) for at in asked(r)]
+    return [better(r, part, at) for at in run_at(r, part, "l1")]
 
 
 def free(r: Records, part: str) -> Arm | None:

@@ -208,6 +208,17 @@ def _holds(one: Arm, share: float) -> bool:
     return _interval(one, share).holds(share)
 
 
+def which_model(r: Records) -> Fact:
+    """Which of the width study's models is pruned."""
+    base = starting(r)
+    trained = "trained on in it (QAT)" if "tune_examples" in base.records[0].case.params else ""
+    return Fact(
+        text="The model that is pruned is the fine-tuned one in this format, "
+        f"{trained or 'quantized and not trained on (PTQ)'}: {base} on test",
+        of=models(base),
+    )
+
+
 def told_from_guessing(r: Records) -> Fact:
     """Up to which sparsity something is left, by part and method."""
     guessing, count = baseline.larger_class(r), 0

@@ -87,6 +87,14 @@ def rates_tried(r: Records, a: Arm) -> str:
     )
 
 
+def after(r: Records, a: Arm, b: Arm) -> str:
+    """A model after and before, and where its learning rate lies among all that were tried."""
+    arms = every_arm(r, swept="qat") + every_arm(r, method="qat") + every_arm(r, swept="control")
+    every, own = {_rate(one) for one in arms}, _rate(a)
+    edge = {min(every): "the lowest", max(every): "the highest"}.get(own, "one")
+    return f"{a} after {b}{means(b)}, at a learning rate of {own:g}, {edge} of {len(every)} tried"
+
+
 # ---- facts --------------------------------------------------------------------------------------
 
 
