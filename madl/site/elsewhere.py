@@ -291,7 +291,7 @@ def _held(found: "Replication") -> str:
     """How many effects lie in the intervals here, and how many are not to be held against them."""
     alike, unlike = len(found.held), found.unlike
     if not alike:
-        return f"; {unlike} measured there, of something else, as the table tells" if unlike else ""
+        return "; what was measured there is of something else, as the table tells" * bool(unlike)
     are = f", {unlike} {'is' if unlike == 1 else 'are'} of something else, as the table tells"
     held = f"; {sum(found.held)} of {alike} effects there lie in the intervals here"
     return held + are * bool(unlike)
