@@ -26,7 +26,7 @@ NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
 page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
 
 FOUND, WHOLE = f"best of {SEARCH}", "whole model"
-MODELS = {FOUND: "best cut by the searches", WHOLE: WHOLE}  # as they are shown
+MODELS = {FOUND: longer_facts.CUT, WHOLE: longer_facts.WHOLE}  # as they are shown
 TRIAL = ("trial_examples", "trial_learning_rate", "trial_batch_size", "draw")
 TITLES = {"start": "start", "best": "lowest validation loss", "last": "end"}
 MARGIN = 0.03  # three points: what a user who wants the smaller model would give away

@@ -40,7 +40,7 @@ from madl.logbook.charts import Chart, bars, category, intervals, percent, water
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import per_cent
+from madl.logbook.stats import counted, per_cent
 from madl.machine import replay
 from madl.machine.device import no_device
 from madl.machine.replay import BLOCK, PACKED_FIRST
@@ -184,7 +184,7 @@ def resident_memory_freed(r: Records) -> Fact:
         text=f"A fresh process holds {mib(dense - packed)} less of resident memory with the "
         "default model packed, where the ledger says "
         f"{mib(found.dense_bytes - found.packed_bytes)}",
-        of=f"{count} {'process' if count == 1 else 'processes'} a variant, no interval",
+        of=f"{counted(count, 'process')} a variant, no interval",
     )
 
 
@@ -200,8 +200,8 @@ def reserve_is_the_peak(r: Records) -> Fact:
     return Fact(
         text="What the default model's process holds beside the model at the peak of an "
         f"evaluation. {'. '.join(said)}",
-        of=f"one evaluation a process, {count} fresh {'process' if count == 1 else 'processes'} "
-        f"each{': the median (least to most)' if count > 1 else ''}",
+        of=f"one evaluation a process, {counted(count, 'fresh process')} each"
+        f"{': the median (least to most)' if count > 1 else ''}",
     )
 
 

@@ -100,17 +100,16 @@ class Pair(NamedTuple):
 
 def speed(pair: Pair, where: str) -> Judged:
     """Whether the compiled model is faster, and, where that is shown, when its first call pays."""
-    judged = faster(pair.compiled, pair.eager, where)
+    variants = " and ".join(arm.within[-1] for arm in (pair.compiled, pair.eager))  # and the batch
+    judged = faster(pair.compiled, pair.eager, where, part=variants)
     first = f"first call, of {stats.number(pair.compiled.first_call_s)} s with the compilation"
     never = f"No number of calls is shown to pay for its {first}"
     paid = never
     if found := pair.calls_to_pay:
         calls, low, high = (rounded(one) for one in (found[0], *found[1]))
         paid = f"Later calls have paid for its {first}, after {calls} calls [{low}, {high}]"
-    timed_as = " and ".join(arm.within[-1] for arm in (pair.compiled, pair.eager))  # and its batch
     return replace(
         judged,
-        evidence=replace(judged.evidence, part=timed_as),
         supported=f"{judged.supported}. {paid}",
         refuted=f"{judged.refuted}. Later calls do not pay for its {first}",
         undecided=f"{judged.undecided}. {never}",

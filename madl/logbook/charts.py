@@ -305,8 +305,10 @@ def _between(mark: Mark) -> str:
 
 
 def _how_many(mark: Mark, rows: Sequence[Row]) -> str:
-    what = "ends, extremes and named ones" if mark.kind == "cells" and mark.text else None
-    return f", {what or 'ends and extremes'} of {len(rows)}" if len(rows) > MENTIONED else ""
+    if len(rows) <= MENTIONED:
+        return ""
+    is_named = mark.kind == "cells" and mark.text
+    return f", ends{', extremes and named ones' if is_named else ' and extremes'} of {len(rows)}"
 
 
 def _series_rows(chart: Chart, mark: Mark) -> Mapping[str, list[Row]]:
@@ -324,10 +326,10 @@ def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
     assert mark.column is not None
     chosen = list(rows)
     if len(rows) > MENTIONED:
-        named = {i for i, row in enumerate(rows) if mark.kind == "cells" and _own_text(mark, row)}
-        chosen = [
-            rows[i] for i in sorted({0, len(rows) - 1} | _extremes(rows, mark.column) | named)
-        ]
+        places = {0, len(rows) - 1} | _extremes(rows, mark.column)
+        if mark.kind == "cells":
+            places |= {i for i, row in enumerate(rows) if _own_text(mark, row)}
+        chosen = [rows[i] for i in sorted(places)]
     if mark.kind == "cells":
         return [
             f"{shown(row[mark.column])} at {row[chart.y.column or '']}, "

@@ -198,10 +198,11 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
 
 
-def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
+def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
     """Whether A is faster than B, in the words of their labels; `where` says of what problem.
 
-    What A's label has between commas is of both.
+    What A's label has between commas is of both. `part` tells the problem from another, as
+    `Evidence` keeps it, where `where` says more.
     """
     times = f"{a} a call against {b}"
     name, _, both = a.label.partition(", ")
@@ -217,7 +218,7 @@ def faster(a: TimedArm, b: TimedArm, where: str) -> Judged:
         undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, {why}: "
         f"{b / a:i} as fast; the processes' medians are {a.scatter} and {b.scatter}",
     )
-    return replace(judged, evidence=replace(judged.evidence, part=where))
+    return replace(judged, evidence=replace(judged.evidence, part=part or where))
 
 
 def above(a: Arm, level: float) -> Contrast:

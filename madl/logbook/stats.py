@@ -92,8 +92,9 @@ def superscript(exponent: int | str) -> str:
 
 
 def counted(number: int, one: str) -> str:
-    """A number of things: "1 row", "16 rows"."""
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+    """A number of things: "1 row", "16 rows", "5 processes"."""
+    many = f"{one}es" if one.endswith("s") else f"{one}s"
+    return f"{number} {one if number == 1 else many}"
 
 
 def per_cent(share: float) -> str:

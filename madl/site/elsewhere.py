@@ -18,7 +18,6 @@ from madl.site.evidence import chip, inline
 from madl.site.views import Page, View, in_common
 from madl.training import workloads
 
-OF_PROFILE = "'s sizes and budgets"
 DECIDED = ("supported", "refuted")
 _LABEL = "label"
 SAME_TEST = (
@@ -72,15 +71,21 @@ def _other_runs(view: View, made: Evidence, row: Mapping[str, Any]) -> list[str]
     Raises:
         Pending: none were published.
     """
-    machine, profile = benchmarks.machine("repeats"), benchmarks.kept("repeats", "profile")
+    machine = benchmarks.machine("repeats")
     code = (benchmarks.kept("repeats", "code") or {}).get(view.name)
     of = row.get("of", [made.part])
     return [
         *([f"on another machine ({machine})"] if machine != view.machine else []),
-        *([f"with {profile}{OF_PROFILE}"] if profile != view.plan.profile.name else []),
+        *_other_profile(view),
         *(["of other code"] if {code} != {record.run.code for record in view.own} else []),
         *([" or ".join(of)] if of != [made.part] else []),
     ]
+
+
+def _other_profile(view: View) -> list[str]:
+    """The profile of the published repeated runs, where this view has another."""
+    profile = benchmarks.kept("repeats", "profile")
+    return [f"with {profile}'s sizes and budgets"] if profile != view.plan.profile.name else []
 
 
 def runs_again(pages: Iterable[Page]) -> list[str]:
@@ -140,8 +145,7 @@ def _of_another_size(page: Page, made: Finding) -> tuple[str, str] | None:
     if row is None or made.evidence is None or not (effects := row["effects"]):
         return None
     others = _other_runs(page.view, made.evidence, row)
-    is_other = any(not how.endswith(OF_PROFILE) for how in others)
-    if is_other or _outside(made.evidence, effects) < len(effects):
+    if others != _other_profile(page.view) or _outside(made.evidence, effects) < len(effects):
         return None
     shown = f"{number(min(effects))} to {number(max(effects))} {made.evidence.unit}"
     runs = ", ".join([f"{len(effects)} runs", *others])
@@ -171,9 +175,8 @@ def section(here: View, others: Sequence[View]) -> str:
         for name, claim in measured.items()
     )
     said = "".join(f"<li>{inline(_compared(here, other))}</li>" for other in others)
-    is_judged = any(list(_judged(record.values)) for record in here.own) or any(
-        made.evidence and made.evidence.unit is Unit.POINTS for made in here.findings.values()
-    )
+    made = [one.evidence for one in here.findings.values() if one.evidence]
+    is_judged = any(one.unit is Unit.POINTS for one in made)
     has_same = any(other.plan.workload == here.plan.workload for other in others)
     note = f"<p>{SAME_TEST}</p>" if is_judged and has_same else ""
     return (
@@ -220,7 +223,10 @@ def _compared_in(views: Sequence[View], name: str) -> list[str]:
 
 
 def _is_told_once(views: Sequence[View], field: str) -> bool:
-    """Whether all cases of each page that have this parameter have one value: see below."""
+    """Whether all cases of each page that have this parameter have one value.
+
+    What differs between such pages is told with the counts, `_other_parameters`.
+    """
     having = [v for v in views if any(field in case.params for case in v.cases)]
     return bool(having) and all(field in view.in_common for view in having)
 
@@ -290,11 +296,11 @@ def _compared(here: View, other: View) -> str:
 def _held(found: "Replication") -> str:
     """How many effects lie in the intervals here, and how many are not to be held against them."""
     alike, unlike = len(found.held), found.unlike
-    if not alike:
-        return "; what was measured there is of something else, as the table tells" * bool(unlike)
-    are = f", {unlike} {'is' if unlike == 1 else 'are'} of something else, as the table tells"
-    held = f"; {sum(found.held)} of {alike} effects there lie in the intervals here"
-    return held + are * bool(unlike)
+    if alike:
+        said = f"; {sum(found.held)} of {alike} effects there lie in the intervals here"
+        aside = f", {unlike} {'is' if unlike == 1 else 'are'} of something else, as the table tells"
+        return said + aside if unlike else said
+    return "; what was measured there is of something else, as the table tells" if unlike else ""
 
 
 def _other_parameters(here: View, other: View) -> str:

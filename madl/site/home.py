@@ -93,19 +93,14 @@ def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
     parts.append('<div class="openings" markdown>\n')
     for page, one in found:
         assert one.evidence is not None
+        link = f"[{calls[page.name].title()}]({page.path}#claim-{one.name})"
         drawn = evidence.effect_figure(one.evidence, page.view.sides(one.name))
         parts += [
             '<section class="opening" markdown data-search-exclude>\n',
             f"{literal(evidence.said(one))}\n",
             f"Hypothesis: {literal(inline(one.hypothesis))}\n{{ .facts }}\n",
             f"{literal(drawn)}\n",
-            " · ".join(
-                [
-                    f"[{calls[page.name].title()}]({page.path}#claim-{one.name})",
-                    *of_other_machine(page, pages),
-                ]
-            )
-            + "\n",
+            f"{' · '.join([link, *of_other_machine(page, pages)])}\n",
             "</section>\n",
         ]
     return "\n".join([*parts, "</div>\n"])
@@ -151,8 +146,8 @@ def _tile(
     if said := answer(row, page, is_short=True):
         parts.append(f"{said}\n")
     facts = [*map(inline, run_of_asked(row)), *(of_other_machine(page, pages) if page else [])]
-    said = f"{chip(row['status'])} {' · '.join(facts)}".strip()
-    parts.append(f'<p class="facts">{said}</p>\n')
+    line = f"{chip(row['status'])} {' · '.join(facts)}".strip()
+    parts.append(f'<p class="facts">{line}</p>\n')
     return "\n".join([*parts, "</section>\n"])
 
 

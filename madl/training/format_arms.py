@@ -240,7 +240,7 @@ def log_against_others(r: Records, bits: float) -> Fact:
 
 
 def block_log(r: Records) -> Fact:
-    """Powers of two under a scale that each block takes from the data."""
+    """Powers of two under a scale that each block takes from the data, beside their default."""
     found = [trained(r, name) for name in (*families.FAMILIES["block log"], "log(4)")]
     shown = listed([f"{said(a)} {a}" for a in found])
     return Fact(
@@ -253,7 +253,8 @@ def block_log(r: Records) -> Fact:
 def nearly_good(r: Records, slack: float) -> Fact:
     """What is narrower than the formats that validation puts at most `slack` below FP32."""
     every, line = list(_every(r).values()), control(r).validation - slack
-    least = min(a.value("bits") for a in every if a.validation >= line or a is best_of(every))
+    good = [a for a in every if a.validation >= line] or [best_of(every)]
+    least = min(a.value("bits") for a in good)
     below = [a for a in every if a.value("bits") < least]
     if not below:
         raise Pending("formats of fewer bits than the narrowest that is good enough")
@@ -261,8 +262,7 @@ def nearly_good(r: Records, slack: float) -> Fact:
     short = number(n * (line - nearest.validation))
     return Fact(
         text=f"Of formats of fewer than {number(least)} bits, validation prefers {said(nearest)}: "
-        f"it answers {short} {'sentence' if short == '1' else 'sentences'} of {n:,} too few to be "
-        "good enough",
+        f"it answers {short} sentence{'s' * (short != '1')} of {n:,} too few to be good enough",
         of=f"{len(below)} formats, on the whole validation split"
         f"{of_models(nearest, ', means of {} models')}",
     )

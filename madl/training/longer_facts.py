@@ -4,7 +4,7 @@ Units: losses in nats.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -18,16 +18,15 @@ from madl.training.architecture_records import shape
 from madl.training.width_facts import apart
 
 NAME = "lab2_overfitting"
+CUT, WHOLE = "best cut by the searches", "whole model"  # as they are shown
 RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
 
 
 def course(r: Records) -> Fact:
     """Validation on the way: at each check of the first epoch, and after all."""
     found = _cut(r)
-    looks = zip(*(one.values["checks"] for one in found), strict=True)
     per_epoch, steps = found[0].values["steps_per_epoch"], len(found[0].values["losses"])
-    at = {look[0]["step"]: look for look in looks}
-    at = [look for step, look in at.items() if step <= per_epoch or step == steps]
+    at = [look for step, look in _looks(found).items() if step <= per_epoch or step == steps]
     epochs = listed([number(look[0]["step"] / per_epoch) for look in at])
     losses = listed([number(fmean(one["loss"] for one in look)) for look in at])
     accuracies = listed([per_cent(fmean(one["accuracy"] for one in look)) for look in at])
@@ -95,18 +94,19 @@ EVERY_STEP = (
 def every_step(r: Records) -> Chart:
     """The loss of every training step, and validation's at the checks; a panel a model."""
     rows: list[Row] = []
-    for title, found in (("best cut by the searches", _cut(r)), ("whole model", _whole(r))):
-        checks = {one["step"] for one in found[0].values["checks"]}
-        looks = dict(zip(sorted(checks), zip(*(one.values["checks"] for one in found))))
-        steps = [None, *zip(*(one.values["losses"] for one in found), strict=True)]
+    for title, found in ((CUT, _cut(r)), (WHOLE, _whole(r))):
+        looks = _looks(found)
+        steps = zip(*(one.values["losses"] for one in found), strict=True)
+        training = {i: fmean(of) for i, of in enumerate(steps, start=1)}
+        validation = {step: fmean(one["loss"] for one in look) for step, look in looks.items()}
         rows += [
             {
                 "model": title,
                 "step": step,
-                "training": of and fmean(of),
-                "validation": fmean(x["loss"] for x in looks[step]) if step in looks else None,
+                "training": training.get(step),
+                "validation": validation.get(step),
             }
-            for step, of in enumerate(steps)
+            for step in sorted(training.keys() | validation.keys())
         ]
     return Chart(
         rows,
@@ -120,6 +120,12 @@ def every_step(r: Records) -> Chart:
 def _cut(r: Records) -> list[Record]:
     """The best cuts of the searches, one of each fine-tuned model."""
     return [one for one in r.of(NAME).all() if _point(one)]
+
+
+def _looks(found: Sequence[Record]) -> dict[int, Sequence[Mapping[str, Any]]]:
+    """What each model's checks found, by step; all models look at the same steps."""
+    together = zip(*(one.values["checks"] for one in found), strict=True)
+    return {look[0]["step"]: look for look in together}
 
 
 def _whole(r: Records) -> list[Record]:

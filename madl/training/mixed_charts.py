@@ -54,14 +54,13 @@ def agreements(spaces: Spaces) -> list[Row]:
 def _agreed(a: Arm, what: str, part: int) -> Row:
     given = records.chosen(a)
     same, by_chance = map(sum, zip(*(records.agreeing(one, part) for one in given)))
-    on_all, _ = records.agreeing([choices for one in given for choices in one], part)
     dealer = np.random.default_rng(0)
     deals = [sum(records.dealt(one, part, dealer) for one in given) for _ in range(DEALS)]
     low, high = np.quantile(deals, (0.025, 0.975))
     return {
         what: same,
         f"{what}, by chance": f"{by_chance:.1f} ({low:.0f} to {high:.0f})",
-        f"{what} on all models": f"{on_all} of {len(given[0][0])}",
+        f"{what} on all models": f"{records.agreeing_on_all(a, part)} of {len(given[0][0])}",
     }
 
 

@@ -59,14 +59,13 @@ def rival(a: Arm, other: str) -> str:
 def agreed(r: Records) -> Fact:
     """To how many layers all studies of a sampler give the same, on all models."""
     found = every_arm(r, part="search")
-    each = [[study for studies in records.chosen(a) for study in studies] for a in found]
-    widths_, fractions = (max(records.agreeing(one, part)[0] for one in each) for part in (0, 1))
-    layers = len(each[0][0])
+    width, fraction = (max(records.agreeing_on_all(a, part) for a in found) for part in (0, 1))
+    studies = [study for of_one in records.chosen(found[0]) for study in of_one]
     return Fact(
-        text=f"Of {layers} layers, at most {widths_} {'has' if widths_ == 1 else 'have'} the same "
-        f"width in all studies of a sampler in a space, and at most {fractions} the same fraction "
-        "width",
-        of=f"{len(each[0])} studies of each sampler in each space"
+        text=f"Of {len(studies[0])} layers, at most {width} {'has' if width == 1 else 'have'} the "
+        f"same width in all studies of a sampler in a space, and at most {fraction} the same "
+        "fraction width",
+        of=f"{len(studies)} studies of each sampler in each space"
         f"{of_models(found[0], ', on {} models')}",
     )
 

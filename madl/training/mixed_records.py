@@ -148,6 +148,11 @@ def agreeing(given: Sequence[Choices], part: int = 0) -> tuple[int, float]:
     return same, sum(blind) / len(every[0]) ** len(rest)
 
 
+def agreeing_on_all(a: Arm, part: int = 0) -> int:
+    """To how many layers all studies on all models give the same."""
+    return agreeing([choices for one in chosen(a) for choices in one], part)[0]
+
+
 def dealt(given: Sequence[Choices], part: int, dealer: np.random.Generator) -> int:
     """To how many layers all give the same once each has dealt its values to layers blindly."""
     every = np.array([[choice[part] for choice in one.values()] for one in given])

@@ -211,10 +211,11 @@ def _holds(one: Arm, share: float) -> bool:
 def which_model(r: Records) -> Fact:
     """Which of the width study's models is pruned."""
     base = starting(r)
-    trained = "trained on in it (QAT)" if "tune_examples" in base.records[0].case.params else ""
+    is_trained = "tune_examples" in base.records[0].case.params
+    made = "trained on in it (QAT)" if is_trained else "quantized and not trained on (PTQ)"
     return Fact(
         text="The model that is pruned is the fine-tuned one in this format, "
-        f"{trained or 'quantized and not trained on (PTQ)'}: {base} on test",
+        f"{made}: {base} on test",
         of=models(base),
     )
 

@@ -78,9 +78,8 @@ def as_good(arms: Sequence[Arm], best: Arm) -> str:
 
 def rates_tried(r: Records, a: Arm) -> str:
     """How many learning rates QAT tried in this arm's format, beside the control."""
-    arms = every_arm(r, swept="qat") + every_arm(r, method="qat")
     place = (a.param("width"), pair_of(a))
-    own = {_rate(one) for one in arms if (one.param("width"), pair_of(one)) == place}
+    own = {_rate(one) for one in _trained(r) if (one.param("width"), pair_of(one)) == place}
     control = {_rate(one) for one in every_arm(r, swept="control")}
     return (
         f"Its format ({split(a)}) tried {len(own)} of the control's {len(control)} learning rates"
@@ -89,8 +88,8 @@ def rates_tried(r: Records, a: Arm) -> str:
 
 def after(r: Records, a: Arm, b: Arm) -> str:
     """A model after and before, and where its learning rate lies among all that were tried."""
-    arms = every_arm(r, swept="qat") + every_arm(r, method="qat") + every_arm(r, swept="control")
-    every, own = {_rate(one) for one in arms}, _rate(a)
+    every = {_rate(one) for one in _trained(r) + every_arm(r, swept="control")}
+    own = _rate(a)
     edge = {min(every): "the lowest", max(every): "the highest"}.get(own, "one")
     return f"{a} after {b}{means(b)}, at a learning rate of {own:g}, {edge} of {len(every)} tried"
 
@@ -165,6 +164,11 @@ def _configurations(r: Records, of: Sequence[str]) -> int:
     found = [record for some in planned if some or some.missing for record in some.all()]
     names = ("operands", "width", "frac_width", "input_frac_width", "tune_learning_rate")
     return len({tuple(record.case.params.get(name) for name in names) for record in found})
+
+
+def _trained(r: Records) -> list[Arm]:
+    """Every arm of QAT, of its sweep and at what was chosen."""
+    return every_arm(r, swept="qat") + every_arm(r, method="qat")
 
 
 def _rate(a: Arm) -> float:
