@@ -17,7 +17,7 @@ test: $(VENV)/.dev lint
 		--max-worker-restart 0
 
 test-all: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -m "not cuda"
+	$(BIN)/python -m pytest -m ""
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

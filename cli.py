@@ -430,10 +430,12 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 @_options(*PLAN)
 @click.argument("folder", default=".madl/gpu", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
-def gpu(folder: Path, seconds: float, **given: Any) -> None:
+@click.option("--list", "listed", is_flag=True, help="Run nothing; say what is done and left.")
+def gpu(folder: Path, seconds: float, listed: bool, **given: Any) -> None:
     """Run all that needs a CUDA GPU, into one folder; again, and it goes on.
 
     FOLDER is .madl/gpu where none is given. What is in its data/ belongs into docs/data/.
+    Where there is no GPU, --list names what one would add.
     """
     if not 0 < seconds <= A_DAY:  # which no NaN is
         raise WrongCommand(f"--seconds is above 0 and at most {A_DAY:,}, a day; got {seconds:g}")
@@ -446,10 +448,12 @@ def gpu(folder: Path, seconds: float, **given: Any) -> None:
     device.needs_torch()
     device.wait_briefly()
     plan, _ = _plan(**given)
-    if why := why_no_gpu():
-        raise MadlError(f"{why}; run it where there is one (`cli.py doctor` shows what is here)")
+    if not listed and (why := why_no_gpu()):
+        raise MadlError(
+            f"{why}; run it where there is one (`cli.py gpu --list`: what it would add)"
+        )
     work = Gpu(plan.project, plan, folder)
-    for ended in work.run(seconds):
+    for ended in () if listed else work.run(seconds):
         click.echo(ended)
     outcomes = work.outcomes()
     for state in ("left", "not run here", "failed", "done"):
@@ -457,7 +461,7 @@ def gpu(folder: Path, seconds: float, **given: Any) -> None:
         click.echo(f"{len(of_it)} {state}" + (":" if of_it else ""))
         for outcome in of_it:
             click.echo(f"  {outcome.part}" + (f": {outcome.why}" if outcome.why else ""))
-    sys.exit(1 if any(outcome.state == "failed" for outcome in outcomes) else 0)
+    sys.exit(1 if not listed and any(one.state == "failed" for one in outcomes) else 0)
 
 
 def _project() -> "Project":

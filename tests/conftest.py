@@ -10,7 +10,7 @@ import pytest
 
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Run, Store
-from madl.machine.device import num_cores
+from madl.machine.device import no_device, num_cores
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 
@@ -18,6 +18,10 @@ from madl.running.project import Project
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest file goes first, so that all workers end at about the same time."""
     items.sort(key=lambda item: item.path.name != "test_whole_run.py")
+    if why := no_device({"device": "cuda"}):
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.hookimpl(optionalhook=True)

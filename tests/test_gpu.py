@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -65,6 +66,28 @@ def test_without_a_gpu_it_is_one_line_and_nothing_is_written(bare, tmp_path):
     assert done.stderr.startswith("Error: no CUDA device here; run it where there is one")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_without_a_gpu_it_lists_what_one_would_add(bare, tmp_path):
+    said = python(bare, "cli.py", "gpu", "--list", str(tmp_path / "out")).splitlines()
+    assert said[0] == "0 left"
+    count = int(said[1].partition(" ")[0])
+    listed = said[2 : 2 + count]
+    assert said[1].endswith("not run here:")
+    assert said[2 + count :] == ["0 failed", "0 done"]
+    assert all("no CUDA device" in line or "has no CUDA cases" in line for line in listed)
+    for part in ("pytest -m cuda", "machine", "lab4_memory", "bench mxint8_cuda"):
+        assert any(line.startswith(f"  {part}: ") for line in listed), part
+    for page in ("lab4_compile", "lab4_attention", "lab4_mxint8", "lab4_tiles"):
+        assert any(page in line for line in listed), page
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_test_that_needs_a_gpu_is_collected_and_says_why_it_is_skipped(bare):
+    files = [str(path) for path in gpu.cuda_tests(ROOT / "tests")[0]]
+    said = python(bare, "-m", "pytest", "-m", "cuda", "-rs", "-p", "no:cacheprovider", *files)
+    assert "no CUDA device here" in said
+    assert re.search(r"^\d+ skipped, \d+ deselected in", said.splitlines()[-1])
 
 
 def test_what_a_case_and_the_benchmark_import_is_there(bare):
