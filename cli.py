@@ -430,30 +430,35 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 @_options(*PLAN)
 @click.argument("folder", default=".madl/gpu", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
-@click.option("--list", "listed", is_flag=True, help="Run nothing; say what is done and left.")
-def gpu(folder: Path, seconds: float, listed: bool, **given: Any) -> None:
+@click.option("--list", "is_list", is_flag=True, help="Run nothing; say what is done and left.")
+@click.option("--publish", "is_kept", is_flag=True, help="Run nothing; merge it into docs/data.")
+def gpu(folder: Path, seconds: float, is_list: bool, is_kept: bool, **given: Any) -> None:
     """Run all that needs a CUDA GPU, into one folder; again, and it goes on.
 
-    FOLDER is .madl/gpu where none is given. What is in its data/ belongs into docs/data/.
-    Where there is no GPU, --list names what one would add.
+    FOLDER is .madl/gpu where none is given. Where there is no GPU, --list names what one would
+    add, and --publish puts what another machine's GPU has given into docs/data, to be committed.
     """
     if not 0 < seconds <= A_DAY:  # which no NaN is
         raise WrongCommand(f"--seconds is above 0 and at most {A_DAY:,}, a day; got {seconds:g}")
     from madl.machine import device
-    from madl.running.gpu import Gpu, why_no_gpu
+    from madl.running.gpu import Gpu, publish, why_no_gpu
 
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise WrongCommand(f"{there} is no folder; give a folder for the results")
+    if is_kept:
+        for said in publish(folder, _project().docs / "data"):
+            click.echo(said)
+        return
     device.needs_torch()
     device.wait_briefly()
     plan, _ = _plan(**given)
-    if not listed and (why := why_no_gpu()):
+    if not is_list and (why := why_no_gpu()):
         raise MadlError(
             f"{why}; run it where there is one (`cli.py gpu --list`: what it would add)"
         )
     work = Gpu(plan.project, plan, folder)
-    for ended in () if listed else work.run(seconds):
+    for ended in () if is_list else work.run(seconds):
         click.echo(ended)
     outcomes = work.outcomes()
     for state in ("left", "not run here", "failed", "done"):
@@ -461,7 +466,7 @@ def gpu(folder: Path, seconds: float, listed: bool, **given: Any) -> None:
         click.echo(f"{len(of_it)} {state}" + (":" if of_it else ""))
         for outcome in of_it:
             click.echo(f"  {outcome.part}" + (f": {outcome.why}" if outcome.why else ""))
-    sys.exit(1 if not listed and any(one.state == "failed" for one in outcomes) else 0)
+    sys.exit(1 if not is_list and any(one.state == "failed" for one in outcomes) else 0)
 
 
 def _project() -> "Project":

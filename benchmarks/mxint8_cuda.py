@@ -100,12 +100,20 @@ def run_works(
     known = json.loads(resumed.read_text("utf-8")) if resumed and resumed.is_file() else {}
     done: Rows = known.get("rows", [])
     NOT_RUN.update(known.get("not_run", {}))
+    again: dict[str, str] = known.get("failed", {})
     left = [work for work in todo if work not in {row["work"] for row in done}]
+    left.sort(key=lambda work: work in again)  # what failed is tried after all else
+    failed: dict[str, str] = {}
     meter = ContentionMeter.start()
     while left and time.monotonic() < end:
-        print(f"\n{left[0]}", flush=True)
-        done += todo[left.pop(0)]()
-        torch.cuda.empty_cache()
+        work = left.pop(0)
+        print(f"\n{work}", flush=True)
+        try:
+            done += todo[work]()
+            torch.cuda.empty_cache()
+        except RuntimeError as error:  # what is wrong is an AssertionError, and ends it
+            failed[work] = str(error).strip().partition("\n")[0]
+            print(f"  failed: {failed[work]}", flush=True)
         if path is not None:
             benchmarks.publish(
                 path.stem,
@@ -118,11 +126,25 @@ def run_works(
                 cuda=torch.version.cuda,
                 nvcc=build_cuda.find_nvcc() is not None,
                 not_run=NOT_RUN,
-                left=left,
+                left=[*left, *failed],
+                failed=failed,
             )
+        if failed and not answers():
+            break
     for peer, why in NOT_RUN.items():
         print(f"not run here: {peer} ({why})")
-    print(f"{len(left)} of {len(todo)} left" + (f"; wrote {path}" if path else ""))
+    for work, why in failed.items():
+        print(f"failed: {work} ({why})")
+    print(f"{len(left) + len(failed)} of {len(todo)} left" + (f"; wrote {path}" if path else ""))
+
+
+def answers() -> bool:
+    """Whether the device still works for this process: after some errors it does in another one."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def print_machine() -> None:
@@ -155,7 +177,12 @@ def by(path: str, call: Call) -> Call:
 
 @functools.cache
 def usable_paths() -> list[str]:
-    found = [path for path in build_cuda.PATHS[1:] if use(path).path == path]
+    device = torch.cuda.current_device()
+    found = [
+        path
+        for path in build_cuda.PATHS[1:]
+        if use(path).path == path == mxint8_cuda.route(device, mxint8_cuda.LINEAR).path
+    ]
     use("auto")
     return found
 

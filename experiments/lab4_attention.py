@@ -275,7 +275,7 @@ def memory(r: Records) -> Chart:
     "whose scores stay in the cache may lie above the slope."
 )
 def roofline(r: Records) -> Chart:
-    return attention_profile.roofline(r, "cpu")
+    return attention_profile.roofline(r)
 
 
 @page.table

@@ -7,6 +7,7 @@ are read from the records of the experiment `machine`, the fastest sample of eac
 Source: Williams, Waterman, Patterson 2009, CACM 52:65. Units: Gop/s; operations a byte.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from madl.logbook.stats import number, per_cent
 
 STEPS = ("first product", "scale", "softmax", "second product")
 PRODUCTS = ("first product", "second product")
+NOT_COUNTED = "–"  # on a GPU, whose memory the system does not map page by page
 MEANS = "geometric means, over processes, of medians"
 INTENSITY, SPEED, CEILING = "operations a byte", "reached", "the machine's ceilings"
 
@@ -60,28 +62,36 @@ def reached(record: Record, form: str, length: int) -> tuple[float, float]:
     return problem.flops / problem.moved_bytes(form), problem.flops / seconds / 1e9
 
 
-def roofline(r: Records, device: str) -> Chart:
-    """A point a form and length, under the two ceilings."""
-    record, roof = fp32(r, device), roof_of(r, device)
-    have = record.values["measurements"]
-    rows: list[dict[str, Any]] = []
-    for form in ("naive", "tuned", fused_in(record)):
-        for n in map(int, str(record.case.params["lengths"]).split()):
-            if f"{form} {n}" in have:
-                intensity, speed = reached(record, form, n)
-                row = {"form": FORMS[form], "positions": f"{n:,}"}
-                rows.append({**row, INTENSITY: intensity, SPEED: speed})
-    if not rows:
-        raise Pending(f"{record.place}, any form")
-    every = [row[INTENSITY] for row in rows]
-    ends = {min(*every, roof.ridge), roof.ridge, max(*every, roof.ridge)}
-    rows += [{INTENSITY: x, CEILING: roof.at(x)} for x in sorted(ends)]
+def roofline(r: Records) -> Chart:
+    """A point a form and length, under the two ceilings; a panel a device that has both."""
+    rows = _roof_rows(r, "cpu")
+    with suppress(Pending):
+        rows += _roof_rows(r, "cuda")
     return Chart(
         rows,
         x=log(INTENSITY),
         y=log(label="speed", unit="Gop/s"),
         marks=[line(CEILING, markers=False), points(SPEED, text="positions", by="form")],
+        facet="device" if len({row["device"] for row in rows}) > 1 else None,
     )
+
+
+def _roof_rows(r: Records, device: str) -> list[dict[str, Any]]:
+    """Raises: Pending: the device's ceilings are not measured, or no form."""
+    record, roof = fp32(r, device), roof_of(r, device)
+    have, of_it = record.values["measurements"], {"device": record.place}
+    rows: list[dict[str, Any]] = []
+    for form in ("naive", "tuned", fused_in(record)):
+        for n in map(int, str(record.case.params["lengths"]).split()):
+            if f"{form} {n}" in have:
+                intensity, speed = reached(record, form, n)
+                row = {**of_it, "form": FORMS[form], "positions": f"{n:,}"}
+                rows.append({**row, INTENSITY: intensity, SPEED: speed})
+    if not rows:
+        raise Pending(f"{record.place}, any form")
+    every = [row[INTENSITY] for row in rows]
+    ends = {min(*every, roof.ridge), roof.ridge, max(*every, roof.ridge)}
+    return rows + [{**of_it, INTENSITY: x, CEILING: roof.at(x)} for x in sorted(ends)]
 
 
 def of_the_roof(r: Records, device: str) -> str:
@@ -118,7 +128,7 @@ def step_rows(r: Records) -> list[Row]:
                 row: dict[str, Any] = {"device": record.place, "shape": shape_of(record)}
                 row["step"] = "all of it" if name == "naive" else name
                 row |= {"time": arm, "of a whole call": per_cent(share)}
-                rows.append({**row, "pages faulted in": faults.get(name)})
+                rows.append({**row, "pages faulted in": faults.get(name, NOT_COUNTED)})
     if not rows:
         raise Pending("a naive form taken apart")
     return rows

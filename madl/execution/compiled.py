@@ -17,7 +17,7 @@ from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
 from madl.logbook.charts import Mark, span
 from madl.logbook.claims import Judged, compare, faster
-from madl.logbook.records import Params, Record, Records, Row
+from madl.logbook.records import Failed, Params, Record, Records, Row
 
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
 DEFAULT = {"backend": "inductor", "mode": "default"}
@@ -117,11 +117,15 @@ def speed(pair: Pair, where: str) -> Judged:
 
 
 def pair(record: Record, batch: int | None = None, way: str = COMPILED) -> Pair:
-    """The two of one cell at this batch size, or its first. Raises: Pending: its backend failed."""
-    at = batch or batches(record)[0]
-    network, records = NETWORKS[str(record.case.params["network"])], Records([record])
+    """The two of one cell at this batch size, or its first. Raises: Failed: its backend did."""
+    p, at = record.case.params, batch or batches(record)[0]
+    if "failed" in record.values:
+        raise Failed(f"it failed on {record.place}: {record.values['failed']}")
+    network, records = NETWORKS[str(p["network"])], Records([record])
+    chosen = [f"`{p[name]}`" for name in DEFAULT if p[name] != DEFAULT[name]]
+    shown = f" ({', '.join(chosen)})" if chosen else ""
     eager = timed(records, f"eager {at}", f"{network} in eager mode")
-    return Pair(eager, timed(records, f"{way} {at}", f"compiled {network}"))
+    return Pair(eager, timed(records, f"{way} {at}", f"compiled {network}{shown}"))
 
 
 def cell(r: Records, network: str, device: str = "cpu", **way: str) -> Record:

@@ -188,7 +188,9 @@ def peak_rows(r: Records) -> Sequence[Row]:
             "held, simulated (MiB)": in_mib(peaks(r, kind)["allocated_bytes"]),
         }
         if on_gpu:
-            row["held, on a GPU (MiB)"] = in_mib(on_gpu.values[kind]["allocated_bytes"])
+            row[f"held, on {on_gpu.run.device} (MiB)"] = in_mib(
+                on_gpu.values[kind]["allocated_bytes"]
+            )
         known = REPORTED.get(kind)
         rows.append({**row, "reported (MiB)": "none" if known is None else in_mib(known * MIB)})
     return rows

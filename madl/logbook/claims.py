@@ -404,7 +404,7 @@ def _judged(
         alone = "supported" if judged.agrees else "refuted"
         text += f" (alone it would be {alone}; corrected for the page's other claims it is open)"
     if judged.evidence.is_blocked:
-        text += " (not tested, as the machine was busy)"
+        text += f" (not tested, for it needs {needed.partition(' (')[0]})"
     return replace(
         made,
         verdict=verdict,

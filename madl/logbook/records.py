@@ -109,6 +109,10 @@ class Pending(Exception):
     """A record that a claim or figure needs is not there yet."""
 
 
+class Failed(Pending):
+    """What a record was to measure did not work where it ran, for the reason given."""
+
+
 class Records(Sequence[Record]):
     """What claims, charts and plans read: results, and the planned cases that have none.
 

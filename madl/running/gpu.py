@@ -1,9 +1,10 @@
 """All that needs a CUDA GPU, in one folder, by one command that goes on where it was stopped.
 
-A machine with a GPU may be lent for minutes, have no network and little installed. So the parts are
-few and each is written when it is done: the tests marked `cuda`, every case of a page whose device
-is CUDA, and the benchmark of the kernels. A part runs in a process of its own and is stopped when
-the call's time is over; it is what the next call begins with. Only parts that are not done run.
+A machine with a GPU may be lent for minutes, have no network and little installed. So the parts
+are few and each is written when it is done: the tests marked `cuda`, the ceilings, the benchmark of
+the kernels, and every case of a page whose device is CUDA, the longest last. A part runs in a
+process of its own and is stopped when the call's time is over; it is what the next call begins
+with. Only parts that are not done run.
 
 In the folder: `records/` as in a store, `data/` as evidence to be put under `docs/data`,
 `tests.txt`, `tests.json`, and `data/benchmarks/`.
@@ -30,6 +31,7 @@ from madl.errors import MadlError
 from madl.files import write_atomically
 from madl.logbook import records as results
 from madl.logbook.records import Case, Store
+from madl.logbook.stats import counted
 from madl.machine import device, fresh, sources
 from madl.running import runner, shards
 from madl.running.pace import varying
@@ -37,12 +39,13 @@ from madl.running.plans import StoredPlan, without_values
 from madl.running.project import Project
 
 PAGES = (
-    *("machine", "lab4_compile", "lab4_attention"),
-    *("lab4_mxint8", "lab4_tiles", "lab4_memory"),
+    *("machine", "lab4_memory", "lab4_mxint8"),
+    *("lab4_tiles", "lab4_attention", "lab4_compile"),
 )
 BENCHMARK = "mxint8_cuda"
 CALL_S = 520.0  # of the ten minutes that a call may have: the rest is for ending
 LEAST_S = 15.0  # nothing is begun with less
+LEAST_CASE_S = 90.0  # of a call that has begun: what is stopped loses what it has done
 ASKS = ("device", "what")  # the parameters that ask for a GPU
 
 State = Literal["done", "failed", "left", "not run here"]
@@ -92,9 +95,11 @@ class Gpu:
         left = [part for part in self._parts() if self.outcome(part).state == "left"]
         for part in [*left, *again]:  # what failed is tried again, after all else
             given = end - time.monotonic()
-            if given < LEAST_S:
-                return
-            self._do(part, given, has_whole_call=given > 0.9 * seconds)
+            has_whole_call = given > 0.9 * seconds
+            goes_on = has_whole_call or part == "benchmark"  # which keeps each of its works
+            if given < (LEAST_S if goes_on else LEAST_CASE_S):
+                continue
+            self._do(part, given, has_whole_call=has_whole_call)
             self._publish()
             yield self.outcome(part)
 
@@ -107,8 +112,9 @@ class Gpu:
     # ---- the parts ------------------------------------------------------------------------------
 
     def _parts(self) -> "list[str | Case]":
-        cases = [case for cases in self.pages.values() for case in cases]
-        return ["tests", *cases, "benchmark"]
+        ceilings = self.pages.get("machine", [])
+        rest = [case for name, cases in self.pages.items() if name != "machine" for case in cases]
+        return ["tests", *ceilings, "benchmark", *rest]
 
     def outcome(self, part: "str | Case") -> Outcome:
         if isinstance(part, Case):
@@ -201,8 +207,10 @@ class Gpu:
             return Outcome(label, "done", f"{len(known['rows'])} rows")
         if why := why_no_gpu():
             return Outcome(label, "not run here", why)
-        if known.get("error"):
-            return Outcome(label, "failed", str(known["error"]))
+        failed: dict[str, str] = known.get("failed", {})
+        if known.get("error") or (failed and len(failed) == len(known["left"])):
+            first = next((f"{work}: {why}" for work, why in failed.items()), "")
+            return Outcome(label, "failed", str(known.get("error") or first))
         return Outcome(label, "left", f"{len(known['left'])} works" if known else "")
 
     def _run_benchmark(self, seconds: float) -> None:
@@ -215,6 +223,24 @@ class Gpu:
             lines = said.read_text(errors="replace").strip().splitlines() or ["no output"]
             known = {"rows": [], "left": ["all"], **_read(path), "error": lines[-1]}
             write_atomically(path, json.dumps(known, indent=1) + "\n")
+
+
+def publish(folder: Path, into: Path) -> Iterator[str]:
+    """Merge a folder's evidence into `docs/data`, beside other machines'; what, and how much.
+
+    Raises:
+        MadlError: there is none, or it cannot be read or written.
+    """
+    data = folder / "data"
+    files = sorted(data.glob("*.jsonl"))
+    if not files:
+        raise MadlError(f"{data} has no evidence; run `cli.py gpu {folder}` where a GPU is")
+    for path in files:
+        count = results.publish([*results.read_published(path)], into / path.name)
+        yield f"{path.name}: {counted(count, 'record')}"
+    for path in sorted(data.glob("benchmarks/*.json")):
+        write_atomically(into / "benchmarks" / path.name, path.read_text("utf-8"))
+        yield f"benchmarks/{path.name}"
 
 
 def run_case(argument: Mapping[str, Any]) -> dict[str, Any]:

@@ -368,9 +368,15 @@ def replication(here: View, other: View) -> Replication:
 
 
 def _is_shared(here: View, other: View, name: str) -> bool:
-    """Whether a claim is of the same records there: of the same cases, on the same machine."""
-    ours, theirs = ({c.key for c in view.findings[name].cases} for view in (here, other))
-    return here.machine == other.machine and bool(ours) and ours == theirs
+    """Whether a claim is of the same records there, borrowed ones of a third machine included."""
+    ours, theirs = _rests_on(here, name), _rests_on(other, name)
+    return bool(ours) and ours == theirs
+
+
+def _rests_on(view: View, name: str) -> set[tuple[str, str]]:
+    """The records that a claim is of, by machine and case."""
+    keys = {case.key for case in view.findings[name].cases}
+    return {(r.run.host, r.case.key) for r in view.stored if r.case.key in keys}
 
 
 def over_pages(pages: Iterable[Page]) -> list[Row]:

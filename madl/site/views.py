@@ -22,6 +22,7 @@ from madl.logbook.claims import Fact, Finding, Judged, judge_family
 from madl.logbook.experiment import PROFILES, Experiment, Question
 from madl.logbook.records import (
     Case,
+    Failed,
     NoSuchValue,
     Params,
     Pending,
@@ -219,8 +220,8 @@ class View:
         for name, claim in self.experiment.claims.items():
             try:
                 made = self._tried(f"claim {name}", claim.test)
-            except self._missing:
-                missing[name] = self.why_missing
+            except self._missing as error:
+                missing[name] = str(error) if isinstance(error, Failed) else self.why_missing
                 continue
             if made is None:
                 missing[name] = "it could not be computed"
