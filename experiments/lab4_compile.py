@@ -37,6 +37,7 @@ from madl.execution.compiled_facts import (
     kinds,
     linted,
     masks_made,
+    naive_on_cuda,
     naive_times,
     not_explained,
 )
@@ -175,7 +176,7 @@ def naive_compiles(r: Records) -> Fact:
     return Fact(
         text=f"Timed naively on the CPU ({what}), ResNet-18 takes {first_calls(naive)}. "
         f"Without it, still in training mode and with gradients, the other calls say "
-        f"{naive_times(naive, skip=1)}",
+        f"{naive_times(naive, skip=1)}{naive_on_cuda(r)}",
         of="1 process timed naively, in training mode and with gradients",
     )
 

@@ -8,7 +8,7 @@ torch's dynamic INT8; then the whole classifier. All take turns in each of sever
 
 from collections.abc import Iterable, Sequence
 
-from madl.execution import linear_facts, linear_peers
+from madl.execution import gpu_peers, linear_facts, linear_peers
 from madl.execution.linear_times import (
     BATCHES,
     BF16,
@@ -250,7 +250,10 @@ def model(r: Records) -> Chart:
     )
 
 
-for rows in (linear_facts.gate_rows, layer_rows, small_layer_rows, rate_rows):
+for rows in (
+    *(linear_facts.gate_rows, layer_rows, small_layer_rows, rate_rows),
+    *(gpu_peers.gpu_products, gpu_peers.gpu_decoding, gpu_peers.gpu_run),
+):
     page.table(rows)
 
 

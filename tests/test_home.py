@@ -321,7 +321,7 @@ def test_an_effect_elsewhere_is_held_against_the_interval_of_the_same_thing_only
         made = {name: a_finding(name) for name in "xyz"}
         for name, part in zip(made, parts):
             made[name] = replace(made[name], evidence=replace(made[name].evidence, part=part))
-        known = {"in_common": {}, "machine": "one", "findings": made, "cases": []}
+        known = {"in_common": {}, "machine": "one", "findings": made, "cases": [], "stored": []}
         return SimpleNamespace(**known, sides=lambda _: arms(*labels))
 
     here, there = a_view("the rise", "the rise"), a_view("the rise", "the fall")

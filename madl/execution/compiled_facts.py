@@ -144,7 +144,13 @@ def kinds(r: Records) -> Fact:
 
 def fewer_passes(r: Records) -> Fact:
     """How many operators each network runs, eager and compiled."""
-    each = (f"{title} runs {operators(cell(r, n))}" for n, title in NETWORKS.items())
+    each = [f"{title} runs {operators(cell(r, n))}" for n, title in NETWORKS.items()]
+    for record in r.where(kind="cell", device="cuda", **DEFAULT):
+        if "kernels" in record.values:
+            eager, left = (sum(record.values["kernels"][v].values()) for v in Pair._fields)
+            title = NETWORKS[str(record.case.params["network"])]
+            said = f"on the {record.place}, {title} launches {eager} kernels in eager mode"
+            each.append(f"{said} and {left} compiled")
     return Fact(text="; ".join(each), of="the operators of one call on the CPU")
 
 
@@ -237,6 +243,13 @@ def first_calls(naive: Records) -> str:
     samples = timed(naive, COMPILED).samples_s[0]
     share = stats.per_cent(samples[0] / sum(samples))
     return f"{naive_times(naive)}: the first call is the compilation, {share} of the compiled time"
+
+
+def naive_on_cuda(r: Records) -> str:
+    """The same where a GPU has been timed so, without waiting for its work; else nothing."""
+    found = r.where(kind="naive", device="cuda")
+    each = (f". So timed on the {one.place}: {first_calls(Records([one]))}" for one in found)
+    return "".join(each)
 
 
 MISTAKES = {  # what it means when a check fails
