@@ -290,14 +290,21 @@ def test_only_a_margin_that_equal_sides_would_pass_has_a_power():
     assert one.within(1e-6).power() == 0.0
 
 
-@pytest.mark.parametrize(("contention", "says"), [(0.5, "50 %"), (None, "unknown")])
-def test_times_taken_on_a_busy_machine_decide_nothing(contention, says):
+@pytest.mark.parametrize(
+    ("contention", "says", "told"),
+    [
+        (0.5, "50 %", "not tested, for it needs a quiet machine"),
+        (None, "unknown", "not tested, for it needs a machine whose load can be read"),
+    ],
+)
+def test_times_taken_on_a_busy_machine_decide_nothing(contention, says, told):
     fast = a_timed_arm("fast", samples(1.0), contention=contention)
     slow = a_timed_arm("slow", samples(2.0, seed=1), contention=0.0)
     for contrast in (compare(fast, slow), compare(slow, fast), compare(fast, slow).within(0.05)):
         made = found(contrast.judge(**SAYS))
         assert made.verdict == "undecided"
         assert says in made.evidence.needed
+        assert made.text.endswith(f" ({told})")
     assert verdict(compare(fast, slow), compare(slow, fast)) == "undecided"
 
 
@@ -362,6 +369,23 @@ def test_a_claim_whose_records_are_missing_is_not_measured_and_says_what_is_ther
     made = view(plan, filled=1).findings["grows"]
     assert (made.verdict, made.text) == ("not measured", "1 of 4 cases")
     assert view(plan, filled=4).findings["grows"].verdict == "supported"
+
+
+FAILS = '''
+
+from madl.logbook.records import Failed
+
+
+@page.claim
+def fails(r):
+    """It works."""
+    raise Failed("it failed on the GPU: no kernel")
+'''
+
+
+def test_a_claim_whose_measurement_failed_says_why(plan):
+    made = view(toy_with(plan, FAILS), filled=1).findings["fails"]
+    assert (made.verdict, made.text) == ("not measured", "it failed on the GPU: no kernel")
 
 
 # ---- registered ---------------------------------------------------------------------------------

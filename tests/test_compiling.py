@@ -25,7 +25,7 @@ from madl.execution.compiled_facts import (
 )
 from madl.logbook.charts import interval_of, plain
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Pending, Record, Records, Store
+from madl.logbook.records import Case, Failed, Pending, Record, Records, Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.training import models
@@ -408,3 +408,27 @@ def test_the_preset_with_random_weights_is_the_pretrained_one_in_shape():
     shapes = [{name: p.shape for name, p in one.named_parameters()} for one in (drawn, loaded)]
     assert shapes[0] == shapes[1]
     assert drawn.config.num_labels == loaded.config.num_labels == models.NUM_LABELS
+
+
+def test_a_way_other_than_the_default_is_named_and_one_that_failed_says_why():
+    def cell(backend, mode, **values):
+        params = {"network": "resnet18", "batches": "1", "backend": backend, "mode": mode}
+        return a_record(case=Case(experiment="toy", params=params), values=values)
+
+    times = [a_measurement([0.1] * 5)]
+    both = {"measurements": {"eager 1": times, "compiled 1": times}}
+    labels = [
+        pair(cell(*way, **both)).compiled.label
+        for way in (
+            ("inductor", "default"),
+            ("inductor", "reduce-overhead"),
+            ("cudagraphs", "default"),
+        )
+    ]
+    assert labels == [
+        "compiled ResNet-18",
+        "compiled ResNet-18 (`reduce-overhead`)",
+        "compiled ResNet-18 (`cudagraphs`)",
+    ]
+    with pytest.raises(Failed, match="it failed on CPU: no kernel"):
+        pair(cell("inductor", "max-autotune", failed="no kernel"))

@@ -153,6 +153,65 @@ def test_parts_are_done_in_their_order_and_once(work, monkeypatch, tmp_path):
     assert [str(one) for one in work.run()] == ["machine: failed (no such luck)"]  # once more
 
 
+def test_the_kernels_benchmark_comes_before_the_long_pages(monkeypatch, tmp_path):
+    project, store = Project(), gpu.Store(tmp_path)
+    plan = StoredPlan(project, store, PROFILES["smoke"], workloads.resolve("snippets").params())
+    parts = [
+        p if isinstance(p, str) else p.experiment for p in Gpu(project, plan, tmp_path)._parts()
+    ]
+    short = ["tests", "machine", "benchmark", "lab4_memory", "lab4_attention", "lab4_compile"]
+    assert list(dict.fromkeys(parts)) == short
+
+
+def test_what_may_not_end_in_a_call_is_left_for_the_next(work, monkeypatch):
+    now, done = [0.0], []
+
+    def do(self, part, seconds, *, has_whole_call):
+        done.append(part)
+        now[0] += 450.0
+
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Gpu, "_do", do)
+    list(work.run(seconds=520.0))
+    assert done == ["tests", "benchmark"]  # which keeps each of its works
+
+
+def test_a_work_of_the_benchmark_that_fails_is_told_once_nothing_else_is_left(work, tmp_path):
+    def known(**found):
+        path = work._benchmark_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"rows": [], **found}))
+        return work.outcome("benchmark")
+
+    assert known(left=["a", "b"], failed={"b": "no kernel"}).state == "left"
+    failed = known(left=["b"], failed={"b": "no kernel"})
+    assert (failed.state, failed.why) == ("failed", "b: no kernel")
+    assert known(left=[], failed={}).state == "done"
+
+
+def test_what_is_brought_back_is_merged_beside_other_machines(tmp_path):
+    def record(host):
+        case = Case(experiment="machine", params={"device": "cuda"})
+        run = a_run(host=host)
+        return gpu.results.Record(case=case, status="ok", values={}, seconds=1.0, run=run)
+
+    folder, into = tmp_path / "out", tmp_path / "data"
+    with pytest.raises(MadlError, match="has no evidence; run `cli.py gpu"):
+        list(gpu.publish(folder, into))
+    into.mkdir()
+    gpu.results.publish([record("a CPU")], into / "machine.jsonl")
+    (folder / "data" / "benchmarks").mkdir(parents=True)
+    gpu.results.publish([record("a GPU")], folder / "data" / "machine.jsonl")
+    (folder / "data" / "benchmarks" / "mxint8_cuda.json").write_text("{}\n")
+    assert list(gpu.publish(folder, into)) == [
+        "machine.jsonl: 1 record",
+        "benchmarks/mxint8_cuda.json",
+    ]
+    merged = gpu.results.read_published(into / "machine.jsonl")
+    assert [one.run.host for one in merged] == ["a CPU", "a GPU"]
+    assert (into / "benchmarks" / "mxint8_cuda.json").read_text() == "{}\n"
+
+
 def case_of(argument):
     return {name: argument[name] for name in ("experiment", "params", "version")}
 
@@ -257,6 +316,31 @@ def test_the_benchmark_writes_after_each_work_and_goes_on(bench, tmp_path):
     assert [row["work"] for row in found["rows"]] == ["one", "two", "three"]
     assert found["left"] == []
     assert set(found["run"]["versions"]) >= {"torchao", "gemlite", "humming-kernels"}
+
+
+def test_a_work_that_fails_does_not_keep_the_others_from_their_turn(bench, tmp_path, monkeypatch):
+    path, done, usable = tmp_path / "mxint8_cuda.json", [], [True]
+    monkeypatch.setattr(bench, "answers", lambda: usable[0])
+
+    def work(name):
+        def run():
+            done.append(name)
+            if name == "one":
+                raise RuntimeError("out of memory\nmore")
+            return [{"work": name}]
+
+        return run
+
+    todo = {name: work(name) for name in ("one", "two", "three")}
+    bench.run_works(todo, path, path, end=1e12)
+    found = json.loads(path.read_text())
+    assert (found["left"], found["failed"]) == (["one"], {"one": "out of memory"})
+    path.unlink()
+    done.clear()
+    usable[0] = False  # the device answers this process no more
+    bench.run_works(todo, path, path, end=1e12)
+    bench.run_works(todo, path, path, end=1e12)
+    assert done == ["one", "two", "three", "one"]
 
 
 def test_a_peer_that_does_not_work_here_is_named(bench):

@@ -12,7 +12,7 @@ from madl.logbook.records import Case
 from madl.logbook.stats import Interval, Unit
 from madl.site import elsewhere, evidence, home
 from madl.site.views import Page
-from tests.conftest import a_record
+from tests.conftest import a_record, a_run
 
 
 def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.0,), **more):
@@ -314,6 +314,20 @@ def test_the_table_of_claims_names_the_one_of_several_comparisons_that_it_shows(
     named = replace(made, evidence=replace(made.evidence, part="the rise"))
     assert "<small>the rise</small>" in evidence.register([named])
     assert "<small>" not in evidence.register([made])
+
+
+def test_a_claim_on_records_that_both_borrow_of_a_third_machine_replicates_nothing():
+    made = {"x": replace(a_finding("x"), cases=(Case(experiment="toy", params={"x": 1}),))}
+
+    def a_view(machine, host):
+        record = a_record(case=made["x"].cases[0], run=a_run(host=host))
+        common = {"in_common": {}, "machine": machine, "findings": made, "cases": []}
+        return SimpleNamespace(**common, stored=[record], sides=lambda _: arms("a", "b"))
+
+    borrowed = elsewhere.replication(a_view("one", "a GPU"), a_view("two", "a GPU"))
+    assert (list(borrowed.decided), borrowed.shared) == ([], 1)
+    own = elsewhere.replication(a_view("one", "one"), a_view("two", "two"))
+    assert (list(own.decided), own.shared) == (["x"], 0)
 
 
 def test_an_effect_elsewhere_is_held_against_the_interval_of_the_same_thing_only():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from experiments import lab4_mxint8
-from madl.execution import arithmetic, linear_facts, linear_peers, linear_times
+from madl.execution import arithmetic, gpu_peers, linear_facts, linear_peers, linear_times
 from madl.logbook import benchmarks
 from madl.logbook.charts import plain
 from madl.logbook.claims import judge_family
@@ -195,6 +195,34 @@ def units() -> list[Record]:
     """Every unit's gates, and its simulation in the quick profile."""
     kept = published("lab4_hardware")
     return [one for one in kept if one.case.params.get("rows", 256) == 256]
+
+
+def test_a_gpu_s_kernels_stand_beside_their_peers_and_not_run_where_there_was_none(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
+    assert gpu_peers.gpu_products(Records([])) == [gpu_peers.NOT_RUN]
+    assert gpu_peers.gpu_run(Records([])) == [gpu_peers.NOT_RUN]
+
+    def a_row(work, variant, speed, baseline="cuBLAS"):
+        return {"work": work, "variant": variant, "baseline": baseline, "speed": speed}
+
+    linear = [f"linear bfloat16, {rows} × 64 by 64 × 32" for rows in (1, 4)]
+    rows = [
+        {"work": "check", "path": "nvcc", "wrong_codes": 0},
+        *(a_row(work, "cuBLAS", 1.0) for work in linear),
+        *(a_row(work, "ours, nvcc", 1.8) for work in linear),
+        a_row(linear[1], "ours, torch", 0.3),
+        a_row("dequantize 16 Mi elements, groups of 32", "ours, CuTe tile", 0.9, "copy"),
+    ]
+    known = {"machine": "a GPU", "peers": (), "contention": None, "not_run": {"GemLite": "why"}}
+    benchmarks.publish("mxint8_cuda", rows, **known, folder=tmp_path)
+    assert gpu_peers.gpu_products(Records([])) == [
+        {"on a GPU": "1 × 64 by 64 × 32", "MXINT8, nvcc": "1.8 ×", "MXINT8, plain torch": "–"},
+        {"on a GPU": "4 × 64 by 64 × 32", "MXINT8, nvcc": "1.8 ×", "MXINT8, plain torch": "0.3 ×"},
+    ]
+    assert len(gpu_peers.gpu_decoding(Records([]))) == 1
+    assert {"": "Not run: GemLite", " ": "why"} in gpu_peers.gpu_run(Records([]))
 
 
 def test_the_gates_are_given_as_a_range_over_pipelines():

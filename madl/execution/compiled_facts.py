@@ -248,7 +248,9 @@ def first_calls(naive: Records) -> str:
 def naive_on_cuda(r: Records) -> str:
     """The same where a GPU has been timed so, without waiting for its work; else nothing."""
     found = r.where(kind="naive", device="cuda")
-    each = (f". So timed on the {one.place}: {first_calls(Records([one]))}" for one in found)
+    each = (
+        f". So timed on the {one.place}, it takes {first_calls(Records([one]))}" for one in found
+    )
     return "".join(each)
 
 

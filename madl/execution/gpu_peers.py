@@ -39,15 +39,14 @@ def gpu_run(r: Records) -> Sequence[Row]:
 
 
 def _rows(begins: str) -> Sequence[Row]:
-    """A row a work, a column a variant: "1.8 × [1.7, 1.9]", from medians and quartiles."""
+    """A row a work, a column a variant: how many times as fast as the baseline, by medians."""
     by_work: dict[str, dict[str, Any]] = {}
     try:
         for row in benchmarks.rows(NAME):
             work = str(row["work"])
             if work.startswith(begins) and row["variant"] != row["baseline"]:
                 of_it = by_work.setdefault(work, {"on a GPU": work.removeprefix(begins)})
-                low, high = map(number, row["quartiles"])
-                of_it[_said(row["variant"])] = f"{number(row['speed'])} × [{low}, {high}]"
+                of_it[_said(row["variant"])] = f"{number(row['speed'])} ×"
     except Pending:
         pass
     variants = {variant: "–" for row in by_work.values() for variant in row}
