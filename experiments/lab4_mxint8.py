@@ -211,7 +211,7 @@ for found in (
     *(linear_facts.timed_layers, linear_facts.floats_as_exact, linear_facts.weights_alone),
     *(linear_facts.fewer_bytes, linear_facts.rates_with_one_row, linear_peers.nearest_peers),
     *(linear_facts.most_rows_beside_bf16, linear_facts.errors_of_a_layer),
-    *(linear_peers.disagreements, linear_peers.prepacked_bf16),
+    *(linear_peers.disagreements, linear_peers.prepacked_bf16, gpu_peers.gpu_run),
 ):
     page.fact(found)
 
@@ -252,7 +252,7 @@ def model(r: Records) -> Chart:
 
 for rows in (
     *(linear_facts.gate_rows, layer_rows, small_layer_rows, rate_rows),
-    *(gpu_peers.gpu_products, gpu_peers.gpu_decoding, gpu_peers.gpu_run),
+    gpu_peers.gpu_kernels,
 ):
     page.table(rows)
 

@@ -201,8 +201,8 @@ def test_a_gpu_s_kernels_stand_beside_their_peers_and_not_run_where_there_was_no
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
-    assert gpu_peers.gpu_products(Records([])) == [gpu_peers.NOT_RUN]
-    assert gpu_peers.gpu_run(Records([])) == [gpu_peers.NOT_RUN]
+    assert gpu_peers.gpu_kernels(Records([])) == [gpu_peers.NOT_RUN]
+    assert gpu_peers.gpu_run(Records([])).text.startswith("No GPU has run these kernels here")
 
     def a_row(work, variant, speed, baseline="cuBLAS"):
         return {"work": work, "variant": variant, "baseline": baseline, "speed": speed}
@@ -215,14 +215,25 @@ def test_a_gpu_s_kernels_stand_beside_their_peers_and_not_run_where_there_was_no
         a_row(linear[1], "ours, torch", 0.3),
         a_row("dequantize 16 Mi elements, groups of 32", "ours, CuTe tile", 0.9, "copy"),
     ]
-    known = {"machine": "a GPU", "peers": (), "contention": None, "not_run": {"GemLite": "why"}}
+    known = {
+        "machine": "a GPU",
+        "peers": ("torch",),
+        "contention": None,
+        "not_run": {"GemLite": "why"},
+    }
     benchmarks.publish("mxint8_cuda", rows, **known, folder=tmp_path)
-    assert gpu_peers.gpu_products(Records([])) == [
-        {"on a GPU": "1 × 64 by 64 × 32", "MXINT8, nvcc": "1.8 ×", "MXINT8, plain torch": "–"},
-        {"on a GPU": "4 × 64 by 64 × 32", "MXINT8, nvcc": "1.8 ×", "MXINT8, plain torch": "0.3 ×"},
+    one, four, decoded = gpu_peers.gpu_kernels(Records([]))
+    assert one.keys() == four.keys() == decoded.keys()
+    assert one["on a GPU"] == "linear bfloat16, 1 × 64 by 64 × 32"
+    assert [one["MXINT8, nvcc"], one["MXINT8, torch"], one["MXINT8, CuTe tile"]] == [
+        "1.8 ×",
+        "–",
+        "–",
     ]
-    assert len(gpu_peers.gpu_decoding(Records([]))) == 1
-    assert {"": "Not run: GemLite", " ": "why"} in gpu_peers.gpu_run(Records([]))
+    assert four["MXINT8, torch"] == "0.3 ×"
+    assert (decoded["MXINT8, CuTe tile"], decoded["beside"]) == ("0.9 ×", "a copy of as many bytes")
+    said = gpu_peers.gpu_run(Records([]))
+    assert said.text == f"Run on a GPU with torch {torch.__version__}; not run there: GemLite (why)"
 
 
 def test_the_gates_are_given_as_a_range_over_pipelines():

@@ -1,58 +1,53 @@
 """The published run of `benchmarks/mxint8_cuda.py`: MXINT8 weights on a GPU, beside its peers.
 
-Without one, a table has a row that says so: these cells are not run here.
+Without one, these cells are not run here.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from madl.logbook import benchmarks
+from madl.logbook.claims import Fact
 from madl.logbook.records import Pending, Records, Row
 from madl.logbook.stats import number
 
 NAME = "mxint8_cuda"
-NOT_RUN: Row = {"on a GPU": "not run here: `python cli.py gpu`, where there is one"}
-PRODUCTS, DECODING = "linear bfloat16, ", "dequantize "  # how works of each table begin
-OURS, TORCH = "ours, ", "MXINT8, plain torch"
+NOT_RUN: Row = {"on a GPU": "not run here"}
+BASELINES = {"linear bfloat16": "cuBLAS, BF16", "dequantize": "a copy of as many bytes"}
+OURS = "ours, "
 
 
-def gpu_products(r: Records) -> Sequence[Row]:
-    """A Linear with MXINT8 weights and BF16 inputs: speed over cuBLAS' BF16 product."""
-    return _rows(PRODUCTS)
-
-
-def gpu_decoding(r: Records) -> Sequence[Row]:
-    """MXINT8 to BF16: speed over a copy that moves as many bytes."""
-    return _rows(DECODING)
-
-
-def gpu_run(r: Records) -> Sequence[Row]:
-    """On which machine, and which peers did not run there."""
-    try:
-        absent: Mapping[str, str] = benchmarks.kept(NAME, "not_run") or {}
-        return [
-            *benchmarks.run_table(NAME),
-            *({"": f"Not run: {peer}", " ": why} for peer, why in absent.items()),
-        ]
-    except Pending:
-        return [NOT_RUN]
-
-
-def _rows(begins: str) -> Sequence[Row]:
+def gpu_kernels(r: Records) -> Sequence[Row]:
     """A row a work, a column a variant: how many times as fast as the baseline, by medians."""
     by_work: dict[str, dict[str, Any]] = {}
-    try:
-        for row in benchmarks.rows(NAME):
-            work = str(row["work"])
-            if work.startswith(begins) and row["variant"] != row["baseline"]:
-                of_it = by_work.setdefault(work, {"on a GPU": work.removeprefix(begins)})
-                of_it[_said(row["variant"])] = f"{number(row['speed'])} ×"
-    except Pending:
-        pass
+    for row in _rows():
+        work = str(row["work"])
+        beside = next((said for kind, said in BASELINES.items() if work.startswith(kind)), None)
+        if beside and row["variant"] != row["baseline"]:
+            of_it = by_work.setdefault(work, {"on a GPU": work, "beside": beside})
+            of_it[row["variant"].replace(OURS, "MXINT8, ")] = f"{number(row['speed'])} ×"
     variants = {variant: "–" for row in by_work.values() for variant in row}
     return [{**variants, **row} for row in by_work.values()] or [NOT_RUN]
 
 
-def _said(variant: str) -> str:
-    """A variant for a reader: our kernels by what has compiled them."""
-    return variant.replace(f"{OURS}torch", TORCH).replace(OURS, "MXINT8, ")
+def gpu_run(r: Records) -> Fact:
+    """On which machine the kernels were run, or that they were not."""
+    if not _rows():
+        text = "No GPU has run these kernels here; where there is one, `python cli.py gpu` does"
+        return Fact(text=text, of="the published runs of the benchmark mxint8_cuda")
+    absent: Mapping[str, str] = benchmarks.kept(NAME, "not_run") or {}
+    without = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
+    versions = {row[""]: row[" "] for row in benchmarks.run_table(NAME)}
+    return Fact(
+        text=f"Run on {versions['Machine']} with {versions['Peers']}"
+        + (f"; not run there: {without}" if without else ""),
+        of=f"1 run, {versions['Date']}; used by other processes: "
+        f"{versions['Used by other processes']}",
+    )
+
+
+def _rows() -> list[dict[str, Any]]:
+    try:
+        return benchmarks.rows(NAME)
+    except Pending:
+        return []
