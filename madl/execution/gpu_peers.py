@@ -41,8 +41,8 @@ def gpu_run(r: Records) -> Fact:
     return Fact(
         text=f"Run on {versions['Machine']} with {versions['Peers']}"
         + (f"; not run there: {without}" if without else ""),
-        of=f"1 run, {versions['Date']}; used by other processes: "
-        f"{versions['Used by other processes']}",
+        of=f"medians of 1 run, {versions['Date']}, the variants of a row in turn, no interval; "
+        f"used by other processes: {versions['Used by other processes']}",
     )
 
 
