@@ -4,10 +4,10 @@
     madl::linear_mxint8_weight(x, mantissas, scales, bias, group) -> like x
 
 The linear takes x as it is, bfloat16 or float32, and weights decoded in registers; its sums are
-float32. Beyond `max_rows` rows of x a decoded weight is reused so often that writing it once and
-multiplying as usual moves fewer bytes, so that is what happens there. `route` says which path
-computes. The order of a sum follows from the shapes and the number of multiprocessors alone: the
-same call gives the same bits.
+float32, which tensor cores cut and do not round. Beyond `max_rows` rows of x a decoded weight is
+reused so often that writing it once and multiplying as usual moves fewer bytes, so that is what
+happens there. `route` says which path computes. The order of a sum follows from the shapes and the
+number of multiprocessors alone: the same call gives the same bits.
 
 Shapes: mantissas (…, K), scales (…, ceil(K / group)); x (…, K), weight (N, K), bias (N).
 Not handled: gradients.

@@ -85,7 +85,7 @@ def test_without_a_gpu_it_lists_what_one_would_add(bare, tmp_path):
 
 def test_every_test_that_needs_a_gpu_is_collected_and_says_why_it_is_skipped(bare):
     files = [str(path) for path in gpu.cuda_tests(ROOT / "tests")[0]]
-    said = python(bare, "-m", "pytest", "-m", "cuda", "-rs", "-p", "no:cacheprovider", *files)
+    said = python(bare, *gpu.PYTEST, *files)
     assert "no CUDA device here" in said
     assert re.search(r"^\d+ skipped, \d+ deselected in", said.splitlines()[-1])
 

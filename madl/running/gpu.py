@@ -46,6 +46,7 @@ BENCHMARK = "mxint8_cuda"
 CALL_S = 520.0  # of the ten minutes that a call may have: the rest is for ending
 LEAST_S = 15.0  # nothing is begun with less
 LEAST_CASE_S = 90.0  # of a call that has begun: what is stopped loses what it has done
+PYTEST = ("-m", "pytest", "-m", "cuda", "-rfEs", "-W", "default", "-p", "no:cacheprovider")
 ASKS = ("device", "what")  # the parameters that ask for a GPU
 
 State = Literal["done", "failed", "left", "not run here"]
@@ -181,8 +182,7 @@ class Gpu:
 
     def _run_tests(self, seconds: float, *, has_whole_call: bool) -> None:
         files, needs = cuda_tests(self.project.root / "tests")
-        command = [sys.executable, "-m", "pytest", "-m", "cuda", "-q", "-rs", "-W", "default"]
-        command += ["-p", "no:cacheprovider", *map(str, files)]
+        command = [sys.executable, *PYTEST, *map(str, files)]
         said = self.folder / "tests.txt"
         status = _ended(
             command, seconds, said, self.project.root, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
