@@ -19,6 +19,7 @@ tile, CuTe's headers, fetched through pip.
 
 import argparse
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -111,7 +112,9 @@ def run_works(
         try:
             done += todo[work]()
             torch.cuda.empty_cache()
-        except RuntimeError as error:  # what is wrong is an AssertionError, and ends it
+        except AssertionError:  # what is wrong is not timed
+            raise
+        except Exception as error:
             failed[work] = str(error).strip().partition("\n")[0]
             print(f"  failed: {failed[work]}", flush=True)
         if path is not None:
@@ -139,9 +142,13 @@ def run_works(
 
 
 def answers() -> bool:
-    """Whether the device still works for this process: after some errors it does in another one."""
+    """Whether the device still works for this process: after some errors it does in another one.
+
+    After a capture that failed, the allocator refuses to empty its cache, which each capture does.
+    """
     try:
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()
     except RuntimeError:
         return False
     return True
@@ -182,6 +189,7 @@ def usable_paths() -> list[str]:
         path
         for path in build_cuda.PATHS[1:]
         if use(path).path == path == mxint8_cuda.route(device, mxint8_cuda.LINEAR).path
+        and (path != "triton" or importlib.util.find_spec("triton"))
     ]
     use("auto")
     return found
@@ -190,10 +198,14 @@ def usable_paths() -> list[str]:
 @functools.cache
 def cute_include() -> tuple[Path, ...]:
     try:
-        return assets.cute_include()
+        found = assets.cute_include()
+        way = mxint8_cuda.route(torch.cuda.current_device(), mxint8_cuda.TILE, include=found)
+        if way.cubin is None:
+            raise MadlError(way.reason)
     except MadlError as error:
         NOT_RUN["ours, CuTe tile"] = str(error)
         return ()
+    return found
 
 
 # ---- correctness --------------------------------------------------------------------------------
@@ -335,6 +347,8 @@ def working(peers: Mapping[str, Callable[[], Call]]) -> dict[str, Call]:
     """Those that can be imported and called; a library of others may fail in any way it likes."""
     found: dict[str, Call] = {}
     for name, make in peers.items():
+        if name in NOT_RUN:  # it may have left a capture behind that no other survives
+            continue
         try:
             call = make()
             captured(call, 1)()
@@ -394,9 +408,9 @@ def linear_peers(x: Tensor, dense: list[Tensor]) -> dict[str, Callable[[], Call]
         made = layers()
         for layer in made:
             quantize_(layer, Int8WeightOnlyConfig())
+        torch._dynamo.reset()  # what earlier shapes have compiled counts towards a limit
         compiled: Any = torch.compile(lambda layer: layer(x), dynamic=False)
-        with torch.no_grad():
-            compiled(made[0])
+        compiled(made[0])
         return lambda i: compiled(made[i])
 
     def gemlite() -> Call:
