@@ -458,8 +458,9 @@ def gpu(folder: Path, seconds: float, is_list: bool, is_kept: bool, **given: Any
             f"{why}; run it where there is one (`cli.py gpu --list`: what it would add)"
         )
     work = Gpu(plan.project, plan, folder)
-    for ended in () if is_list else work.run(seconds):
-        click.echo(ended)
+    if not is_list:
+        for ended in work.run(seconds):
+            click.echo(ended)
     outcomes = work.outcomes()
     for state in ("left", "not run here", "failed", "done"):
         of_it = [outcome for outcome in outcomes if outcome.state == state]

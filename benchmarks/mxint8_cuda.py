@@ -19,7 +19,6 @@ tile, CuTe's headers, fetched through pip.
 
 import argparse
 import functools
-import importlib.util
 import json
 import os
 import sys
@@ -189,7 +188,7 @@ def usable_paths() -> list[str]:
         path
         for path in build_cuda.PATHS[1:]
         if use(path).path == path == mxint8_cuda.route(device, mxint8_cuda.LINEAR).path
-        and (path != "triton" or importlib.util.find_spec("triton"))
+        and (path != "triton" or build_cuda._has_triton())
     ]
     use("auto")
     return found

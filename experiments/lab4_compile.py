@@ -177,7 +177,8 @@ def naive_compiles(r: Records) -> Fact:
         text=f"Timed naively on the CPU ({what}), ResNet-18 takes {first_calls(naive)}. "
         f"Without it, still in training mode and with gradients, the other calls say "
         f"{naive_times(naive, skip=1)}{naive_on_cuda(r)}",
-        of="1 process timed naively, in training mode and with gradients",
+        of=f"{stats.counted(len(r.where(kind='naive')), 'process')} timed naively, in training "
+        "mode and with gradients",
     )
 
 

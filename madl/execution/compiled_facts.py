@@ -145,13 +145,15 @@ def kinds(r: Records) -> Fact:
 def fewer_passes(r: Records) -> Fact:
     """How many operators each network runs, eager and compiled."""
     each = [f"{title} runs {operators(cell(r, n))}" for n, title in NETWORKS.items()]
+    of = "the operators of one call on the CPU"
     for record in r.where(kind="cell", device="cuda", **DEFAULT):
         if "kernels" in record.values:
             eager, left = (sum(record.values["kernels"][v].values()) for v in Pair._fields)
             title = NETWORKS[str(record.case.params["network"])]
             said = f"on the {record.place}, {title} launches {eager} kernels in eager mode"
             each.append(f"{said} and {left} compiled")
-    return Fact(text="; ".join(each), of="the operators of one call on the CPU")
+            of = "the operators of one call on the CPU, the kernels of one on CUDA"
+    return Fact(text="; ".join(each), of=of)
 
 
 def masks_made(r: Records) -> Fact:

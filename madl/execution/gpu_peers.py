@@ -37,12 +37,12 @@ def gpu_run(r: Records) -> Fact:
         return Fact(text=text, of="the published runs of the benchmark mxint8_cuda")
     absent: Mapping[str, str] = benchmarks.kept(NAME, "not_run") or {}
     without = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
-    versions = {row[""]: row[" "] for row in benchmarks.run_table(NAME)}
+    run = {row[""]: row[" "] for row in benchmarks.run_table(NAME)}
     return Fact(
-        text=f"Run on {versions['Machine']} with {versions['Peers']}"
+        text=f"Run on {run['Machine']} with {run['Peers']}"
         + (f"; not run there: {without}" if without else ""),
-        of=f"medians of 1 run, {versions['Date']}, the variants of a row in turn, no interval; "
-        f"used by other processes: {versions['Used by other processes']}",
+        of=f"medians of 1 run, {run['Date']}, the variants of a row in turn, no interval; "
+        f"used by other processes: {run['Used by other processes']}",
     )
 
 
