@@ -123,6 +123,12 @@ text = "Is there nothing?"
 """
 
 
+def write(path: Path, text: str) -> None:
+    """A file of a toy logbook, in a folder that may be new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
 @pytest.fixture
 def toy(tmp_path, monkeypatch) -> Project:
     """A logbook of one experiment in a folder of its own; `$TOY_LOG` lists the executed cases."""
@@ -130,9 +136,9 @@ def toy(tmp_path, monkeypatch) -> Project:
     templates = Path(__file__).parents[1] / "templates"
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
-    (root / "experiments" / "toy.py").write_text(TOY)
+    write(root / "experiments" / "toy" / "page.py", TOY)
     (root / "experiments" / "questions.toml").write_text(QUESTIONS)
-    (root / "templates" / "toy.md.j2").write_text(TEMPLATE)
+    (root / "experiments" / "toy" / "page.md.j2").write_text(TEMPLATE)
     for name in ("index.md.j2", "ledger.md.j2"):
         (root / "templates" / name).write_text((templates / name).read_text())
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))

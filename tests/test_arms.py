@@ -162,7 +162,7 @@ def lucky(r):
 
 
 def test_a_claim_that_chooses_by_test_stops_the_report_in_one_line(plan):
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text() + CHEATING)
     for case in plan.cases("toy"):
         plan.store.put(a_record(case=case, values={"square": 1, **judgement(1500)}))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments import lab4_attention
+from experiments.lab4_attention import page as lab4_attention
 from madl.execution import attention, attention_profile, attention_study
 from madl.execution.attention import MASKS, TOLERANCE
 from madl.execution.attention_problem import Problem

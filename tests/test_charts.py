@@ -83,7 +83,7 @@ def test_a_level_is_a_number_an_estimate_or_an_arm(value):
 
 
 def test_on_a_page_the_line_names_the_chart_and_its_experiment(plan):
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace('[line("square")]', '[line("cube")]'))
     for case in plan.cases("toy"):
         plan.store.put(a_record(case=case, values={"square": 1}))

@@ -319,7 +319,7 @@ def nothing_is_compiled_ahead(monkeypatch):
 
 def toy_with(plan, more: str, **replaced: str) -> StoredPlan:
     """The toy with another source, as a program that starts now finds it."""
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     text = source.read_text()
     for old, new in replaced.items():
         assert old in text
@@ -435,7 +435,7 @@ declare(8)
 
 def digests(plan, old: str = "", new: str = "") -> dict[str, str]:
     assert old in WITH_A_MARGIN
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     before = source.read_text()
     source.write_text(before + WITH_A_MARGIN.replace(old, new, 1 if old else 0))
     try:
@@ -488,7 +488,7 @@ def test_claims_made_of_one_function_have_digests_of_their_own(plan):
 
 def test_a_digest_is_the_same_in_every_process(plan):
     made = digests(plan)
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text() + WITH_A_MARGIN)
     code = (
         "import json; from pathlib import Path; from madl.running.project import Project\n"

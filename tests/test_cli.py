@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli
+from tests.conftest import write
 
 ROOT = Path(__file__).parents[1]
 
@@ -135,10 +136,10 @@ def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
 
 
 def test_a_full_disk_under_a_checkpoint_is_the_same_line_and_no_failed_case(toy):
-    text = (toy.experiments / "toy.py").read_text()
+    text = (toy.experiments / "toy" / "page.py").read_text()
     said = 'raise ValueError("I/O error: No space left on device (os error 28)")'
     text = text.replace("    folder = ctx", f"    {said}\n    folder = ctx")
-    (toy.experiments / "toy.py").write_text(text)
+    (toy.experiments / "toy" / "page.py").write_text(text)
     result = call("run", "--executor", "inline")
     assert result.exit_code == 1
     assert "Error: the disk is full (where .madl, docs or temporary files lie)" in result.output
@@ -180,7 +181,7 @@ def test_the_number_of_a_question_stands_for_its_experiment(toy, tmp_path):
 
 def test_status_says_when_code_has_changed(toy):
     call("run", "--executor", "inline")
-    source = toy.experiments / "toy.py"
+    source = toy.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("** 2", "** 2 + 0"))
     assert "4 of 4 done, 0 failed, 0 left, 4 from older code" in call("status").output
     rows = json.loads(call("status", "--json").output)["experiments"]
@@ -188,9 +189,9 @@ def test_status_says_when_code_has_changed(toy):
 
 
 def test_status_counts_each_case_once_and_says_what_an_experiment_waits_for(toy, monkeypatch):
-    text = (toy.experiments / "toy.py").read_text()
+    text = (toy.experiments / "toy" / "page.py").read_text()
     later = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    (toy.experiments / "later.py").write_text(later)
+    write(toy.experiments / "later" / "page.py", later)
     monkeypatch.setenv("TOY_FAIL", "3")
     call("run", "toy", "--executor", "inline")
     listed = call("status").output
@@ -200,8 +201,8 @@ def test_status_counts_each_case_once_and_says_what_an_experiment_waits_for(toy,
 
 def test_status_names_a_damaged_record_and_shows_the_rest(toy):
     call("run", "--executor", "inline")
-    text = (toy.experiments / "toy.py").read_text()
-    (toy.experiments / "other.py").write_text(text)
+    text = (toy.experiments / "toy" / "page.py").read_text()
+    write(toy.experiments / "other" / "page.py", text)
     path = next((toy.state / "records" / "toy").glob("*.json"))
     path.write_text("{")
     result = call("status")
@@ -221,9 +222,9 @@ def test_publish_writes_one_line_a_case(toy):
 
 def test_publish_says_of_what_it_has_nothing(toy):
     call("run", "--executor", "inline")
-    later = (toy.experiments / "toy.py").read_text().replace("Squares", "Later")
-    (toy.experiments / "later.py").write_text(later)
-    (toy.templates / "later.md.j2").write_text("")
+    later = (toy.experiments / "toy" / "page.py").read_text().replace("Squares", "Later")
+    write(toy.experiments / "later" / "page.py", later)
+    write(toy.experiments / "later" / "page.md.j2", "")
     done = call("publish", "toy", "later")
     assert done.exit_code == 1
     assert "later has no results to publish; run `python cli.py run toy later " in done.output

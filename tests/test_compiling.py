@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments import lab4_attention, lab4_compile
+from experiments.lab4_attention import page as lab4_attention
+from experiments.lab4_compile import page as lab4_compile
 from madl.execution import compiling, fused, tracing
 from madl.execution.compiled import DEFAULT, cell_rows, pair, totals
 from madl.execution.compiled_facts import (

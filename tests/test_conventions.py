@@ -39,7 +39,7 @@ def by_stem(path: Path) -> str:
 
 def template(name: str) -> str:
     """Without its comments."""
-    text = (PROJECT.templates / f"{name}.md.j2").read_text()
+    text = (PROJECT.experiments / f"{name}" / "page.md.j2").read_text()
     return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
 
 

@@ -24,7 +24,7 @@ from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.running import executors, plans, runner, shards
 from madl.running.plans import Options
-from tests.conftest import hears_ctrl_c
+from tests.conftest import hears_ctrl_c, write
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -160,7 +160,7 @@ def worker_of(tmp_path, x: int) -> int:
 @pytest.fixture
 def slow_once(toy, monkeypatch, tmp_path):
     """Case 2 takes a minute the first time it is tried and writes down who runs it."""
-    source = (toy.experiments / "toy.py").read_text()
+    source = (toy.experiments / "toy" / "page.py").read_text()
     source = source.replace(
         "    if params",
         "    pid = log.with_suffix(f\".{params['x']}.pid\")\n"
@@ -171,7 +171,7 @@ def slow_once(toy, monkeypatch, tmp_path):
         "    if params",
         1,
     )
-    (toy.experiments / "toy.py").write_text(source)
+    (toy.experiments / "toy" / "page.py").write_text(source)
 
 
 def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
@@ -196,9 +196,9 @@ def lost_once(monkeypatch):
 
 
 def test_a_case_that_kills_every_worker_becomes_one_clear_failure(lost_once, plan, cluster, toy):
-    source = (toy.experiments / "toy.py").read_text()
+    source = (toy.experiments / "toy" / "page.py").read_text()
     deadly = "    if params['x'] == 1:\n        os.kill(os.getpid(), 9)\n    if params"
-    (toy.experiments / "toy.py").write_text(source.replace("    if params", deadly, 1))
+    (toy.experiments / "toy" / "page.py").write_text(source.replace("    if params", deadly, 1))
     cluster.add_worker()
     store = Store(plan.project.state)
     events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
@@ -321,11 +321,13 @@ def test_dask_that_is_not_installed_is_one_clear_line(monkeypatch):
 
 
 def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, tmp_path, toy):
-    source = (toy.experiments / "toy.py").read_text()
+    source = (toy.experiments / "toy" / "page.py").read_text()
     built = (
         "lambda path: (path.mkdir(), log.with_suffix('.built').open('a').write('x'), time.sleep(1))"
     )
-    (toy.experiments / "toy.py").write_text(source.replace("lambda path: path.mkdir()", built))
+    (toy.experiments / "toy" / "page.py").write_text(
+        source.replace("lambda path: path.mkdir()", built)
+    )
     runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
     for run in runs:
         _, stderr = run.communicate(timeout=60)
@@ -338,16 +340,16 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
 @pytest.fixture
 def later(plan) -> None:
     """An experiment that needs the toy."""
-    text = (plan.project.experiments / "toy.py").read_text()
+    text = (plan.project.experiments / "toy" / "page.py").read_text()
     text = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    (plan.project.experiments / "later.py").write_text(text)
-    (plan.project.templates / "later.md.j2").write_text("")
+    write(plan.project.experiments / "later" / "page.py", text)
+    write(plan.project.experiments / "later" / "page.md.j2", "")
 
 
 @pytest.fixture
 def gate(toy) -> Path:
     """A file for which every case of the toy waits."""
-    path = toy.experiments / "toy.py"
+    path = toy.experiments / "toy" / "page.py"
     gate = "    while not log.with_suffix('.go').exists():\n        time.sleep(0.05)\n    if params"
     path.write_text(path.read_text().replace("    if params", gate, 1))
     return Path(os.environ["TOY_LOG"]).with_suffix(".go")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments import lab4_tiles
+from experiments.lab4_tiles import page as lab4_tiles
 from madl.execution import decode_loop
 from madl.execution.accesses import WARP
 from madl.execution.decode_panel import definition, is_right, steps, value
@@ -157,7 +157,7 @@ def test_each_script_that_a_page_names_is_there(name):
 def live(plan, **more: str) -> None:
     """Give the toy's page a drawing that a script makes live."""
     with_a_drawing(plan)
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     said = "".join(f", {name}={value}" for name, value in more.items())
     source.write_text(source.read_text().replace('"two boxes")', f'"two boxes"{said})', 1))
 
@@ -185,7 +185,7 @@ def test_a_page_without_one_loads_nothing_of_it(plan):
 def test_what_a_drawing_only_reads_is_used_once_it_is_there_and_not_waited_for(plan):
     with_a_sibling_page(plan)
     live(plan, reads='("other",)')
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     rows = 'return [{"x": 0, "beside": len(r.of("other"))}]'
     source.write_text(
         re.sub(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import formats as formats_page
-from experiments import lab3_formats
+from experiments.formats import page as formats_page
+from experiments.lab3_formats import page as lab3_formats
 from madl.formats import presets
 from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat

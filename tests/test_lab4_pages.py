@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from experiments import lab4_decode, lab4_tiles
+from experiments.lab4_decode import page as lab4_decode
+from experiments.lab4_tiles import page as lab4_tiles
 from madl.errors import MadlError
 from madl.execution import accesses, decode_loop, places, tile_facts
 from madl.execution.tile_panels import tile_alt

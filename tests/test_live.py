@@ -13,7 +13,7 @@ from madl.running.pace import Pace
 from madl.running.plans import Options
 from madl.running.queues import Progress, in_words
 from madl.site.live import FREE_S, Pages
-from tests.conftest import a_record
+from tests.conftest import a_record, write
 from tests.test_runner import STEP
 
 RENDER = """
@@ -107,7 +107,7 @@ def test_problems_of_other_pages_do_not_hide_a_page_that_is_made(live, caplog):
 
 def test_events_say_when_an_experiment_ends_and_when_time_is_measured_next(plan):
     text = STEP.format(needs=(), timed=True)
-    (plan.project.experiments / "clock.py").write_text(text)
+    (plan.project.experiments / "clock" / "page.py").write_text(text)
     events = list(runner.run(plan, Store(plan.project.state), [], Options()))
     ends = [(e.record.case.experiment, e.is_last, e.before_timed) for e in events]
     assert ends == [
@@ -121,9 +121,9 @@ def test_events_say_when_an_experiment_ends_and_when_time_is_measured_next(plan)
 @pytest.mark.parametrize(("seconds", "first"), [(1.0, "short"), (300.0, "toy")])
 def test_what_is_known_to_be_short_comes_before_what_others_need(plan, seconds, first):
     """As committed evidence knows: its page can be read while the long ones run."""
-    (plan.project.experiments / "short.py").write_text(STEP.format(needs=(), timed=False))
+    (plan.project.experiments / "short" / "page.py").write_text(STEP.format(needs=(), timed=False))
     later = STEP.format(needs=("toy",), timed=False)
-    (plan.project.experiments / "later.py").write_text(later)
+    write(plan.project.experiments / "later" / "page.py", later)
     known = [a_record(case=case, seconds=seconds) for case in plan.cases("short")]
     publish(known, plan.project.docs / "data" / "short.jsonl")
     events = list(runner.run(plan, Store(plan.project.state), [], Options()))
@@ -132,9 +132,9 @@ def test_what_is_known_to_be_short_comes_before_what_others_need(plan, seconds, 
 
 
 def test_the_time_left_is_that_of_the_evidence_where_there_is_some(plan):
-    (plan.project.experiments / "long.py").write_text(STEP.format(needs=(), timed=False))
+    (plan.project.experiments / "long" / "page.py").write_text(STEP.format(needs=(), timed=False))
     later = STEP.format(needs=("toy",), timed=False)
-    (plan.project.experiments / "later.py").write_text(later)
+    write(plan.project.experiments / "later" / "page.py", later)
     known = [a_record(case=case, seconds=300.0) for case in plan.cases("long")]
     publish(known, plan.project.docs / "data" / "long.jsonl")
     first = next(runner.run(plan, Store(plan.project.state), [], Options()))
@@ -148,7 +148,7 @@ def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
 ):
     """In evidence ten seconds a case, of which this machine needs none, then a hundred a case."""
     caplog.set_level(logging.INFO)
-    (plan.project.experiments / "later.py").write_text(STEP.format(needs=("toy",), timed=False))
+    write(plan.project.experiments / "later" / "page.py", STEP.format(needs=("toy",), timed=False))
     store = Store(plan.project.state)
     for name, seconds in (("toy", 10.0), ("later", 100.0)):
         known = [a_record(case=case, seconds=seconds) for case in plan.cases(name)]
@@ -183,7 +183,7 @@ def test_a_time_to_wait_in_words(seconds, words):
 
 def test_all_renders_while_it_runs(toy, monkeypatch, capsys):
     """The page of the first experiment is there before the second one has ended."""
-    (toy.experiments / "slow.py").write_text(
+    (toy.experiments / "slow" / "page.py").write_text(
         STEP.format(needs=("toy",), timed=False).replace(
             'return {"step"',
             "import pathlib, json\n"
@@ -193,7 +193,7 @@ def test_all_renders_while_it_runs(toy, monkeypatch, capsys):
         )
     )
     text = "# {{ title() }}\n\n{{ claims() }}\n"
-    (toy.templates / "slow.md.j2").write_text(text)
+    (toy.experiments / "slow" / "page.md.j2").write_text(text)
     from tests.test_cli import call
 
     result = call("all", "--executor", "inline")

@@ -9,7 +9,7 @@ from madl.training import longer
 from tests.conftest import a_record
 from tests.synthetic import judgement
 
-lab = importlib.import_module("experiments.lab2_overfitting")
+lab = importlib.import_module("experiments.lab2_overfitting.page")
 
 
 class Ctx:

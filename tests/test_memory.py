@@ -81,7 +81,7 @@ def test_a_large_tensor_shows_in_resident_memory():
 # ---- the page -----------------------------------------------------------------------------------
 
 PAGE = Project().load("lab4_memory")
-MODULE = sys.modules["experiments.lab4_memory"]
+MODULE = sys.modules["experiments.lab4_memory.page"]
 
 
 @pytest.fixture(scope="module")

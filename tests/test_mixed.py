@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import lab3_widths
+from experiments.lab3_widths import page as lab3_widths
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
 from madl.logbook.arms import Arm

@@ -30,7 +30,7 @@ def project(tmp_path_factory) -> Project:
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
     copied = [f"templates/{name}.md.j2" for name in ("baseline", "experiment", "index", "ledger")]
-    for name in (*copied, "experiments/baseline.py"):
+    for name in (*copied, "experiments/baseline/page.py"):
         shutil.copy(ROOT / name, root / name)
     (root / "experiments" / "questions.toml").write_text(
         '["1.1"]\nstem = "other"\ntitle = "Other"\ntext = "Why?"'  # no newline at its end
@@ -78,8 +78,8 @@ def test_it_keeps_the_conventions(made, monkeypatch):
     _, _, plan = made
     monkeypatch.setattr(test_conventions, "PROJECT", plan.project)
     monkeypatch.setattr(test_conventions, "ROOT", plan.project.root)
-    path = plan.project.experiments / f"{STEM}.py"
-    template = plan.project.templates / f"{STEM}.md.j2"
+    path = plan.project.experiments / f"{STEM}" / "page.py"
+    template = plan.project.experiments / f"{STEM}" / "page.md.j2"
     rules = test_conventions
     rules.test_each_claim_fact_figure_table_and_text_is_shown_exactly_once(STEM)
     rules.test_a_page_has_prose_and_calls_and_does_not_branch(STEM)
@@ -108,7 +108,7 @@ def test_the_next_one_is_another_question(made, monkeypatch):
 @pytest.mark.parametrize(
     ("stem", "message"),
     [
-        ("baseline", "'baseline' is taken (experiments/baseline.py)"),
+        ("baseline", "'baseline' is taken (experiments/baseline/page.py)"),
         ("experiment", "'experiment' is taken (templates/experiment.md.j2)"),
         ("other", "'other' is taken (a page of the logbook)"),
         ("data", "'data' is taken (docs/data)"),

@@ -114,7 +114,7 @@ def test_each_link_leads_somewhere(path):
     assert links
     for link in links:
         stem = Path(link).stem
-        known = Project().experiments / f"{stem}.py"
+        known = Project().experiments / f"{stem}" / "page.py"
         assert link in (f"../labs/{stem}.html", f"{path.stem}.ipynb"), link
         assert known.is_file() or stem == path.stem
 

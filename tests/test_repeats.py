@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import machine
+from experiments.machine import page as machine
 from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.claims import Evidence, Finding
@@ -25,7 +25,7 @@ def executed(tmp_path) -> list[int]:
 
 def timed(plan, where: str) -> StoredPlan:
     """The toy's plan, where some of its cases measure time."""
-    path = plan.project.root / "experiments" / "toy.py"
+    path = plan.project.root / "experiments" / "toy" / "page.py"
     path.write_text(path.read_text().replace('(title="Squares")', f'(title="Squares", {where})'))
     project = Project(plan.project.root)
     return StoredPlan(project, Store(project.state), plan.profile, {})

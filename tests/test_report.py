@@ -20,7 +20,7 @@ from madl.running.project import Project
 from madl.site import evidence, report
 from madl.site.page import markdown_table
 from madl.site.views import pages
-from tests.conftest import a_record, a_run
+from tests.conftest import a_record, a_run, write
 
 GOLDEN = Path(__file__).parent / "data"
 
@@ -262,13 +262,16 @@ def test_a_note_that_stands_on_no_page_is_named_with_the_names_that_do(plan):
         ("{% if %}", "Expected an expression"),
         ("It gains 3.1 points.", "has the number '3.1' in its prose"),
         ('{{ code("nowhere.py", "f") }}', "no source file nowhere.py to show"),
-        ('{{ code("experiments/toy.py", "f") }}', "has no function, class or marker [f] to show"),
+        (
+            '{{ code("experiments/toy/page.py", "f") }}',
+            "has no function, class or marker [f] to show",
+        ),
     ],
 )
 def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(plan, call, message):
     with_a_sibling_page(plan)
     report.write(plan, fill(plan))
-    (plan.project.templates / "toy.md.j2").write_text(call)
+    (plan.project.experiments / "toy" / "page.md.j2").write_text(call)
     state = report.write(plan, fill(plan))
     (problem,) = state.problems
     assert message in problem
@@ -335,7 +338,7 @@ def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(
 
 
 def test_other_machines_stand_beside_this_one(plan):
-    template = plan.project.templates / "toy.md.j2"
+    template = plan.project.experiments / "toy" / "page.md.j2"
     template.write_text(template.read_text() + "{{ elsewhere() }}")
     fill(plan, host="far away")
     results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
@@ -348,7 +351,7 @@ def test_other_machines_stand_beside_this_one(plan):
 
 
 def test_a_machine_that_measured_no_claim_does_not_stand_beside(plan):
-    template = plan.project.templates / "toy.md.j2"
+    template = plan.project.experiments / "toy" / "page.md.j2"
     template.write_text(template.read_text() + "{{ elsewhere() }}")
     fill(plan, host="far away")
     some = results.Records(list(plan.records("toy"))[:1])
@@ -360,10 +363,10 @@ def test_a_machine_that_measured_no_claim_does_not_stand_beside(plan):
 def test_other_data_and_more_of_it_stand_beside_and_say_what_replicates(plan):
     """A part of what another view of that machine has is no evidence of its own."""
     toy = plan.project
-    experiment = toy.experiments / "toy.py"
+    experiment = toy.experiments / "toy" / "page.py"
     text = experiment.read_text().replace('"seed": 0}', '"seed": 0, **plan.workload}')
     experiment.write_text(text)
-    template = toy.templates / "toy.md.j2"
+    template = toy.experiments / "toy" / "page.md.j2"
     template.write_text(template.read_text() + "{{ elsewhere() }}")
     found, workload = {}, {"model": "a model", "dataset": "ours"}
     for dataset, squares in (("ours", 1), ("theirs", 0)):
@@ -428,10 +431,10 @@ def test_pages_of_experiments_that_are_gone_are_removed(plan):
 @pytest.fixture
 def unasked(plan) -> Path:
     """The page of an experiment that no question asks for, which lies beside those of hand."""
-    source = (plan.project.experiments / "toy.py").read_text()
+    source = (plan.project.experiments / "toy" / "page.py").read_text()
     for name in ("plain", "other"):
-        (plan.project.experiments / f"{name}.py").write_text(source)
-        (plan.project.templates / f"{name}.md.j2").write_text("Plain.\n")
+        write(plan.project.experiments / f"{name}" / "page.py", source)
+        write(plan.project.experiments / f"{name}" / "page.md.j2", "Plain.\n")
     (plan.project.docs / "usage.md").write_text("Written by hand.\n")
     report.write(plan, Store(plan.project.state))
     (plan.project.docs / "other.md").write_text("Written in.\n")
@@ -441,7 +444,7 @@ def unasked(plan) -> Path:
 def test_a_page_that_no_question_asks_for_goes_with_its_experiment(unasked, plan):
     assert unasked.is_file()
     for name in ("plain", "other"):
-        (plan.project.experiments / f"{name}.py").unlink()
+        (plan.project.experiments / f"{name}" / "page.py").unlink()
     report.write(replace(plan, project=Project(plan.project.root)), Store(plan.project.state))
     assert {path.name for path in plan.project.docs.glob("*.md")} == {
         *("index.md", "ledger.md", "usage.md", "other.md")
@@ -481,10 +484,10 @@ def said(r):
 
 def with_a_drawing(plan) -> None:
     """Give the toy's page a drawing of two panels and a captured text."""
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     text = source.read_text()
     source.write_text(text + BOXES)
-    template = plan.project.templates / "toy.md.j2"
+    template = plan.project.experiments / "toy" / "page.md.j2"
     more = '\n{{ figure("boxes") }}\n{{ output("said") }}\n'
     template.write_text(template.read_text() + more)
 
@@ -520,7 +523,7 @@ def test_a_captured_text_is_shown_as_it_was_and_pending_until_it_is_there(plan):
 
 def test_a_page_whose_captured_text_is_missing_is_not_answered(plan):
     with_a_drawing(plan)
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("r.one(x=3)", "r.one(x=9)"))
     state = report.write(plan, fill(plan))
     assert state.rows[0]["status"] == "partly"
@@ -537,7 +540,7 @@ rows = [{ x = 2, cube = "8 to 9" }, { x = 3, cube = "27" }]
 def with_reported(plan, text: str) -> None:
     """Give the toy's page what others reported."""
     (plan.project.experiments / "reported.toml").write_text(text)
-    (plan.project.templates / "toy.md.j2").write_text("{{ reported() }}")
+    (plan.project.experiments / "toy" / "page.md.j2").write_text("{{ reported() }}")
 
 
 def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
@@ -619,9 +622,11 @@ BROKEN = {  # what is done to a record (and with a sibling's), and what is said
 
 def with_a_sibling_page(plan) -> None:
     """A second page, which has nothing to do with the first one's records."""
-    text = (plan.project.experiments / "toy.py").read_text()
-    (plan.project.experiments / "other.py").write_text(text)
-    (plan.project.templates / "other.md.j2").write_text("# {{ title() }}\n{{ fact('counted') }}")
+    text = (plan.project.experiments / "toy" / "page.py").read_text()
+    write(plan.project.experiments / "other" / "page.py", text)
+    write(
+        plan.project.experiments / "other" / "page.md.j2", "# {{ title() }}\n{{ fact('counted') }}"
+    )
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -663,7 +668,7 @@ def test_a_bad_line_of_published_evidence_costs_its_row_and_is_named(plan, how):
 
 
 def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("one.values['square']}", "one.values['cube']}"))
     state = report.write(plan, fill(plan))
     (problem,) = state.problems
@@ -684,7 +689,7 @@ def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
     ],
 )
 def test_what_cannot_be_made_is_pending_and_the_rest_is_there(plan, what, old, new, said):
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace(old, new))
     state = report.write(plan, fill(plan))
     assert any(problem.startswith(f"{what} of toy: {said}") for problem in state.problems)

@@ -15,7 +15,7 @@ from madl.logbook.records import Store
 from madl.running import plans, runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from tests.conftest import hears_ctrl_c
+from tests.conftest import hears_ctrl_c, write
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,10 +30,10 @@ def run_all(plan, **options) -> list[runner.Progress]:
 
 def with_later(plan) -> None:
     """The toy again, as an experiment that needs the first."""
-    later = (plan.project.experiments / "toy.py").read_text()
+    later = (plan.project.experiments / "toy" / "page.py").read_text()
     later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    (plan.project.experiments / "later.py").write_text(later)
-    (plan.project.templates / "later.md.j2").write_text("")
+    write(plan.project.experiments / "later" / "page.py", later)
+    write(plan.project.experiments / "later" / "page.md.j2", "")
 
 
 def test_every_case_runs_once_and_is_stored_before_it_is_shown(plan, tmp_path):
@@ -66,7 +66,7 @@ def test_force_runs_again(plan, tmp_path):
 
 
 def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_path):
-    toy, later = (plan.project.experiments / f"{name}.py" for name in ("toy", "later"))
+    toy, later = (plan.project.experiments / f"{name}" / "page.py" for name in ("toy", "later"))
     with_later(plan)
     chosen = 'return [{"x": plan.records("toy").one(x=2).values["square"], "seed": 0}]'
     later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
@@ -83,7 +83,7 @@ def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_
 
 
 def test_code_that_changes_while_it_runs_ends_the_run_and_stores_nothing_false(plan):
-    toy = plan.project.experiments / "toy.py"
+    toy = plan.project.experiments / "toy" / "page.py"
     text = toy.read_text()
     events = runner.run(plan, Store(plan.project.state), [], Options())
     next(events)
@@ -309,8 +309,8 @@ def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
         ("needed", (), False),
     ):
         text = STEP.format(needs=needs, timed=timed)
-        (plan.project.experiments / f"{name}.py").write_text(text)
-        (plan.project.templates / f"{name}.md.j2").write_text("")
+        write(plan.project.experiments / f"{name}" / "page.py", text)
+        write(plan.project.experiments / f"{name}" / "page.md.j2", "")
     events = run_all(plan, jobs=jobs)
     order = [event.record.case.experiment for event in events]
     assert sorted(order[:2]) == ["needed", "needed"]

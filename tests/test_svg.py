@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import markdown
 import pytest
 
-from experiments import formats
+from experiments.formats import page as formats
 from madl.logbook.charts import (
     Chart,
     bars,

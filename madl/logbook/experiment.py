@@ -1,7 +1,7 @@
 """What an experiment is: a file whose functions say by decorator what they are; never registered.
 
-An experiment lives in `experiments/<stem>.py` as the constant `page`; its template is
-`templates/<stem>.md.j2`. A case is its parameters: `run(params, ctx)` may depend on nothing else,
+An experiment lives in `experiments/<stem>/page.py` as the constant `page`; its template is
+`experiments/<stem>/page.md.j2`. A case is its parameters: `run(params, ctx)` may depend on nothing else,
 so the key made of them names the result for good.
 
     page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline",))

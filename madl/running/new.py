@@ -1,4 +1,4 @@
-"""A page of one's own: an experiment, its template and its question, which run as they are."""
+"""A page of one's own: its folder and its question, which run as they are."""
 
 import keyword
 import re
@@ -10,7 +10,7 @@ from madl.running.project import RESTORE, Project
 
 MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
 OWN_LAB = 5  # the number before the point of questions that nobody has asked but the student
-NOT_FREE = ("experiment", "new", "notebooks")  # of templates; and each page that is there
+NOT_FREE = ("index", "ledger")
 
 
 def create(project: Project, stem: str) -> tuple[str, list[Path]]:
@@ -24,11 +24,11 @@ def create(project: Project, stem: str) -> tuple[str, list[Path]]:
     numbers = [int(q.id.split(".")[1]) for q in project.questions if _is_own(q.id)]
     id = f"{OWN_LAB}.{1 + max(numbers, default=0)}"
     filled = {"STEM": stem, "TITLE": " ".join(words).capitalize(), "ID": id}
-    questions = project.experiments / "questions.toml"
+    folder, questions = project.experiments / stem, project.experiments / "questions.toml"
     asked = read_text(questions, RESTORE).rstrip("\n") + "\n"
     texts = {
-        project.templates / f"{stem}.md.j2": _filled("page.md.j2", filled),
-        project.experiments / f"{stem}.py": _filled("experiment.py", filled),
+        folder / "page.md.j2": _filled("page.md.j2", filled),
+        folder / "page.py": _filled("page.py", filled),
         questions: asked + _filled("question.toml", filled),
     }
     for path, text in texts.items():
@@ -51,11 +51,7 @@ def _check(project: Project, stem: str) -> None:
             f"{stem!r} cannot be a page's name; use lower-case letters, digits and _, beginning "
             "with a letter, for example my_question"
         )
-    taken = [
-        *(project.experiments / f"{stem}.py", project.templates / f"{stem}.md.j2"),
-        *(project.docs / f"{stem}.md", project.docs / stem),
-        *(MODEL.parent / f"{stem}{end}" for end in (".md.j2", "")),
-    ]
+    taken = [project.experiments / stem, project.docs / f"{stem}.md", project.docs / stem]
     there = next((path for path in taken if path.exists()), None)
     if stem in NOT_FREE or there is not None or stem in {q.stem for q in project.questions}:
         what = there.relative_to(there.parents[1]) if there else "a page of the logbook"

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+import experiments
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
 from madl.logbook.experiment import Asked, Experiment, Plan, Question
@@ -113,7 +114,7 @@ class Project:
 
     @cached_property
     def _stems(self) -> list[str]:
-        return sorted(path.stem for path in self.experiments.glob("[!_]*.py"))
+        return sorted(path.parent.name for path in self.experiments.glob("[!_.]*/page.py"))
 
     def names(self) -> list[str]:
         """Every experiment on disk, each after what it needs."""
@@ -142,7 +143,7 @@ class Project:
         needs = self.load(name).needs
         for needed in needs:
             if needed not in self._stems:
-                raise MadlError(f"experiments/{name}.py needs {needed!r}; {self._known(needed)}")
+                raise MadlError(f"{page_of(name)} needs {needed!r}; {self._known(needed)}")
         return needs
 
     def _known(self, name: str) -> str:
@@ -203,13 +204,13 @@ class Project:
     @contextlib.contextmanager
     def _named(self, stem: str, what: str = "") -> Generator[None]:
         """A failure in an experiment's file, in one line: where, and in what."""
-        path = self.experiments / f"{stem}.py"
+        path = self.experiments / stem / "page.py"
         try:
             yield
         except (Pending, Unusable):
             raise
         except MadlError as error:
-            raise MadlError(f"experiments/{stem}.py: {error}") from error
+            raise MadlError(f"{page_of(stem)}: {error}") from error
         except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -218,12 +219,14 @@ class Project:
             where = f", line {lines[-1]}" if lines else ""
             said = " ".join(str(error).split())
             raise MadlError(
-                f"experiments/{stem}.py{where}: {what}{type(error).__name__}: {said}"
+                f"{page_of(stem)}{where}: {what}{type(error).__name__}: {said}"
             ) from error
 
     def _load(self, stem: str) -> Experiment:
-        path = self.experiments / f"{stem}.py"
-        spec = importlib.util.spec_from_file_location(f"experiments.{stem}", path)
+        path = self.experiments / stem / "page.py"
+        if str(self.experiments) not in experiments.__path__:  # the pages of another logbook
+            experiments.__path__.append(str(self.experiments))
+        spec = importlib.util.spec_from_file_location(f"experiments.{stem}.page", path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -236,11 +239,14 @@ class Project:
             raise
         page = getattr(module, "page", None)
         if not isinstance(page, Experiment):
-            raise MadlError(
-                f"experiments/{stem}.py declares no page; write `page = Experiment(title=…)`"
-            )
+            raise MadlError(f"{page_of(stem)} declares no page; write `page = Experiment(title=…)`")
         _ = page.digests  # now: a file that is edited while its cases run has other lines
         return page
+
+
+def page_of(stem: str) -> str:
+    """Where a page is written, for errors."""
+    return f"experiments/{stem}/page.py"
 
 
 def _toml(path: Path) -> dict[str, Any]:

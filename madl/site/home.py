@@ -186,7 +186,9 @@ def run_of_asked(row: Mapping[str, Any]) -> list[str]:
 
 def thumbnail_of(calls: PageCalls) -> str | None:
     """The first chart that the page shows; one in a single panel, if it has any."""
-    template = read_text(calls.project.templates / f"{calls.page.name}.md.j2", "save it as text")
+    template = read_text(
+        calls.project.experiments / calls.page.name / "page.md.j2", "save it as text"
+    )
     shown = calls.page.view.shown
     names = re.findall(r"\{\{\s*figure\(\"([^\"]+)\"\)", template)
     charts = [name for name in names if isinstance(shown.get(name), Chart)]

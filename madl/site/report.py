@@ -250,7 +250,7 @@ def _written(kept: Path) -> dict[str, str]:
 
 def _environment(project: Project) -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(project.templates),
+        loader=jinja2.FileSystemLoader([project.templates, project.experiments]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -264,7 +264,8 @@ def _template(project: Project, name: str, mend: str) -> jinja2.Template:
     try:
         return _environment(project).get_template(name)
     except jinja2.TemplateNotFound as error:
-        raise MadlError(f"there is no templates/{name}; {mend}") from error
+        where = "experiments" if "/" in name else "templates"
+        raise MadlError(f"there is no {where}/{name}; {mend}") from error
     except jinja2.TemplateSyntaxError as error:
         raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
     except UnicodeDecodeError as error:
@@ -282,9 +283,9 @@ def _render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
 
 
 def _render_page(project: Project, calls: PageCalls) -> str:
-    name = f"{calls.page.name}.md.j2"
+    name = f"{calls.page.name}/page.md.j2"
     template = _template(project, name, "write one")
-    if found := prose_numbers(read_text(project.templates / name, "save it as UTF-8 text")):
+    if found := prose_numbers(read_text(project.experiments / name, "save it as UTF-8 text")):
         raise MadlError(
             f"template {name} has the number {found[0]!r} in its prose; a number comes from a "
             "finding, a fact, a table or a parameter"

@@ -285,10 +285,10 @@ class View:
         """A failure in one line: of what, of which experiment, where."""
         if isinstance(error, MadlError | TypeError):
             return f"{what} of {self.name}: {error}"
-        here = f"{self.name}.py"
+        here = str(self.plan.project.experiments / self.name / "page.py")
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if Path(f.filename).name == here]
-        where = f" (experiments/{here}, line {lines[-1]})" if lines else ""
+        lines = [f.lineno for f in frames if f.filename == here]
+        where = f" (experiments/{self.name}/page.py, line {lines[-1]})" if lines else ""
         return f"{what} of {self.name}: {type(error).__name__}: {error}{where}"
 
     @property

@@ -229,9 +229,10 @@ def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     for folder in ("experiments", "templates", "docs"):
         (root / folder).mkdir(parents=True)
     at.mkdir()
-    (root / "experiments" / "nest.py").write_text(NEST)
+    (root / "experiments" / "nest").mkdir()
+    (root / "experiments" / "nest" / "page.py").write_text(NEST)
     (root / "experiments" / "questions.toml").write_text("")
-    (root / "templates" / "nest.md.j2").write_text("# {{ title() }}\n{{ provenance() }}")
+    (root / "experiments" / "nest" / "page.md.j2").write_text("# {{ title() }}\n{{ provenance() }}")
     for name in ("index.md.j2", "ledger.md.j2"):
         shutil.copy(ROOT / "templates" / name, root / "templates")
     (no_torch / "nest_wait.py").write_text(WAIT)
@@ -262,9 +263,14 @@ def root(tmp_path: Path) -> Path:
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
     text = TOY.replace("lambda path: path.mkdir()", ARTIFACT)
-    (root / "experiments" / "toy.py").write_text(text.replace("    folder =", TEMPORARY, 1))
+    (root / "experiments" / "toy").mkdir()
+    (root / "experiments" / "toy" / "page.py").write_text(
+        text.replace("    folder =", TEMPORARY, 1)
+    )
     (root / "experiments" / "questions.toml").write_text("")
-    (root / "templates" / "toy.md.j2").write_text(TEMPLATE.replace("{{ question() }}", ""))
+    (root / "experiments" / "toy" / "page.md.j2").write_text(
+        TEMPLATE.replace("{{ question() }}", "")
+    )
     for name in ("index.md.j2", "ledger.md.j2"):
         shutil.copy(ROOT / "templates" / name, root / "templates")
     shutil.copy(ROOT / "mkdocs.yml", root)

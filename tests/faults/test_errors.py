@@ -39,16 +39,16 @@ def spoil(toy, file: str, old: str | bytes | None, new: str | bytes) -> None:
 
 
 EXPERIMENT, QUESTIONS, TEMPLATE = (
-    "experiments/toy.py",
+    "experiments/toy/page.py",
     "experiments/questions.toml",
-    "templates/toy.md.j2",
+    "experiments/toy/page.md.j2",
 )
 CASES = 'return [{"x": x, "seed": 0}'
 WHY = 'return os.environ.get("TOY_MISSING")'
 BROKEN: dict[str, tuple[str, str | None, str | bytes, str]] = {  # file, old, new, what is said
-    "no Python": (EXPERIMENT, None, "page = =", "experiments/toy.py, line 1: SyntaxError"),
-    "no text": (EXPERIMENT, None, b"\xff\xfe", "experiments/toy.py, line 1: SyntaxError"),
-    "a null byte": (EXPERIMENT, None, b"a\0b", "experiments/toy.py: SyntaxError: source"),
+    "no Python": (EXPERIMENT, None, "page = =", "experiments/toy/page.py, line 1: SyntaxError"),
+    "no text": (EXPERIMENT, None, b"\xff\xfe", "experiments/toy/page.py, line 1: SyntaxError"),
+    "a null byte": (EXPERIMENT, None, b"a\0b", "experiments/toy/page.py: SyntaxError: source"),
     "fails": (EXPERIMENT, "\npage =", "\n1 / 0\npage =", "line 14: ZeroDivisionError"),
     "exits": (EXPERIMENT, "\npage =", "\nraise SystemExit(0)\npage =", "line 14: SystemExit: 0"),
     "no page": (EXPERIMENT, None, "", "declares no page; write `page = Experiment("),
@@ -204,7 +204,9 @@ def test_v_shows_where_and_nothing_else_does(toy):
         )
         assert done.returncode == 1
         assert bool(done.stderr.count("Traceback")) == bool(tracebacks)
-        assert done.stderr.splitlines()[-1].startswith("Error: experiments/toy.py, line 14: Zero")
+        assert done.stderr.splitlines()[-1].startswith(
+            "Error: experiments/toy/page.py, line 14: Zero"
+        )
 
 
 def test_another_python_than_we_can_use_is_one_line():

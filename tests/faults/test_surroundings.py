@@ -122,7 +122,7 @@ def test_a_root_that_is_no_logbook_is_a_wrong_command(call, tmp_path, place):
 @pytest.mark.faults
 @pytest.mark.parametrize("layout", [("--executor", "inline"), ("--jobs", "2")])
 def test_too_little_memory_fails_its_case_in_one_line(root, call, layout):
-    source = root / "experiments" / "toy.py"
+    source = root / "experiments" / "toy" / "page.py"
     greedy = 'if params["x"] == 2:\n        return {"square": len(bytearray(2**36))}\n    '
     source.write_text(TOY.replace('return {"square": params', greedy + 'return {"square": params'))
     limit = 8 << 30  # of addresses, which workers and their threads take more of than of memory
@@ -154,7 +154,7 @@ def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
     from madl.site import report
 
     assert runner._kernels(toy.root, "toy") == ""  # which reaches none
-    experiment = toy.root / "experiments" / "toy.py"
+    experiment = toy.root / "experiments" / "toy" / "page.py"
     experiment.write_text(experiment.read_text().replace("\ndef run(params, ctx):\n", REACHES))
     (toy.root / "kernels").mkdir()
     route = SimpleNamespace(route=lambda: SimpleNamespace(path="torch"))
@@ -177,7 +177,7 @@ def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
     """The second run is refused, reports are made meanwhile, and each case has run once."""
     log, go = tmp_path / "log", tmp_path / "go"
     log.touch()
-    source = root / "experiments" / "toy.py"
+    source = root / "experiments" / "toy" / "page.py"
     waits = f"    while not Path({str(go)!r}).exists():\n        time.sleep(0.02)\n    folder ="
     source.write_text(TOY.replace("    folder =", waits))
     started = [call.start("all", "--jobs", "2")]

@@ -185,8 +185,8 @@ def reported(root: Path, cli: Path) -> subprocess.CompletedProcess[str]:
 def test_every_text_of_a_record_is_escaped_wherever_it_stands(toy):
     """Here and elsewhere: this machine's records, and others' published ones."""
     root = toy.root
-    (toy.experiments / "toy.py").write_text(TEXTS)
-    (toy.templates / "toy.md.j2").write_text(TEMPLATE)
+    (toy.experiments / "toy" / "page.py").write_text(TEXTS)
+    (toy.experiments / "toy" / "page.md.j2").write_text(TEMPLATE)
     (root / "madl" / "site").mkdir(parents=True)
     for name in ("hooks.py", "notebook_hooks.py", "squeeze.py"):
         shutil.copy(ROOT / "madl" / "site" / name, root / "madl" / "site")
