@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from experiments.lab4_tiles import page as lab4_tiles
+from experiments.lab4_tiles.accesses import WARP
+from experiments.lab4_tiles.places import place
 from madl.execution import decode_loop
-from madl.execution.accesses import WARP
 from madl.execution.decode_panel import definition, is_right, steps, value
 from madl.execution.memory_panel import memory_rows
-from madl.execution.places import place
 from madl.logbook.drawing import field
 from madl.logbook.records import Case, Records
 from madl.running.project import Project

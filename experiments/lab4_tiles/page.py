@@ -12,11 +12,19 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from experiments.lab4_tiles import places, tile_facts
+from experiments.lab4_tiles.accesses import SECTOR_BYTES, described
+from experiments.lab4_tiles.tile_facts import (
+    FLAT,
+    LAB,
+    LABELS,
+    TILE,
+    USUAL_GROUP,
+    kernels_of,
+    usual,
+)
+from experiments.lab4_tiles.tile_panels import tile_alt, tile_panels
 from madl.errors import MadlError
-from madl.execution import places, tile_facts
-from madl.execution.accesses import SECTOR_BYTES, described
-from madl.execution.tile_facts import FLAT, LAB, LABELS, TILE, USUAL_GROUP, kernels_of, usual
-from madl.execution.tile_panels import tile_alt, tile_panels
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values

@@ -7,8 +7,8 @@ pages are made without it.
 import html
 from collections.abc import Sequence
 
-from madl.execution.accesses import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
-from madl.execution.places import Place, place
+from experiments.lab4_tiles.accesses import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
+from experiments.lab4_tiles.places import Place, place
 from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.records import Row
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.lab4_tiles.accesses import WARP
 from madl.errors import MadlError
-from madl.execution.accesses import WARP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Every count is of the first block of a mapping, as CuTe has it; see `accesses` f
 import math
 from typing import Any
 
-from madl.execution.accesses import SECTOR_BYTES, WARP, fewest_passes
+from experiments.lab4_tiles.accesses import SECTOR_BYTES, WARP, fewest_passes
 from madl.logbook.claims import Fact
 from madl.logbook.records import Record, Records
 
