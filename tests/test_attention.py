@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from experiments.lab4_attention import attention, attention_profile, attention_study
 from experiments.lab4_attention import page as lab4_attention
-from madl.execution import attention, attention_profile, attention_study
-from madl.execution.attention import MASKS, TOLERANCE
-from madl.execution.attention_problem import Problem
-from madl.execution.attention_study import Work
+from experiments.lab4_attention.attention import MASKS, TOLERANCE
+from experiments.lab4_attention.attention_problem import Problem
+from experiments.lab4_attention.attention_study import Work
 from madl.logbook.records import Case, Pending, Record, Records
 from madl.machine import fresh, memory
 from tests.conftest import a_record

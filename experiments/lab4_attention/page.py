@@ -7,8 +7,8 @@ same written out with care. Memory is measured apart, under a limit that the nai
 
 from collections.abc import Iterable, Sequence
 
-from madl.execution import attention_checks, attention_profile
-from madl.execution.attention_times import (
+from experiments.lab4_attention import attention_checks, attention_profile
+from experiments.lab4_attention.attention_times import (
     DTYPES,
     WITH_MEMORY,
     against_naive,
@@ -85,7 +85,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.execution import attention_study
+    from experiments.lab4_attention import attention_study
 
     return attention_study.study(params)
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from madl.execution.attention_problem import Problem
-from madl.execution.attention_times import FORMS, fp32, fused_in, longest, of, shape_of
+from experiments.lab4_attention.attention_problem import Problem
+from experiments.lab4_attention.attention_times import FORMS, fp32, fused_in, longest, of, shape_of
 from madl.execution.ceilings import rates
 from madl.logbook.charts import Chart, line, log, points
 from madl.logbook.records import Pending, Record, Records, Row

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from madl.execution.attention import (
+from experiments.lab4_attention.attention import (
     BACKENDS,
     FORMS,
     TOLERANCE,
@@ -28,7 +28,7 @@ from madl.execution.attention import (
     only,
     steps,
 )
-from madl.execution.attention_problem import NAIVE, TUNED, Problem
+from experiments.lab4_attention.attention_problem import NAIVE, TUNED, Problem
 from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages, limited, peak_bytes, ran_out
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from madl.execution.attention_problem import NAIVE, TUNED, WRITTEN_OUT, Problem
+from experiments.lab4_attention.attention_problem import NAIVE, TUNED, WRITTEN_OUT, Problem
 
 Json = Mapping[str, Any]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from madl.execution.attention_times import DTYPES
+from experiments.lab4_attention.attention_times import DTYPES
 from madl.logbook.claims import Fact
 from madl.logbook.records import Record, Records
 from madl.logbook.stats import number, per_cent
