@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from madl.execution import changes, dropout, graphs, inputs, panels
+from experiments.lab0_inputs import changes, inputs
+from madl.execution import dropout, graphs, panels
 from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
 from madl.training.data import Encoded

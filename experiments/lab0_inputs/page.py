@@ -31,7 +31,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.execution import inputs
+    from experiments.lab0_inputs import inputs
 
     model = baseline.fine_tuned(params, ctx)
     test = baseline.load_splits(params).test

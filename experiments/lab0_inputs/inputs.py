@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
-from madl.execution import changes, graphs
+from experiments.lab0_inputs import changes
+from madl.execution import graphs
 from madl.execution.graphs import Batch
 from madl.training.data import Encoded
 
