@@ -14,23 +14,23 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.lab4_attention import page as lab4_attention
+from experiments.lab4_compile import compiling, fused, tracing
 from experiments.lab4_compile import page as lab4_compile
-from madl.execution import compiling, fused, tracing
-from madl.execution.compiled import DEFAULT, cell_rows, pair, totals
-from madl.execution.compiled_facts import (
+from experiments.lab4_compile.compiled import DEFAULT, cell_rows, pair, totals
+from experiments.lab4_compile.compiled_facts import (
     between_equals,
     kernel_kinds,
     linted,
     masks_made,
     operators,
 )
+from experiments.lab4_compile.resnet import ResNet18
 from madl.logbook.charts import interval_of, plain
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Failed, Pending, Record, Records, Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.training import models
-from madl.training.resnet import ResNet18
 from tests.conftest import a_record
 from tests.synthetic import a_measurement
 

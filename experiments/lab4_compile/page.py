@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from madl.execution.compiled import (
+from experiments.lab4_compile.compiled import (
     DEFAULT,
     MODES,
     NETWORKS,
@@ -26,7 +26,7 @@ from madl.execution.compiled import (
     speed,
     totals,
 )
-from madl.execution.compiled_facts import (
+from experiments.lab4_compile.compiled_facts import (
     against_default,
     between_equals,
     broken,
@@ -109,7 +109,7 @@ def unavailable(params: Params) -> str | None:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.execution import compiling
+    from experiments.lab4_compile import compiling
 
     return compiling.study({**params, "threads": num_cores()})
 

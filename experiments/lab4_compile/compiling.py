@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from experiments.lab4_compile import tracing
+from experiments.lab4_compile.fused import generated, kernels, wrappers
+from experiments.lab4_compile.resnet import ResNet18
 from madl.errors import MadlError
-from madl.execution import tracing
-from madl.execution.fused import generated, kernels, wrappers
 from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
-from madl.training.resnet import ResNet18
 
 Json = Mapping[str, Any]
 TOLERANCE = 1e-3  # of the largest output: fused arithmetic rounds in another order

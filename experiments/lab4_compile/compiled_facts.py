@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from madl.execution.compiled import (
+from experiments.lab4_compile.compiled import (
     COMPILED,
     DEFAULT,
     MODES,
