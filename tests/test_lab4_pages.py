@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from experiments.lab4_decode import decode_loop
 from experiments.lab4_decode import page as lab4_decode
 from experiments.lab4_tiles import accesses, places, tile_facts
 from experiments.lab4_tiles import page as lab4_tiles
 from experiments.lab4_tiles.tile_panels import tile_alt
 from madl.errors import MadlError
-from madl.execution import decode_loop
 from madl.logbook.charts import alt_text
 from madl.logbook.records import Case, Records
 from tests.conftest import a_record

@@ -10,7 +10,7 @@ Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop i
 
 from collections.abc import Iterable, Sequence
 
-from madl.execution.decode_panel import decode_alt, decode_panels
+from experiments.lab4_decode.decode_panel import decode_alt, decode_panels
 from madl.logbook.charts import Chart, category, intervals, line, linear, points, span
 from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -33,7 +33,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.execution import decode_loop
+    from experiments.lab4_decode import decode_loop
 
     return decode_loop.study()
 

@@ -99,8 +99,8 @@ def test_each_page_loads_its_own_script_only(site):
 
 def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
     torch = pytest.importorskip("torch")
+    from experiments.lab4_decode import decode_loop
     from kernels import mxint8
-    from madl.execution import decode_loop
 
     page, _ = opened("decode")
     found = page.evaluate(
