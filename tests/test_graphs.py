@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.lab0_graph import dropout
 from experiments.lab0_inputs import changes, inputs
-from madl.execution import dropout, graphs, panels
+from madl.execution import graphs, panels
 from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
 from madl.training.data import Encoded

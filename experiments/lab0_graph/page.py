@@ -1,7 +1,7 @@
 """Question 0.1: the classifier as an FX graph, its nodes, and two ways to take dropout out of it.
 
 The graph is captured by `torch.export`; what is counted and compared is in
-`madl/execution/dropout.py`. Everything here is counted over a whole graph, so nothing is a claim.
+`experiments/lab0_graph/dropout.py`. Everything here is counted over a whole graph, so nothing is a claim.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.execution import dropout
+    from experiments.lab0_graph import dropout
 
     model = baseline.fine_tuned(params, ctx)
     test = baseline.load_splits(params).test
