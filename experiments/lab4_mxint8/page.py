@@ -8,7 +8,7 @@ torch's dynamic INT8; then the whole classifier. All take turns in each of sever
 
 from collections.abc import Iterable, Sequence
 
-from madl.execution import gpu_peers, linear_facts, linear_peers
+from experiments.lab4_mxint8 import gpu_peers, linear_facts, linear_peers
 from madl.execution.linear_times import (
     BATCHES,
     BF16,
