@@ -10,10 +10,10 @@ import torch
 
 from experiments.lab4_decode import decode_loop
 from experiments.lab4_decode.decode_panel import definition, is_right, steps, value
+from experiments.lab4_memory.memory_panel import memory_rows
 from experiments.lab4_tiles import page as lab4_tiles
 from experiments.lab4_tiles.accesses import WARP
 from experiments.lab4_tiles.places import place
-from madl.execution.memory_panel import memory_rows
 from madl.logbook.drawing import field
 from madl.logbook.records import Case, Records
 from madl.running.project import Project

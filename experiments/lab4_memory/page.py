@@ -9,8 +9,8 @@ model is measured, each variant in a process of its own. Memory is in mebibytes.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from madl.execution.memory_panel import memory_alt, memory_panels, memory_rows
-from madl.execution.packed_memory import (
+from experiments.lab4_memory.memory_panel import memory_alt, memory_panels, memory_rows
+from experiments.lab4_memory.packed_memory import (
     BITS,
     DEFAULT,
     FORMULA,
@@ -74,7 +74,7 @@ def unavailable(params: Params) -> str | None:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.execution import resident
+    from experiments.lab4_memory import resident
 
     if params["what"] == "replay":
         return replay.replayed(_whole(params, "tokens"))

@@ -10,7 +10,7 @@ format has for a whole row or tensor, which are a few bytes.
 
 from collections.abc import Mapping, Sequence
 
-from madl.execution.packed_memory import (
+from experiments.lab4_memory.packed_memory import (
     BITS,
     LARGE,
     PARTS,
