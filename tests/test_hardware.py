@@ -10,28 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from madl.errors import MadlError
-from madl.formats import presets
-from madl.hardware import (
+from experiments.lab4_hardware import (
     accuracy_facts,
     codes,
-    compared,
-    counts,
-    netlist,
     reference,
     rows,
     simulation,
-    synthesis,
-    tools,
     unit_facts,
-    unit_records,
-    units,
     verification,
 )
-from madl.hardware.dyadic import NAN, to_fp32
+from experiments.lab4_hardware.dyadic import NAN, to_fp32
+from experiments.lab4_hardware.reference import expected
+from experiments.lab4_hardware.rows import Piece
+from madl.errors import MadlError
+from madl.formats import presets
+from madl.hardware import compared, counts, netlist, synthesis, tools, unit_records, units
 from madl.hardware.operands import Float, Integer, Operand, Signs
-from madl.hardware.reference import expected
-from madl.hardware.rows import Piece
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Pending, Record, Records, decode, encode
 from madl.running.project import Project

@@ -10,17 +10,9 @@ without the program leaves the cases of that kind alone. Models' accuracies are 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from madl.hardware import (
-    accuracy_facts,
-    compared,
-    counts,
-    synthesis,
-    tools,
-    unit_facts,
-    unit_records,
-    units,
-)
-from madl.hardware.accuracy_facts import CONTROL, against_fp32
+from experiments.lab4_hardware import accuracy_facts, unit_facts
+from experiments.lab4_hardware.accuracy_facts import CONTROL, against_fp32
+from madl.hardware import compared, counts, synthesis, tools, unit_records, units
 from madl.hardware.compared import BF16, FP32, MULTIPLIER, MXINT8, POWERS, QUANTIZING
 from madl.hardware.counts import AT_ANY_SPEED, LANES, ratio_range, transistors
 from madl.hardware.unit_records import finely, share
@@ -72,7 +64,7 @@ def run(params: Params, ctx: Context) -> Values:
     if params["kind"] == "gates":
         ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", tools.first_start)
         return synthesis.synthesize(unit, gate_set=str(params["gate_set"])).to_json()
-    from madl.hardware import rows, verification
+    from experiments.lab4_hardware import rows, verification
 
     num_random, seed = params["num_random"], params["seed"]
     assert isinstance(num_random, int)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from madl.hardware import dyadic
-from madl.hardware.codes import SCALE_NAN, coded
-from madl.hardware.dyadic import Number
+from experiments.lab4_hardware import dyadic
+from experiments.lab4_hardware.codes import SCALE_NAN, coded
+from experiments.lab4_hardware.dyadic import Number
+from experiments.lab4_hardware.rows import Piece
+from experiments.lab4_hardware.simulation import Vector
 from madl.hardware.operands import SCALE_BIAS, Float, Operand, Unit
-from madl.hardware.rows import Piece
-from madl.hardware.simulation import Vector
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from madl.hardware import dyadic
-from madl.hardware.dyadic import Number
+from experiments.lab4_hardware import dyadic
+from experiments.lab4_hardware.dyadic import Number
 from madl.hardware.operands import (
     SCALE_BIAS,
     Element,

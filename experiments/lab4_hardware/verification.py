@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from experiments.lab4_hardware import dyadic, simulation
+from experiments.lab4_hardware.dyadic import NAN, Number
+from experiments.lab4_hardware.reference import Expected, expected, place_of
+from experiments.lab4_hardware.rows import Piece
+from experiments.lab4_hardware.stimuli import Stimulus, from_rows, stimuli
 from madl.errors import MadlError
-from madl.hardware import dyadic, simulation
-from madl.hardware.dyadic import NAN, Number
 from madl.hardware.operands import Unit
-from madl.hardware.reference import Expected, expected, place_of
-from madl.hardware.rows import Piece
-from madl.hardware.stimuli import Stimulus, from_rows, stimuli
 
 
 def verify(unit: Unit, *, num_random: int, seed: int, rows: Sequence[Piece] = ()) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from madl.hardware import dyadic
-from madl.hardware.codes import point, sign_of, values_of
-from madl.hardware.dyadic import NAN, ZERO, Number, from_fp32, to_fp32
+from experiments.lab4_hardware import dyadic
+from experiments.lab4_hardware.codes import point, sign_of, values_of
+from experiments.lab4_hardware.dyadic import NAN, ZERO, Number, from_fp32, to_fp32
+from experiments.lab4_hardware.simulation import Vector
 from madl.hardware.operands import Float, Integer, Operand, Signs, Unit
-from madl.hardware.simulation import Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
