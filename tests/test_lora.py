@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.lab0_lora import ways
+from experiments.lab0_lora.adapters import decayed, moved_rows
 from madl.compression.lora import (
     LoraLinear,
     LoraRule,
@@ -22,8 +24,7 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Published, Records
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.training import ways, workloads
-from madl.training.adapters import decayed, moved_rows
+from madl.training import workloads
 from madl.training.train import Recipe
 from tests.synthetic import model as model_record
 

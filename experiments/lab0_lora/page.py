@@ -7,15 +7,15 @@ what is usual for it, and validation chooses. What the graph's inputs change is 
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from experiments.lab0_lora import ways
+from experiments.lab0_lora.ways import RANK, costs, counted, frozen, full, lora, measured, step
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, bars, category, intervals, line, linear, log, percent
 from madl.logbook.claims import Fact, Judged, compare, faster
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number, per_cent
-from madl.training import ways
 from madl.training.baseline import fp32
-from madl.training.ways import RANK, costs, counted, frozen, full, lora, measured, step
 
 page = Experiment(
     title="Graph inputs, and LoRA adapters",
@@ -43,7 +43,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import adapter_costs, adapters
+    from experiments.lab0_lora import adapter_costs, adapters
 
     if params["method"] == "costs":
         return adapter_costs.costs(params, ctx.device)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
+from experiments.lab0_lora.adapters import prepared
 from madl.compression import lora, size
 from madl.logbook.records import Params, Values
 from madl.machine import timing
 from madl.machine.memory import keep_freed_pages, saved_for_backward
 from madl.training import baseline, models
-from madl.training.adapters import prepared
 from madl.training.train import Recipe, has_fast_bf16, optimizer_of, take_step
 
 Measured = dict[str, timing.Measurement]
