@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.lab2_samplers import audit
 from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.logbook.stats import Outcomes
-from madl.training import audit, baseline, search, supernet
+from madl.training import baseline, search, supernet
 from madl.training.supernet import Supernet
 
 MINILM = {

@@ -10,13 +10,13 @@ a trial ranks sub-networks as a training on all sentences does is measured on po
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from experiments.lab2_samplers import architecture_facts as facts
 from madl.logbook import searches, stats
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, category, intervals, level, percent, points
 from madl.logbook.claims import Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.training import architecture_facts as facts
 from madl.training import architecture_records as found
 from madl.training import baseline
 from madl.training.architecture_records import (
@@ -61,7 +61,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import architectures
+    from experiments.lab2_samplers import architectures
 
     return architectures.run(params, ctx)
 

@@ -7,9 +7,10 @@ their order. So Random, Grid and TPE of one draw search the same function, and o
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from experiments.lab2_samplers import audit
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
-from madl.training import audit, baseline
+from madl.training import baseline
 from madl.training.search import (
     SAMPLERS,
     Point,
