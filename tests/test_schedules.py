@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from experiments.lab2_compression import candidate_records as page
+from experiments.lab2_compression import schedules
+from experiments.lab2_compression.schedules import AFTER, BETWEEN, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
 from madl.logbook.charts import plain
 from madl.logbook.records import Case, Records, Store, sealed
-from madl.training import baseline, schedules, train
-from madl.training import candidate_records as page
-from madl.training.schedules import AFTER, BETWEEN, PLAIN
+from madl.training import baseline, train
 from madl.training.supernet import Supernet
 from tests.conftest import a_record
 from tests.synthetic import judgement

@@ -2,21 +2,15 @@
 
 Every candidate of a search is a shape with training sentences of its own, and is trained under
 three schedules of the same steps: without compression, compressed at the end, and compressed after
-half of the training (`madl/training/schedules.py`). So each study scores the same candidates by
+half of the training (`experiments/lab2_compression/schedules.py`). So each study scores the same candidates by
 each of three objectives, and two things can be told apart: what training after compression does to
 a shape, and what an objective makes of a search.
 """
 
 from collections.abc import Iterable
 
-from madl.logbook import searches, stats
-from madl.logbook.arms import versus
-from madl.logbook.charts import Chart, level, log, percent, points
-from madl.logbook.claims import Judged, compare, contrast
-from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Values
-from madl.training import baseline, candidate_records, widths
-from madl.training.candidate_records import (
+from experiments.lab2_compression import candidate_records
+from experiments.lab2_compression.candidate_records import (
     AFTER,
     BETWEEN,
     NAME,
@@ -30,6 +24,13 @@ from madl.training.candidate_records import (
     studies,
     validation,
 )
+from madl.logbook import searches, stats
+from madl.logbook.arms import versus
+from madl.logbook.charts import Chart, level, log, percent, points
+from madl.logbook.claims import Judged, compare, contrast
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Values
+from madl.training import baseline, widths
 
 page = Experiment(title="Compression-aware search", needs=("baseline", "lab1_fractions"))
 
@@ -62,7 +63,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import schedules
+    from experiments.lab2_compression import schedules
 
     return schedules.candidate(params, ctx)
 
