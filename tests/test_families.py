@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from experiments.formats import page as formats_page
+from experiments.lab3_formats import format_models
 from experiments.lab3_formats import page as lab3_formats
 from madl.formats import presets
 from madl.formats.fixed import FixedPoint
@@ -19,7 +20,7 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.number_line import number_lines
 from madl.logbook.records import Case, Pending, Records, sealed
 from madl.logbook.stats import Outcomes, span
-from madl.training import families, format_arms, format_errors, format_models, models, precision
+from madl.training import families, format_arms, format_errors, models, precision
 from madl.training.data import Encoded
 from tests.conftest import a_record
 

@@ -61,7 +61,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import format_models as of
+    from experiments.lab3_formats import format_models as of
 
     run = of.searched if params["part"] in ("combined", "family") else of.judged
     return run(baseline.fine_tuned(params, ctx), params, ctx)
