@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _command
+from experiments.formats import format_times
 from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.training import format_times
 
 ROOT = Path(__file__).parents[1]
 TRAINING = "training step, batch 1"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.formats import format_times
 from madl.logbook import searches
 from madl.logbook.charts import Chart, line, linear, points
 from madl.logbook.claims import Fact
@@ -23,7 +24,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.number_line import number_lines
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import number, superscript
-from madl.training import baseline, format_times
+from madl.training import baseline
 from madl.training.families import short
 
 page = Experiment(title="Number formats", needs=("baseline",))
