@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
+from experiments.lab2_overfitting import longer
 from madl.logbook.records import Case, Records, Store, sealed
-from madl.training import longer
 from tests.conftest import a_record
 from tests.synthetic import judgement
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from experiments.lab2_overfitting import longer_facts
+from experiments.lab2_overfitting.longer_facts import beside
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, level, line, linear, percent, points
@@ -19,8 +21,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import mean_estimate
 from madl.logbook.stats import Unit, number, per_cent
-from madl.training import baseline, longer_facts
-from madl.training.longer_facts import beside
+from madl.training import baseline
 
 NAME, SEARCH = "lab2_overfitting", "lab2_samplers"
 page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
@@ -72,7 +73,7 @@ def largest(points: Iterable[Mapping[str, Scalar]]) -> Mapping[str, Scalar]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import longer
+    from experiments.lab2_overfitting import longer
 
     shape = {k.removeprefix("shape_"): v for k, v in params.items() if k.startswith("shape_")}
     return longer.trained_on(params, ctx, shape)
