@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from experiments.lab3_widths import mixed, mixed_charts, mixed_facts, mixed_records, prefix
 from experiments.lab3_widths import page as lab3_widths
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
@@ -14,18 +15,7 @@ from madl.logbook.arms import Arm
 from madl.logbook.claims import Claim, judge_family
 from madl.logbook.records import Case, Pending, Records, sealed
 from madl.logbook.stats import Outcomes
-from madl.training import (
-    data,
-    mixed,
-    mixed_charts,
-    mixed_facts,
-    mixed_records,
-    models,
-    precision,
-    prefix,
-    train,
-    width_space,
-)
+from madl.training import data, models, precision, train, width_space
 from madl.training.width_space import Space
 from tests.conftest import a_record
 

@@ -9,14 +9,15 @@ Its rival is the best format for all layers on offer within it; narrower, of tho
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from experiments.lab3_widths import mixed_charts, mixed_facts, mixed_records
+from experiments.lab3_widths.mixed_facts import bits, sampler_of
+from experiments.lab3_widths.mixed_records import moved
 from madl.logbook.arms import Arm, arm, best_of
 from madl.logbook.charts import Chart
 from madl.logbook.claims import Fact, Judged, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
-from madl.training import baseline, mixed_charts, mixed_facts, mixed_records, width_facts, widths
-from madl.training.mixed_facts import bits, sampler_of
-from madl.training.mixed_records import moved
+from madl.training import baseline, width_facts, widths
 from madl.training.width_space import Space, kind, written
 
 page = Experiment(
@@ -63,7 +64,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import mixed
+    from experiments.lab3_widths import mixed
 
     return mixed.run(params, ctx)
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from torch import nn
 
+from experiments.lab3_widths import prefix
+from experiments.lab3_widths.mixed_records import PARTS_OF_A_NAT
 from madl.formats.fixed import FixedPoint
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
-from madl.training import baseline, precision, prefix, search
-from madl.training.mixed_records import PARTS_OF_A_NAT
+from madl.training import baseline, precision, search
 from madl.training.precision import LayerFormat, Operands, Precision
 from madl.training.train import Evaluation
 from madl.training.width_space import Choice, Choices, Space, block, numbers

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.lab3_widths import mixed_records as records
+from experiments.lab3_widths.mixed_facts import Spaces, bits, budget, change, others, over_budget
 from madl.logbook.arms import Arm, of_models
 from madl.logbook.charts import Chart, line, linear, percent, points, span
 from madl.logbook.records import Records, Row
 from madl.logbook.stats import per_cent
-from madl.training import mixed_records as records
 from madl.training import widths
-from madl.training.mixed_facts import Spaces, bits, budget, change, others, over_budget
 
 DEALS = 400  # blind ones, whose middle 95 % are given
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.lab3_widths import mixed_records as records
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm, every_arm, of_models
 from madl.logbook.claims import Fact, Judged, contrast
 from madl.logbook.records import Records
 from madl.logbook.stats import Unit, listed, number, numbers, per_cent, span
 from madl.training import baseline, widths
-from madl.training import mixed_records as records
 from madl.training.width_facts import counted
 from madl.training.width_space import Space, block, kind, place
 
