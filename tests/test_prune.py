@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize
 
+from experiments.lab1_pruning import pruned_layer, sparsities, sparsity_rows
 from madl.compression import prune
 from madl.compression.quantize import Rule, quantize_
 from madl.errors import MadlError
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import Case, Record, Records
-from madl.training import pruned_layer, sparsities, sparsity_rows
 from tests.conftest import a_record
 from tests.synthetic import judgement, read
 

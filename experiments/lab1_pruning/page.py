@@ -9,13 +9,8 @@ apart is shown. What zeros cost in time and bytes is measured on one layer, in p
 
 from collections.abc import Iterable
 
-from madl.logbook.charts import Chart, level, line, linear, percent
-from madl.logbook.claims import Judged, compare
-from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Values
-from madl.logbook.stats import per_cent
-from madl.training import baseline, sparsities, sparsity_rows
-from madl.training.sparsities import (
+from experiments.lab1_pruning import sparsities, sparsity_rows
+from experiments.lab1_pruning.sparsities import (
     HALF,
     METHODS,
     PARTS,
@@ -26,6 +21,12 @@ from madl.training.sparsities import (
     pruned,
     removed,
 )
+from madl.logbook.charts import Chart, level, line, linear, percent
+from madl.logbook.claims import Judged, compare
+from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.records import Params, Records, Values
+from madl.logbook.stats import per_cent
+from madl.training import baseline
 
 page = Experiment(
     title="Sparsity: random and L1-norm pruning",
@@ -68,7 +69,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.training import pruned, pruned_layer
+    from experiments.lab1_pruning import pruned, pruned_layer
 
     of_part = {"cost": pruned_layer.costs, "draws": pruned.draws, "rates": pruned.rates}
     return of_part.get(str(params["part"]), pruned.study)(params, ctx)

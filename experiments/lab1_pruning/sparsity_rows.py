@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from madl.logbook.arms import Arm, TimedArm, arm, best_of, of_models, timed, versus
-from madl.logbook.claims import Fact
-from madl.logbook.records import Params, Record, Records, Row
-from madl.logbook.stats import Interval, listed, number, per_cent
-from madl.training import baseline, widths
-from madl.training.sparsities import (
+from experiments.lab1_pruning.sparsities import (
     ALONE,
     BY,
     HALF,
@@ -36,6 +31,11 @@ from madl.training.sparsities import (
     tried,
     whole,
 )
+from madl.logbook.arms import Arm, TimedArm, arm, best_of, of_models, timed, versus
+from madl.logbook.claims import Fact
+from madl.logbook.records import Params, Record, Records, Row
+from madl.logbook.stats import Interval, listed, number, per_cent
+from madl.training import baseline, widths
 
 RATE = "recovery_learning_rate"
 FLOAT32_BITS = 32

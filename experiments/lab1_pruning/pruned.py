@@ -4,11 +4,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from experiments.lab1_pruning import pruned_layer
 from madl.compression import prune
 from madl.compression.quantize import linear_layers
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params
-from madl.training import baseline, compressed, pruned_layer
+from madl.training import baseline, compressed
 from madl.training.data import batches_by_length
 from madl.training.precision import for_few_steps_
 from madl.training.train import EVALUATION_BATCH, evaluate, train

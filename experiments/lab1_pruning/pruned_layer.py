@@ -54,7 +54,7 @@ def costs(params: Params, ctx: Context) -> dict[str, Any]:
             **{"path": str(path), "sparsities": sparsities, "device": ctx.device},
             **{"budget_s": params["budget_s"], "threads": torch.get_num_threads()},
         }
-        function = "madl.training.pruned_layer:timed_products"
+        function = "experiments.lab1_pruning.pruned_layer:timed_products"
         processes = int(params["processes"] or 1)
         found = timing.over_processes(function, argument, processes=processes)
     return {**found, "bytes": {str(s): _bytes(_pruned(weight, s)) for s in sparsities}}
