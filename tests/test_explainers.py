@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiments.lab1_quantization.width_panel import lost, width_alt, width_panels, width_rows
 from experiments.lab4_decode import decode_loop
 from experiments.lab4_decode.decode_panel import definition, is_right, steps, value
 from experiments.lab4_memory.memory_panel import memory_rows
@@ -19,7 +20,6 @@ from madl.logbook.records import Case, Records
 from madl.running.project import Project
 from madl.site import explain, report
 from madl.site.page import _tight
-from madl.training.width_panel import lost, width_alt, width_panels, width_rows
 from tests.conftest import a_record
 from tests.synthetic import judgement, published, read
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page

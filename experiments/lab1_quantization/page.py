@@ -9,6 +9,7 @@ training without quantization. Evaluations multiply in bfloat16 where it holds e
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from experiments.lab1_quantization.width_panel import width_alt, width_panels, width_rows
 from madl.logbook.arms import Arm, arm, best, best_of
 from madl.logbook.charts import Chart, doubling, level, line, linear, percent
 from madl.logbook.claims import Fact, Judged, compare
@@ -18,7 +19,6 @@ from madl.logbook.stats import per_cent
 from madl.training import baseline, width_facts, widths
 from madl.training.baseline import fp32
 from madl.training.width_facts import after, apart, as_good, beyond, means, rates_tried, untrained
-from madl.training.width_panel import width_alt, width_panels, width_rows
 from madl.training.widths import (
     FIXED_RULE,
     behind,

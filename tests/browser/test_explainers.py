@@ -209,7 +209,7 @@ def test_unpacked_values_save_nothing(opened):
 
 
 def test_what_a_format_loses_is_what_python_computes(opened):
-    from madl.training.width_panel import lost
+    from experiments.lab1_quantization.width_panel import lost
 
     page, _ = opened("width")
     grid = [(width, frac) for width in (2, 4, 8, 16, 32) for frac in (0, 4, 5, 8, 16)]
