@@ -17,7 +17,7 @@ from madl.site.page import prose_numbers
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project()
-NAMES = PROJECT.names()
+NAMES = PROJECT.pages()
 TEMPLATES = sorted((ROOT / "templates").glob("*.j2"))
 
 

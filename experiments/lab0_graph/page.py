@@ -1,7 +1,7 @@
 """Question 0.1: the classifier as an FX graph, its nodes, and two ways to take dropout out of it.
 
-The graph is captured by `torch.export`; what is counted and compared is in
-`experiments/lab0_graph/dropout.py`. Everything here is counted over a whole graph, so nothing is a claim.
+The graph is captured by `torch.export`; what is counted and compared is in `dropout.py`.
+Everything here is counted over a whole graph, so nothing is a claim.
 """
 
 from collections import Counter

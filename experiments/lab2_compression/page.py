@@ -2,7 +2,7 @@
 
 Every candidate of a search is a shape with training sentences of its own, and is trained under
 three schedules of the same steps: without compression, compressed at the end, and compressed after
-half of the training (`experiments/lab2_compression/schedules.py`). So each study scores the same candidates by
+half of the training (`schedules.py`). So each study scores the same candidates by
 each of three objectives, and two things can be told apart: what training after compression does to
 a shape, and what an objective makes of a search.
 """

@@ -17,6 +17,7 @@ from madl.logbook.records import Case, Params, Pending, Record, Records, Scalar
 from madl.logbook.stats import Comparison, Estimate, Interval, Outcomes, Sealed, Unit
 
 SEED = "seed"
+DRAWN = (SEED, "draw")  # parameters that a seed sets: training, and the sentences it trains on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -221,7 +222,7 @@ def every_arm(
 
 
 def _configuration(params: Params) -> tuple[Any, ...]:
-    return tuple(sorted((k, repr(v)) for k, v in params.items() if k != SEED))
+    return tuple(sorted((k, repr(v)) for k, v in params.items() if k not in DRAWN))
 
 
 def _seed(record: Record) -> Any:

@@ -1,12 +1,13 @@
 """What an experiment is: a file whose functions say by decorator what they are; never registered.
 
 An experiment lives in `experiments/<stem>/page.py` as the constant `page`; its template is
-`experiments/<stem>/page.md.j2`. A case is its parameters: `run(params, ctx)` may depend on nothing else,
-so the key made of them names the result for good.
+`experiments/<stem>/page.md.j2`. A case is its parameters: `run(params, ctx)` may depend on nothing
+else, so the key made of them names the result for good.
 
     page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline",))
 
     @page.cases       what there is to run under a plan: an iterable of parameters
+    @page.tuning      the cases of the tuning seed, among which validation chooses
     @page.run         one case: its parameters and a context, to its values
     @page.unavailable why a case cannot run on this machine, or None
     @page.claim       a hypothesis (its docstring) and its test; see `claims`
@@ -27,6 +28,10 @@ from madl.errors import MadlError
 from madl.logbook.claims import Claim, Fact, Judged, declared
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
+
+TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, which its own cases need
+TUNING_SEED = 0  # chooses everything, by validation loss
+CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
 
 T = TypeVar("T")
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -96,6 +101,11 @@ class Plan(Protocol):
     @property
     def profile(self) -> Profile: ...
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """The confirming seeds."""
+        ...
+
+    @property
     def workload(self) -> Params: ...
     def records(self, name: str) -> Records:
         """The upstream experiment's results: complete, or this experiment waits."""
@@ -147,6 +157,7 @@ class Experiment:
         self.title, self.needs, self.version = title, needs, version
         self._timed = timed
         self._cases: Callable[[Plan], Iterable[Params]] | None = None
+        self._tuning: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
         self._unavailable: Callable[[Params], str | None] = lambda params: None
         self.claims: dict[str, Claim] = {}
@@ -159,6 +170,11 @@ class Experiment:
     def cases(self, fn: Callable[[Plan], Iterable[Params]]) -> Callable[[Plan], Iterable[Params]]:
         """Declare what there is to run under a plan."""
         self._cases = fn
+        return fn
+
+    def tuning(self, fn: Callable[[Plan], Iterable[Params]]) -> Callable[[Plan], Iterable[Params]]:
+        """Declare the cases of the tuning seed, which `cases` reads by `plan.records`."""
+        self._tuning = fn
         return fn
 
     def run(self, fn: Callable[[Params, Context], Values]) -> Callable[[Params, Context], Values]:
@@ -297,6 +313,16 @@ class Experiment:
             for params in self._cases(plan)
         ]
         return list({case.key: case for case in cases}.values())
+
+    @property
+    def tuned_by(self) -> "Experiment | None":
+        """The cases of the tuning seed: an experiment that this one needs, without a page."""
+        if self._tuning is None:
+            return None
+        made = Experiment(title=f"{self.title}: tuning", timed=self._timed, version=self.version)
+        made.needs = tuple(name for name in self.needs if not name.endswith(TUNING))
+        made._cases, made._run, made._unavailable = self._tuning, self._run, self._unavailable
+        return made
 
     def execute(self, params: Params, ctx: Context) -> Values:
         """Run one case."""

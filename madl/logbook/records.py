@@ -119,9 +119,21 @@ class Records(Sequence[Record]):
     `arm` and `best` (see `arms`) are the ways to a model's test outcomes.
     """
 
-    def __init__(self, records: Iterable[Record] = (), missing: Iterable[Case] = ()) -> None:
+    def __init__(
+        self,
+        records: Iterable[Record] = (),
+        missing: Iterable[Case] = (),
+        *,
+        tuning: "Records | None" = None,
+    ) -> None:
         self._records = tuple(records)
         self.missing = tuple(missing)
+        self._tuning = tuning
+
+    @property
+    def tuning(self) -> "Records":
+        """Those of the page's tuning seed, which stand apart from what was confirmed."""
+        return self._tuning or Records()
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

@@ -58,7 +58,7 @@ def reached(root: Path, experiment: str) -> set[Path]:
 
 def _of_experiment(root: Path, name: str) -> Iterator[Used]:
     """Its file, and the functions there that the page's decorators take to measure."""
-    path = root / "experiments" / name / "page.py"
+    path = root / "experiments" / name.removesuffix("_tuning") / "page.py"
     yield path, NOTHING
     for node in _Module.of(root, path).tree.body:
         if isinstance(node, ast.FunctionDef):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madl.errors import MadlError, WrongCommand
-from madl.logbook.experiment import PROFILES, Profile
+from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, Profile
 from madl.logbook.records import (
     RUNS_AGAIN,
     Case,
@@ -38,6 +38,11 @@ class StoredPlan:
     store: Source
     profile: Profile
     workload: Params
+    num_seeds: int = len(CONFIRMING_SEEDS)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return CONFIRMING_SEEDS[: 1 if self.profile.name == "smoke" else self.num_seeds]
 
     def cases(self, name: str) -> list[Case]:
         return self.project.cases(name, self)

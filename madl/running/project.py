@@ -17,7 +17,7 @@ from typing import Any
 import experiments
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
-from madl.logbook.experiment import Asked, Experiment, Plan, Question
+from madl.logbook.experiment import TUNING, Asked, Experiment, Plan, Question
 from madl.logbook.records import Case, Pending, Unusable
 from madl.logbook.shapes import shown
 from madl.machine import sources
@@ -120,6 +120,10 @@ class Project:
         """Every experiment on disk, each after what it needs."""
         return list(self._in_order)
 
+    def pages(self) -> list[str]:
+        """Those that have a page: all but the tuning of one."""
+        return [name for name in self._in_order if name in self._stems]
+
     @cached_property
     def _in_order(self) -> tuple[str, ...]:
         return tuple(self.with_needs(self._stems))
@@ -142,7 +146,7 @@ class Project:
     def _needs(self, name: str) -> tuple[str, ...]:
         needs = self.load(name).needs
         for needed in needs:
-            if needed not in self._stems:
+            if needed.removesuffix(TUNING) not in self._stems:
                 raise MadlError(f"{page_of(name)} needs {needed!r}; {self._known(needed)}")
         return needs
 
@@ -164,12 +168,18 @@ class Project:
             WrongCommand: there is no such experiment.
             MadlError: it cannot be loaded.
         """
-        if name not in self._stems:
+        if name.removesuffix(TUNING) not in self._stems:
             numbers = ", ".join(q.id for q in self.questions if q.stem in self._stems)
             known = f"{self._known(name)}; or by question: {numbers or 'none'}"
             raise WrongCommand(f"unknown experiment {name!r}; {known}")
         if name not in self._loaded:
-            self._loaded[name] = self._load(name)
+            page = self._load(stem := name.removesuffix(TUNING))
+            self._loaded[stem] = page
+            if tuned := page.tuned_by:
+                self._loaded[f"{stem}{TUNING}"] = tuned
+                page.needs = (*page.needs, f"{stem}{TUNING}")
+        if name not in self._loaded:
+            raise WrongCommand(f"{page_of(name)} declares no tuning")
         return self._loaded[name]
 
     def cases(self, name: str, plan: Plan) -> list[Case]:
@@ -204,7 +214,7 @@ class Project:
     @contextlib.contextmanager
     def _named(self, stem: str, what: str = "") -> Generator[None]:
         """A failure in an experiment's file, in one line: where, and in what."""
-        path = self.experiments / stem / "page.py"
+        path = self.experiments / stem.removesuffix(TUNING) / "page.py"
         try:
             yield
         except (Pending, Unusable):
@@ -246,7 +256,7 @@ class Project:
 
 def page_of(stem: str) -> str:
     """Where a page is written, for errors."""
-    return f"experiments/{stem}/page.py"
+    return f"experiments/{stem.removesuffix(TUNING)}/page.py"
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -12,14 +12,13 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
 from madl.logbook.arms import SEED, Arm, TimedArm
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Fact, Finding, Judged, judge_family
-from madl.logbook.experiment import PROFILES, Experiment, Question
+from madl.logbook.experiment import PROFILES, TUNING, Experiment, Question
 from madl.logbook.records import (
     Case,
     Failed,
@@ -145,8 +144,18 @@ class View:
     @functools.cached_property
     def records(self) -> Records:
         """What claims and charts see: those results, sealed, and what is missing."""
-        missing = (case for case, record in self.planned if record is None)
-        return Records(map(sealed, self.stored), missing)
+        tuning = f"{self.name}{TUNING}"
+        parts: dict[bool, list[tuple[Case, Record | None]]] = {True: [], False: []}
+        for case, record in self.planned:
+            parts[case.experiment == tuning].append((case, record))
+        tuned, own = (
+            (
+                [sealed(record) for _, record in parts[is_tuning] if record is not None],
+                [case for case, record in parts[is_tuning] if record is None],
+            )
+            for is_tuning in (True, False)
+        )
+        return Records(*own, tuning=Records(*tuned))
 
     def _result(self, case: Case) -> Record | None:
         """A case's result; what this machine cannot run as another one has it."""
@@ -458,9 +467,9 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
             to be told.
     """
     if problems is None:
-        return [_page(plan, name) for name in plan.project.names()]
+        return [_page(plan, name) for name in plan.project.pages()]
     plan = replace(plan, store=_Tolerant(plan.store, problems))
-    return [_refusing(plan, name, problems) for name in plan.project.names()]
+    return [_refusing(plan, name, problems) for name in plan.project.pages()]
 
 
 def _refusing(plan: StoredPlan, name: str, problems: Problems) -> Page:

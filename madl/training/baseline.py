@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 RECIPE_FIELDS = (
     *("model", "dataset", "max_length", "train_examples", "validation_examples"),
-    *("epochs", "learning_rate", "batch_size", "seed"),
+    *("epochs", "learning_rate", "batch_size", "seed", "draw"),
 )
 
 
@@ -64,17 +64,24 @@ def load_splits(params: Params) -> Splits:
         str(params["dataset"]),
         _int(params["max_length"]),
         *(_optional(params[f"{part}_examples"]) for part in ("train", "validation", "test")),
+        _optional(params.get("draw")),
     )
 
 
 @functools.lru_cache(maxsize=2)
 def _load_splits(
-    model: str, name: str, max_length: int, train: int | None, val: int | None, test: int | None
+    model: str,
+    name: str,
+    max_length: int,
+    train: int | None,
+    val: int | None,
+    test: int | None,
+    draw: int | None,
 ) -> Splits:
     from madl.training import data, models
 
     tokenizer = models.load_tokenizer(model)
-    loaded = data.load_dataset(name)
+    loaded = data.load_dataset(name, draw)
     parts = {
         "train": loaded.train.first(train),
         "validation": loaded.validation.first(val),
@@ -101,7 +108,7 @@ def history(params: Params, ctx: Context) -> dict[str, Any]:
 
 def checkpoint(params: Params, ctx: Context) -> Path:
     """The folder of the baseline's weights, trained if it is not there yet."""
-    recipe = {field: params[field] for field in RECIPE_FIELDS}
+    recipe = {field: params[field] for field in RECIPE_FIELDS if field in params}
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     return ctx.artifact(
         f"baseline-{digest}", lambda folder: _fine_tune(recipe, params, ctx.device, folder)

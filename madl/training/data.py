@@ -1,8 +1,8 @@
 """Sentences with a sentiment label: load, split once and for all, encode, batch by length.
 
-The split depends on the text alone, never on a seed: groups of near-duplicates are ordered by a
-hash of their text and dealt to test, then validation, then training. A group stays on one side, so
-no test sentence has a twin in training. Validation chooses; test is only ever reported.
+Groups of near-duplicates are ordered by a hash of their text and dealt to test, then validation,
+then training; a `draw` deals what is not test in another order. A group stays on one side, so no
+test sentence has a twin in training. Validation chooses; test is only ever reported.
 
 Shapes: a batch holds input_ids and attention_mask (B, T) with T its own longest sentence.
 Source: the default data, Hutto & Gilbert 2014, "VADER", ICWSM; duplicates by prefix filtering,
@@ -17,7 +17,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +68,21 @@ class Dataset:
     test: Split
 
 
-def load_dataset(name: str) -> Dataset:
+def load_dataset(name: str, draw: int | None = None) -> Dataset:
     """A preset, a folder in the hub's layout, or a hub id with columns `text` and `label`.
+
+    `draw` names another choice of validation and training sentences; test is always the same.
 
     Raises:
         MadlError: no network, or not such a data set.
     """
     if name == "movie-snippets":
         examples = _read_snippets(assets.fetch(name) / "movieReviewSnippets_GroundTruth.txt")
-        return _split(examples)
+        return _split(examples, draw)
     source = unpin(name)
     if Path(source).is_dir():
-        return _split_official(*outside.read_parquet(Path(source)))
-    return _split_official(*_load_from_hub(source))
+        return _split_official(*outside.read_parquet(Path(source)), draw)
+    return _split_official(*_load_from_hub(source), draw)
 
 
 def _read_snippets(path: Path) -> Examples:
@@ -115,8 +117,11 @@ def _load_from_hub(name: str) -> tuple[Examples, Examples]:
     return train, test
 
 
-def _split(examples: Examples) -> Dataset:
+def _split(examples: Examples, draw: int | None) -> Dataset:
     groups = _in_hash_order(_group_near_duplicates(examples))
+    sizes = accumulate(map(len, groups))
+    is_test = sum(size - len(group) < TEST_EXAMPLES for size, group in zip(sizes, groups))
+    groups = [*groups[:is_test], *_in_hash_order(groups[is_test:], draw)]
     parts: dict[str, Examples] = {"test": [], "validation": [], "train": []}
     quota = {"test": TEST_EXAMPLES, "validation": VALIDATION_EXAMPLES, "train": math.inf}
     for group in groups:
@@ -125,9 +130,9 @@ def _split(examples: Examples) -> Dataset:
     return Dataset(**{name: _as_split(part) for name, part in parts.items()})
 
 
-def _split_official(train: Examples, test: Examples) -> Dataset:
+def _split_official(train: Examples, test: Examples, draw: int | None) -> Dataset:
     """Keep the authors' test set; cut validation from train, never larger than a tenth of it."""
-    groups = _in_hash_order(_group_near_duplicates(train))
+    groups = _in_hash_order(_group_near_duplicates(train), draw)
     size = min(VALIDATION_EXAMPLES, len(train) // 10)
     validation: Examples = []
     while len(validation) < size:
@@ -143,8 +148,9 @@ def _as_split(examples: Examples) -> Split:
     return Split(texts=[text for text, _ in examples], labels=[label for _, label in examples])
 
 
-def _in_hash_order(groups: list[Examples]) -> list[Examples]:
-    return sorted(groups, key=lambda group: hashlib.sha256(group[0][0].encode()).digest())
+def _in_hash_order(groups: list[Examples], draw: int | None = None) -> list[Examples]:
+    salt = "" if draw is None else f"{draw}\n"
+    return sorted(groups, key=lambda g: hashlib.sha256(f"{salt}{g[0][0]}".encode()).digest())
 
 
 def _group_near_duplicates(examples: Examples) -> list[Examples]:
