@@ -164,6 +164,7 @@ class Experiment:
         self.facts: dict[str, Callable[[Records], Fact]] = {}
         self.headline_facts: list[str] = []
         self.shown: dict[str, Shown] = {}
+        self.made_numbers: dict[str, Callable[[Records], Any]] = {}
 
     # ---- declaring ------------------------------------------------------------------------------
 
@@ -241,19 +242,29 @@ class Experiment:
 
         return declare if fn is None else declare(fn)
 
-    def chart(self, *, caption: str) -> Callable[[Made], Made]:
-        """Declare a chart. The caption says how to read it, and states no effect."""
+    def numbers(self, **made: Callable[[Records], Any]) -> None:
+        """Declare what the template prints by name: functions of the records (see `numbers`)."""
+        for name, make in made.items():
+            self._is_new(name)
+            self.made_numbers[name] = make
+
+    @overload
+    def chart(self, fn: Made) -> Made: ...
+    @overload
+    def chart(self, *, caption: str) -> Callable[[Made], Made]: ...
+    def chart(self, fn: Any = None, *, caption: str = "") -> Any:
+        """Declare a chart, whose title and caption stand in the template."""
 
         def declare(fn: Made) -> Made:
             self._show(fn.__name__, Shown(kind="chart", make=fn, caption=caption))
             return fn
 
-        return declare
+        return declare if fn is None else declare(fn)
 
     def drawing(
         self,
         *,
-        caption: str,
+        caption: str = "",
         panels: Callable[[Sequence[Row]], Sequence[Panel]],
         alt: Callable[[Sequence[Row]], str],
         script: str = "",
@@ -297,8 +308,14 @@ class Experiment:
         self.shown[name] = shown
 
     def _is_new(self, name: str) -> None:
-        if name in self.claims or name in self.facts or name in self.shown:
+        known = (self.claims, self.facts, self.shown, self.made_numbers)
+        if any(name in one for one in known):
             raise MadlError(f"{name!r} is declared twice; give each its own name")
+
+    @property
+    def speaks(self) -> bool:
+        """Whether its template speaks for it, with numbers and a sentence for each verdict."""
+        return bool(self.made_numbers)
 
     # ---- reading --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from madl.logbook.claims import Evidence, Fact, Finding, shown_margin, with_unit
 from madl.logbook.records import Case
 from madl.logbook.stats import Unit, numbers
 
+NOT_RUN = "not run here"
 VERDICTS = ("refuted", "undecided", "not measured", "supported")  # as a checker wants to see them
 
 

@@ -12,11 +12,12 @@ from madl.logbook.charts import data_rows
 from madl.logbook.records import Row
 
 SHARED = "explain"
+OWN = "explain.js"  # of a page that has a toy, in its folder
 
 
 def live(rows: Sequence[Row], script: str, *, up: str) -> str:
     """The end of a figure's HTML; `up` leads from the page to the folder that holds `assets`."""
-    names = (f"{up}assets/{name}.js" for name in (SHARED, f"{SHARED}_{script}"))
+    names = (f"{up}assets/{SHARED}.js", script)
     scripts = "".join(f'<script src="{name}" defer></script>' for name in names)
     return (
         f'<script type="application/json">{data(rows)}</script>\n'

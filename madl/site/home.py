@@ -143,7 +143,7 @@ def _tile(
         parts.append(f'<div class="thumb">{_drawn(calls[page.name], name)}</div>\n')
     parts.append(f"**[{title}]({page.path})**\n" if page else f"**{title}**\n")
     parts.append(f"{literal(inline(row['question']))}\n{{ .facts }}\n")
-    if said := answer(row, page, is_short=True):
+    if said := answer(row, page, calls, is_short=True):
         parts.append(f"{said}\n")
     facts = [*map(inline, run_of_asked(row)), *(of_other_machine(page, pages) if page else [])]
     line = f"{chip(row['status'])} {' · '.join(facts)}".strip()
@@ -151,8 +151,16 @@ def _tile(
     return "\n".join([*parts, "</section>\n"])
 
 
-def answer(row: Mapping[str, Any], page: Page | None, *, is_short: bool = False) -> str:
+def answer(
+    row: Mapping[str, Any],
+    page: Page | None,
+    calls: Mapping[str, PageCalls],
+    *,
+    is_short: bool = False,
+) -> str:
     """A question's answer with its chips; where there is none, what it waits for."""
+    if page and page.view.own and page.view.experiment.speaks:
+        return calls[page.name].answer(page.folder)
     if page and (made := page.answer):
         if is_short:
             is_open = isinstance(made, Finding) and made.verdict == "undecided"

@@ -6,6 +6,7 @@ style sheets, the rules for what no page and no script has. The search knows wor
 tables, which lead nowhere alone, nor the code of files, which pages only cite.
 """
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ from mkdocs.plugins import event_priority
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
-from madl.site import squeeze
+from madl.site import limits, squeeze
+
+log = logging.getLogger("mkdocs.hooks.limits")
 
 UNUSED = (
     "assets/**/*.map",
@@ -32,8 +35,13 @@ def on_config(config: Any, **_: Any) -> None:
         raise PluginError("there are no pages yet; run `python cli.py report` first")
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Called by MkDocs with a page's HTML, before the search reads it."""
+def on_page_content(html: str, *, page: Any, **_: Any) -> str:
+    """Called by MkDocs with a page's HTML, before the search reads it.
+
+    A page that says more than it may is a warning, which ends a strict build.
+    """
+    for problem in limits.problems(html):
+        log.warning("%s: %s", page.file.src_path, problem)
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
     return re.sub(cut, r"\1 data-search-exclude", html)

@@ -1,13 +1,14 @@
 """What the template of a page may call; every call returns Markdown made from a view.
 
-A template holds prose and calls: a number comes out of a finding, a fact, a chart, a table or a
-case's parameters. A template cannot branch on a verdict: a claim has a finding for each.
+A template holds prose and calls: a number comes out of a named number, a chart, a table or a case's
+parameters, and a sentence that states an effect is chosen by a verdict (see `prose`).
 """
 
 import functools
 import html
 import logging
 import re
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -18,13 +19,14 @@ from typing import Any
 from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
+from madl.logbook.claims import Result
 from madl.logbook.drawing import Panel
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Row, Run
-from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, number, per_cent
+from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import elsewhere, evidence, explain, notebooks, notes, svg
+from madl.site import elsewhere, evidence, explain, notebooks, notes, prose, svg, templates
 from madl.site.evidence import chip, inline, literal
 from madl.site.views import NOT_RUN, Page, View
 from madl.training import workloads
@@ -39,14 +41,48 @@ class PageCalls:
     project: Project
     page: Page
     cache: Path | None = None  # where drawn charts are kept between reports
+    up: str = ""  # from where its words stand to the page's folder
 
     def all(self) -> dict[str, Any]:
         calls = (
             *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
             *(self.table, self.output, self.code, self.claims, self.provenance, self.time_spent),
             *(self.elsewhere, self.notes, self.param, self.reported, self.more),
+            *(self.sure, self.secondary),
         )
-        return {call.__name__: self.tried(call) for call in calls}
+        view, where = self.page.view, f"{self.page.name}/page.md.j2"
+        find = prose.judged(view.results, where)
+        return {
+            **{call.__name__: self.tried(call) for call in calls},
+            **{name: prose.Printed(view.numbers[name], self.records) for name in view.numbers},
+            "_judged": find,
+            "_mark": lambda name: prose.mark(find(name).result),
+            "_pending_claim": lambda name: self._unmeasured(find(name).result),
+        }
+
+    def answer(self, up: str = "") -> str:
+        """The sentence that answers the question, without its mark.
+
+        `up` leads from where it stands to the page's folder.
+        """
+        calls = replace(self, up=up).all() | {"_mark": lambda name: ""}
+        return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
+
+    @property
+    def records(self) -> str:
+        """The folder of the page's records; of two pages, one case may be of two machines."""
+        return f"{self.up}records/{self.page.name}"
+
+    def sure(self) -> str:
+        """A row a primary claim: effect, verdict, and how every single unit came out."""
+        return prose.sure(self.page.view.results, self.records)
+
+    def secondary(self) -> str:
+        """The other comparisons, without verdicts."""
+        return prose.secondary(self.page.view.results, self.records)
+
+    def _unmeasured(self, result: Result) -> str:
+        return f"{self._pending().strip()} {inline(result.hypothesis)} {prose.mark(result)}"
 
     def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call, which says "pending" where it fails and somebody is told."""
@@ -100,6 +136,8 @@ class PageCalls:
         view, page = self.page.view, self.page
         if not view.own:
             return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
+        if view.experiment.speaks:
+            return self._evidence_line()
         profile = view.plan.profile
         judged = _test_size(view)
         parts = [f"{profile.name} profile", inline(view.date), inline(view.machine)]
@@ -117,6 +155,21 @@ class PageCalls:
         status = chip(page.status) + " " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
+    def _evidence_line(self) -> str:
+        """Whose evidence it is, of how many, whether it is all, and what was run again here."""
+        view, page = self.page.view, self.page
+        seeds = len({case.params.get("seed") for case in view.cases} - {None})
+        parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
+        if view.plan.profile.name == "smoke":
+            parts.append(view.plan.profile.says)
+        if judged := _test_size(view):
+            parts.append(f"n = {counted(seeds, 'model')} × {judged:,} test sentences")
+        parts += [html.escape(str(part)) for part in page.coverage if not part.is_whole]
+        if not view.is_complete:
+            parts.append(view.progress)
+        status = f"{chip(page.status)} " if page.questions else ""
+        return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
+
     def finding(self, name: str) -> str:
         """What a claim's test found, with its verdict, which opens the evidence."""
         findings = self.page.view.findings
@@ -124,9 +177,8 @@ class PageCalls:
         again = elsewhere.again(self.page, made)
         otherwise = elsewhere.otherwise(self.page, name)
         level = "headline" if made.headline else ""
-        records = f"records/{self.page.name}"  # of two pages, one case may be of two machines
         return evidence.finding(
-            made, again=again, otherwise=otherwise, level=level, records=records
+            made, again=again, otherwise=otherwise, level=level, records=self.records
         )
 
     def fact(self, name: str) -> str:
@@ -135,8 +187,9 @@ class PageCalls:
         made = facts[self._known("fact", name, facts)]
         return self._pending() if made is None else evidence.fact(made)
 
-    def figure(self, name: str) -> str:
-        """A chart or a drawing, its caption, its data."""
+    def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:
+        """A chart or a drawing under its title, which the block of the call holds; its data."""
+        title = " ".join(caller().split()) if caller else ""
         made = self._shown("figure", name, "chart", "drawing")
         if made is None:
             return self._pending()
@@ -146,7 +199,8 @@ class PageCalls:
             return svg.figure(
                 made,
                 id=f"{self.page.name}-{name}",
-                caption=one.caption,
+                title=title,
+                caption=caption or one.caption,
                 data=data,
                 cache=self.cache,
             )
@@ -156,20 +210,31 @@ class PageCalls:
         look, live = 'class="drawing"', ""
         if one.script:
             look = f'class="drawing explain" data-explain="{one.script}"'
-            live = explain.live(made, one.script, up="../" * self.page.folder.count("/"))
+            up = "../" * self.page.folder.count("/")
+            own = self.project.experiments / self.page.name / explain.OWN
+            script = f"figures/{self.page.name}/{explain.OWN}" if own.is_file() else ""
+            live = explain.live(made, script or f"{up}assets/explain_{one.script}.js", up=up)
+        heading = f'<p class="title">{title}</p>\n' if title else ""
         return (
             f'<figure id="{self.page.name}-{name}" {look} role="group" aria-label="{alt}" '
-            f"data-search-exclude>\n{_panels(one.panels(made))}\n"
-            f"<figcaption>{evidence.inline(one.caption)} "
+            f"data-search-exclude>\n{heading}{_panels(one.panels(made))}\n"
+            f"<figcaption>{evidence.inline(caption or one.caption)} "
             f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'
         )
 
-    def table(self, name: str) -> str:
-        """A chart's or a table's rows."""
+    def table(self, name: str, rows: int | None = None) -> str:
+        """A chart's or a table's rows; of more than `rows`, the others are folded."""
         made = self._shown("table", name, "chart", "drawing", "table")
         if made is None:
             return self._pending()
-        return markdown_table(made.rows if isinstance(made, Chart) else made, chart=made)
+        every = made.rows if isinstance(made, Chart) else made
+        if rows is None or len(every) <= rows:
+            return markdown_table(every, chart=made)
+        whole = textwrap.indent(markdown_table(every, chart=made), "    ")
+        return (
+            f"{markdown_table(every[:rows], chart=made)}\n"
+            f'??? abstract "All {len(every)} rows"\n\n{whole}\n'
+        )
 
     def output(self, name: str) -> str:
         """A text that a case captured, as it was."""

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jinja2
+from bs4 import BeautifulSoup
 from filelock import FileLock
 
 from madl.errors import MadlError
-from madl.files import file_sha256, read_text, why, write_atomically, write_if_changed
-from madl.logbook.claims import Claim, Finding
+from madl.files import file_sha256, read_text, write_atomically, write_if_changed
+from madl.logbook.claims import Claim, Finding, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA, counted
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import elsewhere, evidence, home, notebooks, notes
+from madl.site import elsewhere, evidence, explain, home, notebooks, notes, prose, templates
 from madl.site.evidence import chip, inline, literal
 from madl.site.keeping import digest
 from madl.site.page import PageCalls, markdown_table, prose_numbers
@@ -57,6 +57,8 @@ def ledger(project: Project, rendered: Sequence[Page]) -> Ledger:
 
 def _ledger_row(project: Project, question: Question, page: Page | None) -> dict[str, Any]:
     findings = list(page.view.findings.values()) if page and page.view.own else []
+    results = list(page.view.results.values()) if page and page.view.own else []
+    verdicts = [one.verdict for one in (*findings, *results) if one.verdict is not None]
     return {
         "id": question.id,
         "title": question.title,
@@ -65,7 +67,7 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
         "stem": question.stem,
         "page": page.path if page else None,
         "answer": _answer(project, page) if page else None,
-        "verdicts": dict(sorted(Counter(finding.verdict for finding in findings).items())),
+        "verdicts": dict(sorted(Counter(verdicts).items())),
         "coverage": [
             {"what": part.what, "asked": part.asked, "run": part.run}
             for part in (page.coverage if page else [])
@@ -76,6 +78,11 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
             _claim_row(finding, page.view.experiment.claims[finding.name])
             for finding in findings
             if page
+        ]
+        + [
+            _result_row(one, page.view.experiment.claims[one.name])
+            for one in results
+            if page and one.primary
         ],
     }
 
@@ -83,7 +90,21 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
 def _answer(project: Project, page: Page) -> str:
     """The first thing that answers it, as pages say it; else what would."""
     made = page.answer
+    if page.view.own and page.view.experiment.speaks:
+        return BeautifulSoup(PageCalls(project, page).answer(), "html.parser").get_text().strip()
     return evidence.sentence(made) if made else PageCalls(project, page).how_to_run()
+
+
+def _result_row(result: Result, claim: Claim) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "hypothesis": result.hypothesis,
+        "verdict": result.verdict,
+        "finding": prose.with_interval(result) if result.comparison else result.why,
+        "p": result.p_adjusted,
+        "digest": claim.digest,
+        "worded_after": result.state != "registered",
+    }
 
 
 def _claim_row(finding: Finding, claim: Claim) -> dict[str, Any]:
@@ -164,6 +185,15 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
     }
     findings = page.view.findings.values()
     linked = {case.key for finding in findings for case in evidence.linked_cases(finding)}
+    behind = prose.behind(page.view)
+    linked |= {key for twin in behind.values() for key in twin["records"]}
+    figures |= {
+        f"{page.folder}records/{page.name}/{name}.json": _for_web(_dense(twin)) + "\n"
+        for name, twin in behind.items()
+    }
+    toy = calls.project.experiments / page.name / explain.OWN
+    if toy.is_file():
+        figures[f"{page.folder}figures/{page.name}/{explain.OWN}"] = read_text(toy, RESTORE)
     return figures | {
         f"{page.folder}records/{page.name}/{record.case.key}.json": _for_web(_copied(record)) + "\n"
         for record in page.view.stored
@@ -248,53 +278,19 @@ def _written(kept: Path) -> dict[str, str]:
         return {}
 
 
-def _environment(project: Project) -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([project.templates, project.experiments]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-
-
-def _template(project: Project, name: str, mend: str) -> jinja2.Template:
-    """Raises: MadlError: there is none, or it cannot be read; `mend` says what to do without."""
-    try:
-        return _environment(project).get_template(name)
-    except jinja2.TemplateNotFound as error:
-        where = "experiments" if "/" in name else "templates"
-        raise MadlError(f"there is no {where}/{name}; {mend}") from error
-    except jinja2.TemplateSyntaxError as error:
-        raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
-    except UnicodeDecodeError as error:
-        raise MadlError(f"template {name}: {why(error)}; save it as UTF-8 text") from error
-
-
-def _render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
-    try:
-        return template.render(globals_)
-    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
-        raise MadlError(f"template {template.name}: {' '.join(str(error).split())}") from error
-    except MadlError as error:
-        named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
-        raise MadlError(named) from error
-
-
 def _render_page(project: Project, calls: PageCalls) -> str:
     name = f"{calls.page.name}/page.md.j2"
-    template = _template(project, name, "write one")
+    template = templates.load(project, name, "write one")
     if found := prose_numbers(read_text(project.experiments / name, "save it as UTF-8 text")):
         raise MadlError(
             f"template {name} has the number {found[0]!r} in its prose; a number comes from a "
             "finding, a fact, a table or a parameter"
         )
-    return _render(template, calls.all())
+    return templates.render(template, calls.all())
 
 
 def _render_site(project: Project, globals_: Mapping[str, Any], name: str) -> str:
-    return _render(_template(project, f"{name}.md.j2", RESTORE), globals_)
+    return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), globals_)
 
 
 def _site_globals(
@@ -319,7 +315,7 @@ def _site_globals(
         "profile": _counted([f"{profile.name} profile ({profile.says})" for profile in profiles]),
         "openings": functools.partial(home.openings, answered, calls),
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
-        "ledger_table": functools.partial(_ledger_table, state, rendered),
+        "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
         "registered": functools.partial(_registered, state),
         "same_test": elsewhere.SAME_TEST,
         "replication_table": functools.partial(_replication_table, answered),
@@ -363,7 +359,7 @@ def _bullets(lines: Sequence[str]) -> str:
     return "".join(f"- {literal(inline(line))}\n" for line in lines)
 
 
-def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
+def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
     """One row a question: what it asks, what was found, how much has run."""
     by_name = {page.name: page for page in rendered}
     lines = [
@@ -375,7 +371,7 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page]) -> str:
         title = literal(inline(f"{row['id']} {row['title']}"))
         link = f"[{title}]({row['page']})" if row["page"] else title
         asks = f"{link}<br><small>{literal(inline(row['question']))}</small>"
-        said = home.answer(row, by_name.get(row["stem"]))
+        said = home.answer(row, by_name.get(row["stem"]), calls)
         asked = "<br>".join(literal(inline(one)) for one in home.run_of_asked(row))
         verdicts = "<br>".join(
             chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")

@@ -17,8 +17,9 @@ from typing import Any, Literal, TypeVar
 from madl.errors import MadlError
 from madl.logbook.arms import SEED, Arm, TimedArm
 from madl.logbook.charts import Chart, NoRows
-from madl.logbook.claims import Fact, Finding, Judged, judge_family
+from madl.logbook.claims import Contrast, Fact, Finding, Judged, Result, judge, judge_family
 from madl.logbook.experiment import PROFILES, TUNING, Experiment, Question
+from madl.logbook.numbers import Number, number_of
 from madl.logbook.records import (
     Case,
     Failed,
@@ -223,8 +224,40 @@ class View:
         return None
 
     @functools.cached_property
+    def results(self) -> dict[str, Result]:
+        """Every claim of the page, its primary ones judged as one family."""
+        made, missing = self._tested
+        contrasts = {name: one for name, one in made.items() if isinstance(one, Contrast)}
+        claims = {
+            name: claim
+            for name, claim in self.experiment.claims.items()
+            if name in contrasts or (name in missing and self.experiment.speaks)
+        }
+        return judge(claims, contrasts, missing, {r.case.key: r.run for r in self.used})
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, Number | None]:
+        """What the template prints by name; None where records are missing."""
+
+        def named(name: str, make: Callable[[Records], Any]) -> Callable[[Records], Number]:
+            return lambda r: number_of(name, make(r), r)
+
+        every = self.experiment.made_numbers.items()
+        return {name: self._made(name, named(name, make)) for name, make in every}
+
+    @functools.cached_property
     def _found(self) -> tuple[dict[str, Finding], dict[str, Judged]]:
-        judged: dict[str, Judged] = {}
+        made, missing = self._tested
+        judged = {name: one for name, one in made.items() if isinstance(one, Judged)}
+        if self.experiment.speaks:
+            return {}, {}
+        registered = {record.case.key: record.run.claims for record in self.used}
+        return judge_family(self.experiment.claims, judged, missing, registered), judged
+
+    @functools.cached_property
+    def _tested(self) -> tuple[dict[str, Judged | Contrast], dict[str, str]]:
+        """What each claim's test gives, and why the others were not measured."""
+        judged: dict[str, Judged | Contrast] = {}
         missing: dict[str, str] = {}
         for name, claim in self.experiment.claims.items():
             try:
@@ -236,8 +269,7 @@ class View:
                 missing[name] = "it could not be computed"
             else:
                 judged[name] = made
-        registered = {record.case.key: record.run.claims for record in self.used}
-        return judge_family(self.experiment.claims, judged, missing, registered), judged
+        return judged, missing
 
     @property
     def why_missing(self) -> str:
@@ -421,11 +453,12 @@ class Page:
         view = self.view
         if not view.own or not self.questions:
             return "open"
-        made = (*view.facts.values(), *view.shown.values())
+        made = (*view.facts.values(), *view.shown.values(), *view.numbers.values())
         done = (
             view.is_complete
             and all(part.is_whole for part in self.coverage)
             and all(finding.verdict != "not measured" for finding in view.findings.values())
+            and all(one.comparison is not None for one in view.results.values())
             and all(one is not None for one in made)
             and view.plan.profile.name != "smoke"
         )

@@ -1,0 +1,125 @@
+"""A number in a sentence: a value with the records behind it, and what it is printed as.
+
+A page names its numbers, `page.numbers(fp32=fp32, ptq4=partial(ptq, width=4))`, and its template
+prints them, `{{ ptq4 }}`; the sentence stands in the template, the value in the records.
+
+Units: as `stats` has them, accuracies and differences as fractions; what is counted has its own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from madl.errors import MadlError
+from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.claims import Contrast
+from madl.logbook.records import Case, Record, Records
+from madl.logbook.stats import Estimate, Unit, number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A count, or another exact value, with its unit as it is printed ("bits", "MB")."""
+
+    value: int | float
+    unit: str = ""
+    cases: tuple[Case, ...] = ()
+
+
+def counted(value: int | float, unit: str = "", *, of: Iterable[Record] = ()) -> Counted:
+    """A value of these records; of all that the page reads where none are given."""
+    return Counted(value=value, unit=unit, cases=tuple(record.case for record in of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """What a template prints: `text` in two or three digits, `precise` with one more."""
+
+    name: str
+    text: str
+    precise: str
+    interval: str  # as a reader sees it: "[76.1, 81.9]"; "" where nothing was drawn
+    n: str  # of how many: "5 models"
+    cases: tuple[Case, ...]
+
+
+def number_of(name: str, made: Any, records: Records) -> Number:
+    """The number that a page's function gave.
+
+    Raises:
+        MadlError: it gave something else, or a value that no record has.
+    """
+    every = tuple(record.case for record in records)
+    match made:
+        case Arm():
+            return _estimated(name, made.accuracy, made.cases, len(made.records), "model")
+        case TimedArm():
+            return _estimated(name, made.time, made.cases, len(made.runs), "process")
+        case Contrast(comparison=one):
+            estimate = Estimate(one.effect, one.interval, one.unit, one.examples or one.units)
+            return _estimated(name, estimate, made.cases, one.units, one.population)
+        case Estimate():
+            return _estimated(name, made, every, made.seeds, "model")
+        case Counted():
+            return _exact(name, made.value, made.unit, made.cases or every)
+        case bool():
+            pass
+        case int() | float():
+            return _exact(name, made, "", every)
+        case _:
+            pass
+    raise MadlError(
+        f"the number {name!r} is {type(made).__name__}; give an arm, an estimate, a comparison, "
+        "or counted(value, unit)"
+    )
+
+
+def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) -> Number:
+    if not cases:
+        raise MadlError(f"the number {name!r} has no record behind it; give counted(…, of=records)")
+    text = f"{number(value)}\u00a0{unit}".rstrip()
+    return Number(name=name, text=text, precise=text, interval="", n="", cases=cases)
+
+
+def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, unit: str) -> Number:
+    interval = made.interval and f"[{', '.join(_shown(v, made.unit, 1)[0] for v in made.interval)}]"
+    return Number(
+        name=name,
+        text=_with_unit(made, made.unit),
+        precise=_with_unit(made, made.unit, more=1),
+        interval=interval or "",
+        n=counted_units(n, unit),
+        cases=cases,
+    )
+
+
+def counted_units(n: int, unit: str) -> str:
+    """How many of them: "5 models", "1 process"."""
+    one = unit.removesuffix("s") if not unit.endswith("ss") else unit
+    one = {"processe": "process", "studie": "study"}.get(one, one)
+    many = {"process": "processes", "study": "studies"}.get(one, f"{one}s")
+    return f"{n:,} {one if n == 1 else many}"
+
+
+def _with_unit(made: Estimate, unit: Unit, *, more: int = 0) -> str:
+    value = float(format(made, ".17g"))
+    return magnitude(value, unit, more=more)
+
+
+def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:
+    """A value and its unit in two or three digits: "79 %", "6.4 points", "2.6 ×"."""
+    text, shown = _shown(value, unit, more)
+    name = unit.removesuffix("s") if text.lstrip("−") == "1" and len(unit) > 2 else str(unit)
+    return f"{text}\u00a0{name}" if shown else text
+
+
+def _shown(value: float, unit: Unit, more: int) -> tuple[str, bool]:
+    shown = unit.shown(value)
+    if unit is Unit.PERCENT:
+        text = f"{shown:.{more}f}"
+    elif unit is Unit.POINTS:
+        text = f"{shown:.{(1 if abs(shown) < 10 else 0) + more}f}"
+    else:
+        digits = 2 + more if abs(shown) < 10 else 3
+        return number(float(f"{shown:.{digits}g}")), True
+    return text.replace("-", "−"), True

@@ -1,0 +1,56 @@
+"""Templates of pages: found in their folders, rendered with one line for what is wrong in them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+
+from madl.errors import MadlError
+from madl.files import why
+from madl.running.project import Project
+from madl.site import prose
+
+
+def _environment(project: Project) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([project.templates, project.experiments]),
+        undefined=jinja2.StrictUndefined,
+        extensions=[prose.Claims],
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def load(project: Project, name: str, mend: str) -> jinja2.Template:
+    """Raises: MadlError: there is none, or it cannot be read; `mend` says what to do without."""
+    try:
+        return _environment(project).get_template(name)
+    except jinja2.TemplateNotFound as error:
+        where = "experiments" if "/" in name else "templates"
+        raise MadlError(f"there is no {where}/{name}; {mend}") from error
+    except jinja2.TemplateSyntaxError as error:
+        raise MadlError(f"template {error.name}, line {error.lineno}: {error.message}") from error
+    except UnicodeDecodeError as error:
+        raise MadlError(f"template {name}: {why(error)}; save it as UTF-8 text") from error
+
+
+def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
+    try:
+        return template.render(globals_)
+    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
+        raise MadlError(f"template {template.name}: {' '.join(str(error).split())}") from error
+    except MadlError as error:
+        named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
+        raise MadlError(named) from error
+
+
+def block(project: Project, name: str, block: str, globals_: Mapping[str, Any]) -> str:
+    """One block of a template, on one line."""
+    template = load(project, name, "write one")
+    try:
+        made = "".join(template.blocks[block](template.new_context(dict(globals_))))
+    except (jinja2.TemplateError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise MadlError(f"template {name}: {' '.join(str(error).split())}") from error
+    return " ".join(made.split())
