@@ -227,7 +227,7 @@ class View:
                 missing[name] = "it could not be computed"
             else:
                 judged[name] = made
-        registered = {record.case.key: record.run.claims for record in self.used}
+        registered = {record.case.key: record.run.at_first for record in self.used}
         return judge_family(self.experiment.claims, judged, missing, registered), judged
 
     @property
