@@ -147,10 +147,10 @@ def _report(timed: Mapping[str, Measurement], baseline: str, candidate: str) -> 
             f"[{1e3 * spread[0]:.2f}, {1e3 * spread[2]:.2f}], {len(one.samples_s)} samples"
         )
     a, b = timed[baseline], timed[candidate]
-    made = stats.ratio([a.samples_s], [b.samples_s], contention=b.contention)
+    made = stats.ratio([a.samples_s], [b.samples_s], contention=[b.contention])
     print(f"{candidate} against {baseline}: {made.estimate():i} as fast")
     if made.blocked:
-        print(f"  which decides nothing yet: it takes {made.blocked}")
+        print(f"  which decides nothing yet: {made.blocked}")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Arm(Sealed):
     def drawn(self) -> str:
         """What those units are."""
         several = len({_seed(record) for record in self.records}) > 1
-        return "trained models" if several else f"{self.units} of 1 model"
+        return stats.MODELS if several else self.units
 
     def _judged(self) -> list[Mapping[str, Any]]:
         return [inside(record, self.within) for record in self.records]
@@ -277,14 +277,15 @@ class TimedArm:
         return [list(run["samples_s"]) for run in self.runs]
 
     @property
-    def contention(self) -> float | None:
-        """What others used of the machine, the mean over processes; None where one is unknown.
+    def contention(self) -> list[float | None]:
+        """What others used of the machine during each process; None where that is unknown."""
+        return [run.get("contention") for run in self.runs]
 
-        One process that was disturbed widens the interval, as it should; it takes several, or one
-        that had hardly anything left, to make the others' verdict worthless.
-        """
-        shares = [run.get("contention") for run in self.runs]
-        return None if None in shares else fmean(float(share or 0.0) for share in shares)
+    @property
+    def _logs(self) -> list[float]:
+        """Of its units, without the processes that `stats.ratio` would drop."""
+        samples, (kept, _) = self.samples_s, stats.quiet(self.contention)
+        return stats.log_medians([samples[i] for i in kept])
 
     @property
     def first_call_s(self) -> float:
@@ -294,18 +295,18 @@ class TimedArm:
     @property
     def median_s(self) -> float:
         """Of a call: the geometric mean of the medians of its units, as ratios take it."""
-        return math.exp(fmean(stats.log_medians(self.samples_s)))
+        return math.exp(fmean(self._logs))
 
     @property
     def scatter(self) -> str:
         """The medians of its units, from the least to the largest: "8.2 to 9.8 ms"."""
-        each = [1e3 * math.exp(log) for log in stats.log_medians(self.samples_s)]
+        each = [1e3 * math.exp(log) for log in self._logs]
         return f"{stats.number(min(each))} to {stats.number(max(each))} ms"
 
     @property
     def time(self) -> Estimate:
         """In milliseconds, with an interval from between its units."""
-        logs = stats.log_medians(self.samples_s)
+        logs = self._logs
         interval = None
         if len(logs) > 1:
             made = stats.mean(logs, unit=Unit.TIMES, drawn="units")
@@ -375,8 +376,10 @@ def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:
     Raises:
         MadlError: the two were not timed together.
     """
-    shares = (candidate.contention, over.contention)
-    crowded = None if None in shares else max(float(share or 0.0) for share in shares)
+    pairs = zip(candidate.contention, over.contention)
+    crowded = [
+        None if None in pair else max(float(share or 0.0) for share in pair) for pair in pairs
+    ]
     try:
         return stats.ratio(over.samples_s, candidate.samples_s, contention=crowded)
     except ValueError as error:

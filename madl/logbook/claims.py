@@ -1,82 +1,43 @@
-"""Claims that can lose: a hypothesis with its test, and a finding for whatever the test says.
+"""Claims that can lose: a hypothesis with its test, and what becomes of it.
 
 The **hypothesis** is the docstring of the claim: one sentence without measured numbers, written
-before the run, that the data can contradict. The claim's function makes a comparison and gives a
-**finding** for each verdict, each true as it reads. The claims of a page are one family: a verdict
-comes from Holm's adjusted p value. A **fact** is counted over everything there is: no verdict, no
-interval, and it says of how many.
+before the run, that the data can contradict. The claim's function returns a **contrast**: what is
+compared, and the question asked of it. The one to three **primary** claims of a page are one
+family: a verdict comes from Holm's adjusted p value. A secondary comparison has an effect and an
+interval, and never a verdict. The page's template holds the sentences.
 
-    @page.claim
-    def training_adds(r: Records) -> Judged:
-        '''At 8 bits, training on is more accurate than the best fraction width alone.'''
-        a, b = qat(r, 8), ptq(r, 8)
-        return compare(a, b).judge(
-            supported=f"Training on adds {a - b} at 8 bits: {a} after {b}",
-            refuted=f"Training on costs {b - a} at 8 bits: {a} after {b}",
-            undecided=f"At 8 bits nothing shows that training on changes accuracy: {a - b:+i}",
-        )
+    @page.claim(primary=True)
+    def training_on_wins_back_accuracy(r: Records) -> Contrast:
+        '''At 4 bits, training on (QAT) is more accurate than quantization alone (PTQ).'''
+        return compare(qat(r, 4), ptq(r, 4))  # or .no_worse(0.02), .within(0.02), .more_than(0.02)
 """
 
 import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scipy.special import ndtr, ndtri
-
 from madl.errors import MadlError
-from madl.logbook import stats
+from madl.logbook import judged, stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
-from madl.logbook.records import Case, Record, Records
-from madl.logbook.stats import ALPHA, Comparison, Interval, Unit
+from madl.logbook.judged import Evidence as Evidence  # these names end with the old pages
+from madl.logbook.judged import Fact as Fact
+from madl.logbook.judged import Finding as Finding
+from madl.logbook.judged import Judged as Judged
+from madl.logbook.judged import all_of as all_of
+from madl.logbook.judged import faster as faster
+from madl.logbook.judged import judge_family as judge_family
+from madl.logbook.records import Case, Record, Records, Run
+from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval
+from madl.logbook.values import shown_margin as shown_margin
+from madl.logbook.values import with_unit as with_unit
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What decided a claim, for the page to draw and for its JSON twin."""
-
-    effect: float
-    interval: Interval
-    unit: Unit
-    boundaries: tuple[float, ...]  # that the effect is held against: zero, or the margin's ends
-    test: str
-    drawn: str  # the units of replication, with their number
-    p: float
-    p_adjusted: float | None = None  # by Holm, within the page
-    needed: str = ""  # what would decide, when this does not
-    power: float | None = None  # of a margin's test to decide, if the two sides were the same
-    is_blocked: bool = False  # timed on a busy machine, so nothing is tested
-    part: str = ""  # which of several comparisons it is, by name, or of what problem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """What one claim's test says, before its page's other claims are known."""
-
-    p: float
-    agrees: bool
-    supported: str
-    refuted: str
-    undecided: str
-    evidence: Evidence
-    needs: Callable[[float], str]  # what would decide it at a level of significance, in words
-    cases: tuple[Case, ...]
-    contrasts: "tuple[Contrast, ...]"  # what was compared, for `nulls`
-
-    def __post_init__(self) -> None:
-        for verdict in ("supported", "refuted", "undecided"):
-            if not getattr(self, verdict).strip():
-                raise MadlError(f"has no finding for the verdict {verdict!r}; write one")
-
-    def beside(self, more: str) -> "Judged":
-        """The same, whose sentence goes on after a semicolon, however the verdict is."""
-        verdicts = ("supported", "refuted", "undecided")
-        return replace(self, **{name: f"{getattr(self, name)}; {more}" for name in verdicts})
+State = Literal["registered", "known", "worded after"]
+STATES: tuple[State, ...] = ("registered", "known", "worded after")  # the later, the worse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,34 +64,16 @@ class Contrast:
         """Equivalence, by two one-sided tests: whether A and B differ by less than the margin."""
         return replace(self, margin=self.comparison.unit.stored(_positive(margin)))
 
-    def judge(self, *, supported: str = "", refuted: str = "", undecided: str = "") -> Judged:
-        """The test's answer, with the finding that each verdict would print."""
-        for_it, against = self.p_values()
-        p, made = min(for_it, against), self.comparison
-        edges = (-self.margin, self.margin) if self.margin is not None else (self.boundary,)
-        distance = min((made.effect - edge for edge in edges), key=abs)
-        evidence = Evidence(
-            effect=made.effect,
-            interval=made.interval if self.margin is None else made.interval_at(1 - 2 * ALPHA),
-            unit=made.unit,
-            boundaries=edges,
-            test=self._name(),
-            drawn=made.drawn,
-            p=p,
-            power=self.power(),
-            is_blocked=bool(made.blocked),
-        )
-        return Judged(
-            p=p,
-            agrees=for_it <= against,
-            supported=supported,
-            refuted=refuted,
-            undecided=undecided,
-            evidence=evidence,
-            needs=lambda level: made.blocked or made.needs(distance, level),
-            cases=self.cases,
-            contrasts=(self,),
-        )
+    @property
+    def boundaries(self) -> tuple[float, ...]:
+        """That the effect is held against: zero, or the ends of a margin."""
+        return (self.boundary,) if self.margin is None else (-self.margin, self.margin)
+
+    @property
+    def interval(self) -> Interval:
+        """Of 95 %, and of 90 % for an equivalence, as its two one-sided tests have it."""
+        made = self.comparison
+        return made.interval if self.margin is None else made.interval_at(1 - 2 * ALPHA)
 
     def p_values(self) -> tuple[float, float]:
         """For the hypothesis, and against it."""
@@ -143,47 +86,23 @@ class Contrast:
         low, high = tails(-self.margin), tails(self.margin)
         return max(low.above, high.below), min(1.0, 2 * min(high.above, low.below))
 
-    def _name(self) -> str:
-        unit = self.comparison.unit
-        if self.margin is not None:
-            return f"equivalence within ±{shown_margin(self.margin, unit)}, {self._score()}"
-        if self.boundary < 0:
-            return f"no worse than by {shown_margin(-self.boundary, unit)}, {self._score()}"
-        if self.boundary > 0:
-            return f"more than {shown_margin(self.boundary, unit)}, {self._score()}"
-        return self.comparison.test
+    def smallest(self, level: float = ALPHA) -> float:
+        """Least distance of a truth from the boundary that is decided, with 80 % power."""
+        return self.comparison.smallest(level if self.margin is None else 2 * level)
 
-    def _score(self) -> str:
-        """McNemar's test is of zero; at any other boundary the score test takes its place."""
-        return self.comparison.test.replace("exact McNemar", "Tango's score")
+    def holds(self, effect: float) -> bool:
+        """Whether an effect lies on the hypothesis' side."""
+        return effect > self.boundary if self.margin is None else abs(effect) < self.margin
 
-    def power(self) -> float | None:
-        """Chance to support a margin's claim about two sides that are the same."""
-        error = self.comparison.error
-        if error <= 0 or (self.margin is None and self.boundary >= 0):
-            return None
-        if self.margin is None:
-            return float(ndtr(-self.boundary / error - stats.Z))
-        return max(0.0, 2 * float(ndtr(self.margin / error - ndtri(1 - ALPHA))) - 1)
+    def judge(self, *, supported: str = "", refuted: str = "", undecided: str = "") -> Judged:
+        """As the old pages ask: the test's answer, with a sentence for each verdict."""
+        return judged.judge_contrast(self, supported, refuted, undecided)
 
 
 def _positive(margin: float) -> float:
     if margin <= 0:
         raise MadlError(f"a margin is positive, got {margin:g}")
     return margin
-
-
-def shown_margin(value: float, unit: Unit) -> str:
-    """A margin in a reader's unit; of ratios, the share that it allows."""
-    if unit is Unit.TIMES:
-        return f"{100 * (unit.shown(value) - 1):.3g} %"
-    return with_unit(f"{unit.shown(value):.3g}", unit)
-
-
-def with_unit(number: str, unit: Unit) -> str:
-    """A number as it is shown, with its unit: "1 point", "2 points", "+1.00 points"."""
-    is_one = number.lstrip("+−") == "1" and len(unit) > len("ms")
-    return f"{number} {unit.removesuffix('s') if is_one else unit}"
 
 
 def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
@@ -198,29 +117,6 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
 
 
-def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
-    """Whether A is faster than B, in the words of their labels; `where` says of what problem.
-
-    What A's label has between commas is of both. `part` tells the problem from another, as
-    `Evidence` keeps it, where `where` says more.
-    """
-    times = f"{a} a call against {b}"
-    name, _, both = a.label.partition(", ")
-    start = f"{both.rstrip(',')}, {name}" if both.endswith(",") else a.label
-    start = start[:1].upper() + start[1:]
-    made = compare(a, b)
-    why = "with the page's other claims corrected for"
-    if blocked := made.comparison.blocked:
-        why = f"which takes {blocked}"
-    judged = made.judge(
-        supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
-        refuted=f"{start} takes {a / b} the time of {b.label} {where}: {times}",
-        undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, {why}: "
-        f"{b / a:i} as fast; the processes' medians are {a.scatter} and {b.scatter}",
-    )
-    return replace(judged, evidence=replace(judged.evidence, part=part or where))
-
-
 def above(a: Arm, level: float) -> Contrast:
     """An arm's test accuracy against a known level, guessing for one."""
     return Contrast(comparison=stats.exceeding(a.outcomes, level), cases=a.cases, a=a, level=level)
@@ -231,40 +127,39 @@ def contrast(comparison: Comparison, records: Iterable[Record]) -> Contrast:
     return Contrast(comparison=comparison, cases=tuple(record.case for record in records))
 
 
-def all_of(
-    contrasts: Mapping[str, Contrast], *, supported: str, refuted: str, undecided: str
-) -> Judged:
-    """The claim that all of these hold: as sure as the least sure; refuted as soon as one is.
+def pooled(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Contrasts of one kind, on the same seeds, which share the variance between seeds.
 
-    The evidence shows that one, by its name.
-
-    Source: Berger 1982, Technometrics 24:295 (intersection-union tests need no correction).
+    Raises:
+        MadlError: they are of other seeds.
     """
-    said = {"supported": supported, "refuted": refuted, "undecided": undecided}
-    parts = {name: one.judge(**said) for name, one in contrasts.items()}
-    losing = {name: part.p for name, part in parts.items() if not part.agrees}
-    p = min(1.0, len(parts) * min(losing.values())) if losing else 0.0
-    shown = min(losing, key=lambda n: losing[n]) if losing else max(parts, key=lambda n: parts[n].p)
-    weakest = parts[shown]
-    cases = {case.key: case for part in parts.values() for case in part.cases}
-    return Judged(
-        p=p if losing else weakest.p,
-        agrees=not losing,
-        supported=supported,
-        refuted=refuted,
-        undecided=undecided,
-        evidence=replace(
-            weakest.evidence,
-            part=shown,
-            test=f"{weakest.evidence.test}; the least sure of {len(parts)} comparisons, {shown}",
-        ),
-        needs=weakest.needs,
-        cases=tuple(cases.values()),
-        contrasts=tuple(contrasts.values()),
-    )
+    drawn = {tuple(c.params.get("seed") for c in one.a.cases) for one in contrasts if one.a}
+    try:
+        if len(drawn) > 1:
+            raise ValueError("only comparisons on the same seeds share their variance")
+        made = stats.pooled([one.comparison for one in contrasts])
+    except ValueError as error:
+        names = ", ".join(one.a.label for one in contrasts if one.a)
+        raise MadlError(f"{names} cannot be pooled: {error}") from error
+    cases = tuple({case.key: case for one in contrasts for case in one.cases}.values())
+    return [replace(one, comparison=new, cases=cases) for one, new in zip(contrasts, made)]
 
 
-# ---- claims, facts and what became of them ------------------------------------------------------
+def power_of(contrast: Contrast, effect: float, level: float = ALPHA) -> float:
+    """Chance that the contrast supports its hypothesis at this level, if the truth is `effect`.
+
+    For designs: `contrast` of the tuning seeds, `level` that of Holm's hardest test. An
+    equivalence's is a lower bound, tight where its power is of any use.
+    """
+    made = contrast.comparison
+    if contrast.margin is None:
+        distance = made.in_errors(effect - contrast.boundary)
+        return stats.power_at(distance, made.freedom, level)
+    ends = [made.in_errors(contrast.margin + sign * effect) for sign in (-1, 1)]
+    return max(0.0, sum(stats.power_at(end, made.freedom, 2 * level) for end in ends) - 1)
+
+
+# ---- claims and what became of them -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,14 +168,143 @@ class Claim:
 
     name: str
     hypothesis: str
-    test: Callable[[Records], Judged]
-    headline: bool = False
+    test: Callable[[Records], Any]  # to a Contrast; an old page's, to what it judged itself
+    primary: bool = False
+    headline: bool = False  # of an old page
 
     @property
     def digest(self) -> str:
         """Of the hypothesis and the test, whatever the findings' wording."""
         text = self.hypothesis + "".join(_sources(self.test, {}).values())
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a claim. Of one that was not measured, `why`, and no number at all."""
+
+    name: str
+    hypothesis: str
+    primary: bool
+    verdict: Verdict | None  # None of a secondary comparison
+    why: str = ""  # it was not measured
+    contrast: Contrast | None = None
+    p: float | None = None
+    p_adjusted: float | None = None  # by Holm, among the page's primary claims
+    level: float | None = None  # at which Holm tests it
+    state: State = "worded after"
+
+    @property
+    def comparison(self) -> Comparison:
+        """Raises: MadlError: it was not measured."""
+        return self._measured.comparison
+
+    @property
+    def effect(self) -> Estimate:
+        """Raises: MadlError: it was not measured."""
+        made = self.comparison
+        seeds = len(made.by_unit)
+        return Estimate(
+            made.effect, self._measured.interval, made.unit, made.examples or made.units, seeds
+        )
+
+    @property
+    def boundaries(self) -> tuple[float, ...]:
+        return self.contrast.boundaries if self.contrast else ()
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.contrast.cases if self.contrast else ()
+
+    @property
+    def smallest(self) -> float:
+        """Least distance from the boundary that could have been decided, at Holm's level.
+
+        Raises:
+            MadlError: it was not measured.
+        """
+        return self._measured.smallest(self.level or ALPHA)
+
+    @property
+    def agree(self) -> int:
+        """How many of `comparison.by_unit` lie on the hypothesis' side of the boundary."""
+        made = self.contrast
+        return sum(map(made.holds, made.comparison.by_unit)) if made else 0
+
+    @property
+    def decided(self) -> Verdict:
+        """The verdict of a primary claim.
+
+        Raises:
+            MadlError: it is a secondary comparison.
+        """
+        if self.verdict is None:
+            raise MadlError(
+                f"claim {self.name!r} is a secondary comparison and has no verdict; print its "
+                "effect, or declare it with @page.claim(primary=True)"
+            )
+        return self.verdict
+
+    @property
+    def _measured(self) -> Contrast:
+        if self.contrast is None:
+            raise MadlError(f"claim {self.name!r} is not measured ({self.why})")
+        return self.contrast
+
+
+def judge(
+    claims: Mapping[str, Claim],
+    contrasts: Mapping[str, Contrast],
+    missing: Mapping[str, str],
+    registered: Mapping[str, Run],
+) -> dict[str, Result]:
+    """Every claim of a page; the primary ones are one family.
+
+    `missing` says what keeps a claim from being measured; `registered` holds, by the key of a case
+    of this page, the run of its record.
+    """
+    sides = {name: one.p_values() for name, one in contrasts.items()}
+    family = {name: min(sides[name]) for name in sides if claims[name].primary}
+    adjusted, levels = stats.holm(family), stats.holm_levels(family)
+
+    def verdict(name: str) -> Verdict | None:
+        if not claims[name].primary:
+            return None
+        if name not in family:
+            return "not measured"
+        if adjusted[name] > ALPHA:
+            return "undecided"
+        for_it, against = sides[name]
+        return "supported" if for_it <= against else "refuted"
+
+    return {
+        name: Result(
+            name=name,
+            hypothesis=claim.hypothesis,
+            primary=claim.primary,
+            verdict=verdict(name),
+            why="" if name in contrasts else missing.get(name, ""),
+            contrast=contrasts.get(name),
+            p=family.get(name),
+            p_adjusted=adjusted.get(name),
+            level=levels.get(name),
+            state=_state(claim, contrasts.get(name), registered),
+        )
+        for name, claim in claims.items()
+    }
+
+
+def _state(claim: Claim, made: Contrast | None, registered: Mapping[str, Run]) -> State:
+    """The worst of all records that it rests on."""
+    cases = made.cases if made else ()
+    held = [registered[case.key] for case in cases if case.key in registered]
+    held = held or list(registered.values())  # of others' data alone: registered by the page's own
+
+    def of(run: Run) -> int:
+        known = (run.at_first, run.claims)
+        return next((i for i, one in enumerate(known) if one.get(claim.name) == claim.digest), 2)
+
+    return STATES[max(map(of, held), default=0)]
 
 
 def _sources(fn: Callable[..., Any], found: dict[str, str]) -> dict[str, str]:
@@ -332,87 +356,6 @@ def _is_plain(value: Any) -> bool:
 
 
 _WORDS = ("supported", "refuted", "undecided")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A sentence that is counted or computed over everything there is; `of` says of how many."""
-
-    text: str
-    of: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What the page prints of a claim."""
-
-    name: str
-    hypothesis: str
-    verdict: Verdict
-    text: str
-    headline: bool = False
-    evidence: Evidence | None = None
-    cases: tuple[Case, ...] = ()
-    worded_after: bool = False  # the hypothesis or its test changed after these data
-
-
-def judge_family(
-    claims: Mapping[str, Claim],
-    judged: Mapping[str, Judged],
-    missing: Mapping[str, str],
-    registered: Mapping[str, Mapping[str, str]],
-) -> dict[str, Finding]:
-    """Every claim of a page, with the verdicts of one family.
-
-    `missing` says what keeps a claim from being measured. `registered` holds, by the key of a case
-    of this page, the digests that its record keeps.
-    """
-    p_values = {name: one.p for name, one in judged.items()}
-    adjusted, levels = stats.holm(p_values), stats.holm_levels(p_values)
-    found: dict[str, Finding] = {}
-    for name, claim in claims.items():
-        made = Finding(
-            name=name,
-            hypothesis=claim.hypothesis,
-            verdict="not measured",
-            text=missing.get(name, ""),
-            headline=claim.headline,
-        )
-        if name in judged:
-            p, level = adjusted[name], levels[name]
-            made = _judged(made, judged[name], p, level, claim, registered)
-        found[name] = made
-    return found
-
-
-def _judged(
-    made: Finding,
-    judged: Judged,
-    p: float,
-    level: float,
-    claim: Claim,
-    registered: Mapping[str, Mapping[str, str]],
-) -> Finding:
-    verdict: Verdict = "undecided"
-    if p <= ALPHA:
-        verdict = "supported" if judged.agrees else "refuted"
-    needed = judged.needs(level) if verdict == "undecided" else ""
-    held = [registered[case.key] for case in judged.cases if case.key in registered]
-    held = held or list(registered.values())  # of others' data alone: registered by the page's own
-    text = getattr(judged, verdict)
-    if verdict == "undecided" and judged.p <= ALPHA and "corrected for" not in text:
-        alone = "supported" if judged.agrees else "refuted"
-        text += f" (alone it would be {alone}; corrected for the page's other claims it is open)"
-    if judged.evidence.is_blocked:
-        text += f" (not tested, for it needs {needed.partition(' (')[0]})"
-    return replace(
-        made,
-        verdict=verdict,
-        text=text,
-        evidence=replace(judged.evidence, p_adjusted=p, needed=needed),
-        cases=judged.cases,
-        worded_after=any(digests.get(made.name) != claim.digest for digests in held),
-    )
 
 
 def declared(fn: Callable[..., Any], name: str | None, sentence: str | None) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
-from madl.logbook.claims import Claim, Fact, Judged, declared
+from madl.logbook.claims import Claim, Fact, declared
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
 
@@ -192,23 +192,31 @@ class Experiment:
     def claim(self, fn: Made) -> Made: ...
     @overload
     def claim(
-        self, *, headline: bool = False, name: str | None = None, hypothesis: str | None = None
+        self,
+        *,
+        primary: bool = False,
+        headline: bool = False,
+        name: str | None = None,
+        hypothesis: str | None = None,
     ) -> Callable[[Made], Made]: ...
     def claim(
         self,
         fn: Any = None,
         *,
+        primary: bool = False,
         headline: bool = False,
         name: str | None = None,
         hypothesis: str | None = None,
     ) -> Any:
         """Declare a claim: its docstring, or `hypothesis`, is what the data can contradict.
 
+        `primary`: it answers the page's question, and has a verdict.
+
         Raises:
             MadlError: there is no hypothesis, or the name is taken.
         """
 
-        def declare(made: Callable[[Records], Judged]) -> Callable[[Records], Judged]:
+        def declare(made: Callable[[Records], Any]) -> Callable[[Records], Any]:
             found, sentence = declared(made, name, hypothesis)
             if not sentence:
                 raise MadlError(
@@ -217,7 +225,7 @@ class Experiment:
                 )
             self._is_new(found)
             self.claims[found] = Claim(
-                name=found, hypothesis=sentence, test=made, headline=headline
+                name=found, hypothesis=sentence, test=made, primary=primary, headline=headline
             )
             return made
 

@@ -79,7 +79,13 @@ class Run:
     cuda: str | None
     contention: float | None
     claims: Mapping[str, str] = field(default_factory=dict)  # claim → digest, as it was worded then
+    first_claims: Mapping[str, str] | None = None  # and when the case first had a result, if before
     kernels: str = ""  # the path that each C++ kernel took: sums differ between them
+
+    @property
+    def at_first(self) -> Mapping[str, str]:
+        """The claims that were there before anybody had seen a result of the case."""
+        return self.claims if self.first_claims is None else self.first_claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +270,10 @@ def encode(record: Record) -> str:
     """
     _check_fields(record)
     shapes.check(record.values)
-    data = {"schema": SCHEMA, **dataclasses.asdict(record)}
+    data: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(record)}
     del data["origin"], data["borrowed_from"]
+    if record.run.first_claims is None:
+        del data["run"]["first_claims"]
     return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -308,6 +316,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         **dict.fromkeys(("started", "commit", "code", "command", "host", "device"), (str,)),
         **dict.fromkeys(("cpu", "python", "torch", "kernels"), (str,)),
         **{"dirty": (bool,), "threads": (int,), "cuda": (str, NoneType), "claims": (dict,)},
+        "first_claims": (dict, NoneType),
         "contention": (int, float, NoneType),
     },
     Record: {"values": (dict,), "seconds": (int, float), "error": (str, NoneType)},
@@ -333,7 +342,7 @@ def _check_fields(record: Record) -> None:
         value = record.seconds if name == "seconds" else record.run.contention
         if value is not None and not (_is_finite(value) and value >= 0):
             raise ValueError(f"{name} is {value}")
-    digests: list[object] = [*record.run.claims.values()]
+    digests: list[object] = [*record.run.claims.values(), *record.run.at_first.values()]
     if not all(isinstance(digest, str) for digest in digests):
         raise ValueError("claims are not texts")
 
@@ -356,31 +365,15 @@ def select(source: Source, cases: Iterable[Case]) -> Records:
 
 
 def registered(record: Record, earlier: Iterable[Record]) -> Record:
-    """A result under the claims that were there when the first run gave the same.
+    """A result with the claims that were there when the first run of its case gave one.
 
-    Whoever runs a case again and gets what was known has not registered its claims anew.
+    Whoever runs a case again has not registered its claims anew.
     """
-    same = [one for one in earlier if one.status == "ok" and _gave(one) == _gave(record)]
-    first = min(same, key=lambda one: one.run.started, default=None)
-    if record.status != "ok" or first is None:
+    known = [one.run for one in earlier if one.status == "ok"]
+    if record.status != "ok" or not known:
         return record
-    return replace(record, run=replace(record.run, claims=first.run.claims))
-
-
-def _gave(record: Record) -> object:
-    """The outcomes among its values, or else all of them."""
-    found: list[object] = []
-
-    def look(value: Any) -> None:
-        if isinstance(value, Mapping):
-            found.extend(value[name] for name in value if name == "outcomes")
-        inside = value.values() if isinstance(value, Mapping) else value
-        if isinstance(value, Mapping | list):
-            for one in inside:
-                look(one)
-
-    look(record.values)
-    return found or record.values
+    first = min(known, key=lambda run: run.started).at_first
+    return replace(record, run=replace(record.run, first_claims=first))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from madl.logbook import claims, stats
+from madl.logbook import claims, judged, stats
 from madl.logbook.arms import SEED, Arm
 from madl.logbook.charts import Axis, Chart, Mark, line, linear, percent, points, span
 from madl.logbook.claims import Contrast
@@ -72,7 +72,7 @@ def of_units(records: Records, value: Callable[[Record], Any]) -> list[Any]:
 def compare_values(a: Records, b: Records, value: Callable[[Record], float]) -> Contrast:
     """What two searches found, by a plain value of each study, paired by unit (`of_units`)."""
     sides = [of_units(records, value) for records in (a, b)]
-    drawn = f"{STUDIES} of 1 model" if len(a.each(SEED)) == 1 else "trained models"
+    drawn = STUDIES if len(a.each(SEED)) == 1 else stats.MODELS
     return claims.contrast(stats.paired_mean(*sides, unit=Unit.POINTS, drawn=drawn), [*a, *b])
 
 
@@ -84,7 +84,7 @@ def promised(chosen: Arm, rival: Arm, validation: tuple[str, ...]) -> Contrast:
     """
     seen = [replace(one, within=validation) for one in (chosen, rival)]
     splits = ((one.groups, other.groups) for one, other in (seen, (chosen, rival)))
-    made = stats.compare_leads(*splits, of=chosen.drawn)
+    made = judged.compare_leads(*splits, of=chosen.drawn)
     cases = {case.key: case for case in (*chosen.cases, *rival.cases)}
     return Contrast(comparison=made, cases=tuple(cases.values()), a=seen[0], b=seen[1])
 

@@ -1,244 +1,52 @@
-"""Numbers only: estimates with intervals, and paired tests of a difference against any boundary.
+"""Paired tests of a difference against any boundary, as numbers: no sentence is made here.
 
 A comparison is of A with B: its effect is A minus B, and it can be asked how surprising the data
 were if the truth lay at some boundary. `claims` asks, and makes verdicts of the answers.
 
-* **Two models** (one seed): the examples are random. McNemar's exact test where the boundary is
+* **Two models** (one seed): the sentences are random. McNemar's exact test where the boundary is
   zero, Tango's score elsewhere.
-* **Two methods** (several seeds): seeds and examples are both random. A mixed model for fully
+* **Two methods** (several seeds): seeds and sentences are both random. A mixed model for fully
   crossed data, with Hillis' degrees of freedom: the analysis of readers × cases in radiology.
 * **Means** of paired values (losses, studies), and **times**, whose ratio is compared on the log
   scale between processes: the paired t test.
 
 Sources: Tango 1998, Statistics in Medicine 17:891; McNemar 1947; Obuchowski & Rockette 1995 and
-Hillis 2007, Statistics in Medicine 26:596; Holm 1979, Scand. J. Statistics 6:65.
+Hillis 2007, Statistics in Medicine 26:596; Holm 1979, Scand. J. Statistics 6:65; Box 1954, Ann.
+Math. Stat. 25:290 (the freedom of a sum of variances that are correlated).
 Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times are logarithms.
 """
 
-import base64
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit  # scipy.stats takes long to import
+from scipy.special import nctdtr, ndtr, ndtri, stdtr, stdtrit  # scipy.stats takes long to import
 
-from madl.errors import MadlError
+from madl.logbook.values import ALPHA as ALPHA
+from madl.logbook.values import LEVEL as LEVEL
+from madl.logbook.values import Estimate as Estimate
+from madl.logbook.values import Interval as Interval
+from madl.logbook.values import Outcomes as Outcomes
+from madl.logbook.values import Sealed as Sealed
+from madl.logbook.values import Unit as Unit
+from madl.logbook.values import Z as Z
+from madl.logbook.values import counted as counted
+from madl.logbook.values import listed as listed
+from madl.logbook.values import number as number
+from madl.logbook.values import numbers as numbers
+from madl.logbook.values import per_cent as per_cent
+from madl.logbook.values import span as span
+from madl.logbook.values import superscript as superscript
+from madl.logbook.values import wilson as wilson
 from madl.machine.lint import CONTENDED
 
-ALPHA = 0.05
 POWER = 0.80
-WITH_POWER = f" beside the page's other claims, with {100 * POWER:g} % power"
-LEVEL = 1 - ALPHA
-Z = float(ndtri(1 - ALPHA / 2))
-
-
-class Unit(StrEnum):
-    """What a value is in, and how it is shown; shares are stored as fractions."""
-
-    POINTS = "points"
-    PERCENT = "%"
-    NATS = "nats"
-    TIMES = "×"
-    SECONDS = "s"
-    MILLISECONDS = "ms"
-    BITS = "bits"
-    STEPS = "steps"
-    CORRELATION = "ρ"
-
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise MadlError(f"unknown unit {value!r}; known: {', '.join(cls)}")
-
-    def shown(self, value: float) -> float:
-        """The stored value as a reader sees it: fractions per hundred, log ratios as ratios."""
-        if self is Unit.TIMES:
-            return math.exp(value)
-        return 100 * value if self in (Unit.POINTS, Unit.PERCENT) else value
-
-    def stored(self, value: float) -> float:
-        """A margin, declared as a fraction or as a factor less one, as effects are stored."""
-        return math.copysign(math.log1p(abs(value)), value) if self is Unit.TIMES else value
-
-
-def number(value: int | float, *, sign: bool = False) -> str:
-    """At most three significant digits, counts as counts, a true minus."""
-    shown = "+," if sign else ","
-    if isinstance(value, int):
-        return f"{value:{shown}}".replace("-", "−")
-    value = round(float(f"{value:.3g}"), 6) + 0.0  # no minus before a nought
-    exact = not value or not math.isfinite(value)
-    places = 0 if exact else max(2 - math.floor(math.log10(abs(value))), 0)
-    text = f"{value:{shown}.{places}f}"
-    if places > 1:
-        text = text.rstrip("0").rstrip(".")
-    return text.replace("-", "−")
-
-
-def numbers(values: Sequence[float], *, sign: bool = False, places: int | None = None) -> list[str]:
-    """A value and its interval, with as many decimals as three digits of the largest need."""
-    largest = max((abs(value) for value in values), default=0.0)
-    if places is None:
-        places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
-    shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
-    return [text.replace("-", "−") for text in shown]
-
-
-def superscript(exponent: int | str) -> str:
-    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def counted(number: int, one: str) -> str:
-    """A number of things: "1 row", "16 rows", "5 processes"."""
-    many = f"{one}es" if one.endswith("s") else f"{one}s"
-    return f"{number} {one if number == 1 else many}"
-
-
-def per_cent(share: float) -> str:
-    """A share as a reader sees an accuracy: one decimal."""
-    return f"{100 * share:.1f} %".replace("-", "−")
-
-
-def listed(names: Sequence[object]) -> str:
-    """In a sentence: "a, b and c"."""
-    *most, last = [*map(str, names)] or ["none"]
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def span(values: Iterable[float]) -> str:
-    """From the least to the largest as they are shown: "8", or "7 to 9"."""
-    found = sorted(values)
-    low, high = number(found[0]), number(found[-1])
-    return low if low == high else f"{low} to {high}"
-
-
-class Interval(NamedTuple):
-    """A confidence interval, of 95 % unless it says otherwise."""
-
-    low: float
-    high: float
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-    def of_share(self) -> "Interval":
-        """What of it a share can be: that of few models may reach beyond."""
-        return Interval(max(self.low, 0.0), min(self.high, 1.0))
-
-
-_SEALED = (
-    "a test value chooses nothing: choose on validation with best(records, …), and compare on test "
-    "with compare(…)"
-)
-
-
-class Sealed:
-    """What came of the test split: nothing can be chosen by it."""
-
-    __slots__ = ()
-
-    def _sealed(self, *_: object) -> NoReturn:
-        raise TypeError(_SEALED)
-
-    __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = _sealed
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimate(Sealed):
-    """A value that can be printed, tabulated and drawn, and that nothing can be chosen by.
-
-    Formats: `""` the value with its unit, `"+"` with a sign, `"i"` with its interval, `"+i"` both;
-    Python's own, such as `".1%"`, act on the bare number.
-    """
-
-    _value: float
-    interval: Interval | None
-    unit: Unit
-    n: int
-    seeds: int = 1
-
-    _sealed = Sealed._sealed
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _sealed
-    __eq__ = _sealed  # type: ignore[assignment]
-    __hash__ = _sealed  # type: ignore[assignment]
-    __round__ = __neg__ = __abs__ = __index__ = __bool__ = _sealed
-
-    def __format__(self, spec: str) -> str:
-        sign = spec.startswith("+")
-        if spec not in ("", "+", "i", "+i"):
-            return format(self._value, spec)
-        if not spec.endswith("i") or self.interval is None:
-            return f"{self._digits([self._value], sign)[0]} {self.unit}"
-        text, low, high = self._digits([self._value, *self.interval], sign)
-        return f"{text} {self.unit} [{low}, {high}]"
-
-    def _digits(self, values: Sequence[float], sign: bool) -> list[str]:
-        if self.unit in (Unit.PERCENT, Unit.POINTS):
-            shown = (f"{100 * value:{'+' if sign else ''}.1f}" for value in values)
-            return [text.replace("-", "−") for text in shown]
-        if len(values) == 1:
-            return [number(self.unit.shown(values[0]), sign=sign)]
-        return numbers([self.unit.shown(value) for value in values], sign=sign)
-
-    def __str__(self) -> str:
-        return format(self)
-
-    def columns(self, name: str) -> dict[str, float | None]:
-        """For a table of data: the value and its interval, as a reader sees them."""
-        low, high = self.interval or (None, None)
-        shown = {name: self._value, f"{name} low": low, f"{name} high": high}
-        if self.unit is not Unit.TIMES:
-            return shown
-        return {key: None if v is None else math.exp(v) for key, v in shown.items()}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcomes(Sealed):
-    """Which examples one evaluated model got right: to be compared, never to choose by.
-
-    Shapes: correct (n,) of bool. `examples` is the fingerprint of the evaluated split: outcomes
-    on different examples cannot be paired.
-    """
-
-    _correct: NDArray[np.bool_] = field(repr=False)
-    examples: str
-
-    @property
-    def n(self) -> int:
-        return len(self._correct)
-
-    @property
-    def accuracy(self) -> Estimate:
-        """With Wilson's score interval."""
-        share = float(self._correct.mean())
-        return Estimate(share, wilson(share, self.n), Unit.PERCENT, self.n)
-
-    def differing(self, other: "Outcomes") -> int:
-        """On how many of the same examples one is right and the other is not."""
-        if self.examples != other.examples:
-            raise ValueError("outcomes on different examples cannot be paired")
-        return int((self._correct != other._correct).sum())
-
-    def to_json(self) -> dict[str, Any]:
-        bits = base64.b64encode(np.packbits(self._correct).tobytes()).decode()
-        return {"n": self.n, "bits": bits, "examples": self.examples}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Outcomes":
-        """Raises: ValueError: bits that are not the outcomes of `n` examples."""
-        n, bits, examples = data["n"], data["bits"], data["examples"]
-        if type(n) is not int or n < 1 or not all(isinstance(x, str) for x in (bits, examples)):
-            raise ValueError("n is a positive number, bits and examples are texts")
-        packed = np.frombuffer(base64.b64decode(bits, validate=True), dtype=np.uint8)
-        if len(packed) != math.ceil(n / 8):
-            raise ValueError(f"{len(packed)} bytes cannot be the outcomes of {n} examples")
-        if np.unpackbits(packed)[n:].any():
-            raise ValueError(f"there are bits beyond the {n} examples")
-        correct = np.unpackbits(packed, count=n).astype(bool)
-        return cls(correct, examples)
+MODELS, SENTENCES, PROCESSES = "models", "test sentences", "processes"  # populations
+NORMAL = 1e4  # degrees of freedom from which Student's t is the normal distribution
+Blocked = Literal["", "contended", "unknown load"]
 
 
 class Tails(NamedTuple):
@@ -248,24 +56,38 @@ class Tails(NamedTuple):
     below: float  # p against "the truth is at least the boundary"
 
 
+class Parts(NamedTuple):
+    """Of what the variance of a mean over units is made: `of_a_unit / units + of_examples`."""
+
+    of_a_unit: float  # between units
+    of_examples: float  # of the whole mean, which more units do not make smaller
+    floor: float  # least that `of_a_unit` can be: the sentences alone scatter a unit so
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A minus B: the effect, its error, and what it would take to decide.
+    """A minus B: the effect, its error, and what was drawn again.
 
-    `tails` gives the one-sided p values at a boundary. `blocked` says why nothing may be read from
-    it (a crowded machine), whatever the numbers are.
+    `tails` gives the one-sided p values at a boundary. Where it is `blocked`, nothing may be read
+    from it, whatever the numbers are. `these` is the second inference: of these very units, where
+    the sentences alone are drawn again.
     """
 
     effect: float
     error: float  # standard error of the effect
+    freedom: float  # degrees of freedom of the error; infinite where the test is normal
     tails: Callable[[float], Tails]
     interval_at: Callable[[float], Interval]  # of a given level, 0.95 for one
     unit: Unit
-    drawn: str  # what was drawn again, with its number: "2,000 test examples of 1 model"
-    test: str
-    needs: Callable[[float, float], str]  # to decide an effect so far from its boundary, at a level
-    blocked: str = ""
-    redraw: "Redraw | None" = None  # the same on data whose true effect is another; for `nulls`
+    population: str  # what was drawn again, a noun: "models", "studies", "test sentences"
+    units: int  # how many of them
+    examples: int | None = None  # that each of them was judged on
+    by_unit: tuple[float, ...]  # effect of each single model, study or process
+    method: str
+    these: "Comparison | None" = None
+    parts: Parts | None = None  # what `pooled` shares
+    dropped: int = 0  # processes that ran beside too much else, and are not counted
+    blocked: Blocked = ""
 
     @property
     def interval(self) -> Interval:
@@ -274,17 +96,64 @@ class Comparison:
     def estimate(self, n: int = 0) -> Estimate:
         return Estimate(self.effect, self.interval, self.unit, n)
 
+    def in_errors(self, distance: float) -> float:
+        """A distance from the boundary, in standard errors."""
+        if not self.error:
+            return math.copysign(math.inf, distance) if distance else 0.0
+        return distance / self.error
 
-Redraw = Callable[[np.random.Generator, float], Comparison]
+    def power(self, effect: float, level: float = ALPHA) -> float:
+        """Chance that a truth so far from the boundary is decided by the two-sided test."""
+        return power_at(abs(self.in_errors(effect)), self.freedom, level)
+
+    def smallest(self, level: float = ALPHA, power: float = POWER) -> float:
+        """Least distance from the boundary that is decided with this power."""
+        return self.error * errors_needed(self.freedom, level, power)
 
 
-def wilson(share: float, n: int, level: float = LEVEL) -> Interval:
-    """Wilson's score interval of a share (1927, J. Am. Stat. Assoc. 22:209)."""
-    z = float(ndtri((1 + level) / 2))
-    shrink = 1 + z * z / n
-    middle = (share + z * z / (2 * n)) / shrink
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
-    return Interval(max(middle - half, 0.0), min(middle + half, 1.0))
+def power_at(distance: float, freedom: float, level: float) -> float:
+    """Of a two-sided t test to decide one way, the truth so many standard errors beyond."""
+    at = critical(freedom, level)
+    if freedom > NORMAL or math.isinf(distance):
+        return float(ndtr(distance - at))
+    return float(1 - nctdtr(freedom, distance, at))
+
+
+def critical(freedom: float, level: float) -> float:
+    tail = 1 - level / 2
+    return float(ndtri(tail) if freedom > NORMAL else stdtrit(freedom, tail))
+
+
+def errors_needed(freedom: float, level: float = ALPHA, power: float = POWER) -> float:
+    """Standard errors between a truth and its boundary that decide it with this power."""
+    high = critical(freedom, level) + 1
+    while power_at(high, freedom, level) < power:
+        high *= 2
+    return _root(lambda distance: power_at(distance, freedom, level) - power, 0.0, high)
+
+
+def design_power(
+    effect: float,
+    *,
+    between: float,
+    within: float = 0.0,
+    units: int,
+    examples: int = 1,
+    level: float = ALPHA,
+) -> float:
+    """Chance of a design to decide a truth this far from its boundary.
+
+    `between`: standard deviation of the effect from unit to unit, as it was measured; `within`:
+    that from sentence to sentence, of their means over units.
+    """
+    variance = between**2 / units + within**2 / examples
+    freedom = _freedom(units - 1, units, between**2, variance)
+    return power_at(abs(effect) / math.sqrt(variance), freedom, level)
+
+
+def _freedom(of_units: float, units: int, of_a_unit: float, variance: float) -> float:
+    """Hillis': of a variance of which only the units' part was estimated from few values."""
+    return of_units * (variance * units / of_a_unit) ** 2 if of_a_unit > 0 else of_units
 
 
 # ---- accuracies ---------------------------------------------------------------------------------
@@ -324,17 +193,18 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
     only_a = int((a._correct & ~b._correct).sum())
     only_b = int((b._correct & ~a._correct).sum())
     n, effect, discordant = a.n, (only_a - only_b) / a.n, (only_a + only_b) / a.n
-    # With no discordant pair at all, the error is that of one pair more: it is not zero.
-    error = math.sqrt(max(discordant - effect**2, 1 / n) / n)
     return Comparison(
         effect=effect,
-        error=error,
+        # With no discordant pair at all, the error is that of one pair more: it is not zero.
+        error=math.sqrt(max(discordant - effect**2, 1 / n) / n),
+        freedom=math.inf,
         tails=lambda boundary: paired_tails(only_a, only_b, n, boundary),
         interval_at=lambda level: paired_interval(only_a, only_b, n, level),
         unit=Unit.POINTS,
-        drawn=f"{n:,} test examples of 1 model on each side",
-        test="exact McNemar",
-        needs=lambda distance, level: more(n, error, distance, level, "test examples"),
+        population=SENTENCES,
+        units=n,
+        by_unit=(effect,),
+        method="Tango's score, McNemar's exact at zero",
     )
 
 
@@ -389,12 +259,12 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison:
-    difference = np.stack([x._correct for x in a]).astype(float) - np.stack(
-        [y._correct for y in b]
-    ).astype(float)  # (seeds, examples)
-    if bool((difference == difference[0]).all()):
-        return _compare_models(a[0], b[0])  # every seed gave the same: there is one pair of models
-    return _crossed(difference, "training seeds")
+    sides = [np.stack([one._correct for one in side]).astype(float) for side in (a, b)]
+    difference = sides[0] - sides[1]  # (seeds, examples)
+    if bool((difference == difference[0]).all()):  # there is one pair of models, several times
+        made = _compare_models(a[0], b[0])
+        return replace(made, by_unit=made.by_unit * len(a))
+    return _crossed(difference, MODELS, "seeds × sentences")
 
 
 Groups = Sequence[Sequence[Outcomes]]  # several models of each unit of replication
@@ -403,59 +273,30 @@ Groups = Sequence[Sequence[Outcomes]]  # several models of each unit of replicat
 def compare_groups(a: Groups, b: Groups, *, of: str) -> Comparison:
     """A minus B of several pairs of models in each group, which are averaged within it.
 
-    `of` names the groups, two or more, as what was drawn again: "shapes of 1 model".
+    `of` names the groups, two or more, as what was drawn again: "studies".
 
     Raises:
         ValueError: other examples, or another number of models, on the two sides.
     """
-    difference = _by_group(a, b, of)
-
-    def redraw(generator: np.random.Generator, effect: float) -> Comparison:
-        """The sides of each group exchanged at random, and shifted."""
-        signs = generator.choice((-1.0, 1.0), (len(difference), 1))
-        return _crossed(signs * (difference - difference.mean()) + effect, of)
-
+    difference = by_group(a, b, of)
     if not difference.any():  # the same models stand on both sides
-        return replace(_compare_models(a[0][0], b[0][0]), redraw=redraw)
-    return replace(_crossed(difference, of), redraw=redraw)
+        return replace(_compare_models(a[0][0], b[0][0]), by_unit=(0.0,) * len(a))
+    return _crossed(difference, of, f"{of} × sentences")
 
 
-def group_accuracy(groups: Sequence[Sequence[Outcomes]], *, of: str) -> Estimate:
+def group_accuracy(groups: Groups, *, of: str) -> Estimate:
     """Mean accuracy of such groups."""
     made = compare_groups(groups, [[_all_wrong(o) for o in group] for group in groups], of=of)
     interval = made.interval.of_share()
     return Estimate(made.effect, interval, Unit.PERCENT, groups[0][0].n, len(groups))
 
 
-def compare_leads(
-    seen: tuple[Groups, Groups], tested: tuple[Groups, Groups], *, of: str
-) -> Comparison:
-    """By how much more A leads B on validation than on test, over the same pairs of models.
-
-    What a group has of its own on both splits cancels; single examples do not, nor do the two
-    samples of them, which the groups share.
+def by_group(a: Groups, b: Groups, of: str) -> NDArray[np.float64]:
+    """A minus B of each group and example (groups, examples), each the mean of its models.
 
     Raises:
         ValueError: as `compare_groups`.
     """
-    splits = [_by_group(*sides, of) for sides in (seen, tested)]
-    parts = [_parts(difference) for difference in splits]
-    more_seen = parts[0].by_unit - parts[1].by_unit
-    single = sum(part.rest_ms / difference.shape[1] for part, difference in zip(parts, splits))
-    of_a_unit = max(float(more_seen.var(ddof=1)), single)
-    return _of_units(
-        float(more_seen.mean()),
-        units=len(more_seen),
-        of_a_unit=of_a_unit,
-        of_examples=sum(part.of_examples for part in parts),
-        of=of,
-        examples=f"{splits[0].shape[1]:,} validation and {splits[1].shape[1]:,} test examples",
-        test="examples of two splits, all random",
-    )
-
-
-def _by_group(a: Groups, b: Groups, of: str) -> NDArray[np.float64]:
-    """A minus B of each group and example (groups, examples), each the mean of its models."""
     every = [o for side in (a, b) for group in side for o in group]
     if [len(group) for group in a] != [len(group) for group in b] or len(a) < 2:
         raise ValueError(f"need the same two or more {of} on both sides")
@@ -465,80 +306,99 @@ def _by_group(a: Groups, b: Groups, of: str) -> NDArray[np.float64]:
     return sides[0] - sides[1]
 
 
-class _Parts(NamedTuple):
-    """Of differences (units, examples): means, the residual mean square, the variance of the whole
-    mean that comes of the examples."""
+def _crossed(difference: NDArray[np.float64], of: str, method: str) -> Comparison:
+    """Mean of A minus B over units × examples, both random; difference (units, examples)."""
+    units, n = difference.shape
+    by_example = difference.mean(0)
+    spread = max(float(by_example.var(ddof=1)), 1 / (units**2 * n))  # of one pair more, at least
+    effect = float(difference.mean())
+    made = of_units(effect, difference.mean(1), parts=parts(difference), of=of, method=method)
+    error = math.sqrt(spread / n)
+    these = _by_t(effect, error, n - 1, Unit.POINTS, SENTENCES, n, made.by_unit, "paired t")
+    return replace(made, examples=n, these=these)
 
-    by_unit: NDArray[np.float64]
-    rest_ms: float
-    of_examples: float
 
-
-def _parts(difference: NDArray[np.float64]) -> _Parts:
+def parts(difference: NDArray[np.float64]) -> Parts:
+    """Of differences (units, examples)."""
     units, n = difference.shape
     by_unit, by_example = difference.mean(1), difference.mean(0)
     rest = difference - by_unit[:, None] - by_example[None, :] + difference.mean()
     rest_ms = float((rest**2).sum()) / ((units - 1) * (n - 1))
-    example_ms = units * float(by_example.var(ddof=1))
-    return _Parts(by_unit, rest_ms, max(example_ms - rest_ms, 0.0) / (units * n))
+    of_examples = max(units * float(by_example.var(ddof=1)) - rest_ms, 0.0) / (units * n)
+    return Parts(float(by_unit.var(ddof=1)), of_examples, rest_ms / n)
 
 
-def _crossed(difference: NDArray[np.float64], of: str) -> Comparison:
-    """Mean of A minus B over units × examples, both random; difference (units, examples)."""
-    units, n = difference.shape
-    by_unit, rest_ms, of_examples = _parts(difference)
-    return _of_units(
-        float(difference.mean()),
-        units=units,
-        # By chance a few units can agree better than the residual noise allows. Hillis' test takes
-        # that at face value and rejects 6 % of true nulls at three; this floor keeps it below 5.
-        of_a_unit=max(float(by_unit.var(ddof=1)), rest_ms / n),
-        of_examples=of_examples,
-        of=of,
-        examples=f"{n:,} test examples",
-        test="examples, both random",
-    )
-
-
-def _of_units(
-    effect: float,
-    *,
-    units: int,
-    of_a_unit: float,
-    of_examples: float,
-    of: str,
-    examples: str,
-    test: str,
+def of_units(
+    effect: float, by_unit: NDArray[np.float64], *, parts: Parts, of: str, method: str
 ) -> Comparison:
-    """A mean over units, whose variance is that of a unit over their number, and the examples'."""
-    variance = of_a_unit / units + of_examples
-    made = _of_mean(
-        effect,
-        error=math.sqrt(variance),
-        freedom=(units - 1) * (variance * units / of_a_unit) ** 2 if of_a_unit > 0 else units - 1,
-        n=units,
-        of=f"{of} × {examples}",
-        unit=Unit.POINTS,
-        test=f"{_noun(of)} × {test}",
-    )
-
-    def needs(distance: float, level: float) -> str:
-        words = _more_seeds(units, of_a_unit, of_examples, distance, level)
-        return words.replace("seeds", _noun(of))
-
-    return replace(made, needs=needs)
+    """A mean over units and examples, both random."""
+    units = len(by_unit)
+    # By chance a few units can agree better than the residual noise allows. Hillis' test takes
+    # that at face value and rejects 6 % of true nulls at three; the floor keeps it below 5.
+    of_a_unit = max(parts.of_a_unit, parts.floor)
+    variance = of_a_unit / units + parts.of_examples
+    freedom = _freedom(units - 1, units, of_a_unit, variance)
+    each = tuple(by_unit.tolist())
+    made = _by_t(effect, math.sqrt(variance), freedom, Unit.POINTS, of, units, each, method)
+    return replace(made, parts=parts)
 
 
-def _noun(of: str) -> str:
-    """What units are called in short: "training seeds" are seeds, "shapes of 1 model" shapes."""
-    return of.split(" of ")[0].split()[-1]
+def pooled(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons of one kind, on the same units and examples, which share the variance of a unit.
+
+    They are of one kind if their units scatter alike. What was compared on one pair of models, or
+    against nothing that scatters, stays as it is. A control that several are held against makes
+    their scatter alike beyond chance, so the shared freedom is that of correlated variances.
+
+    Raises:
+        ValueError: other units, or another number of them, or of examples.
+    """
+    kin = [one for one in comparisons if one.parts is not None]
+    if len({(one.unit, one.population, one.units, one.examples) for one in kin}) > 1:
+        raise ValueError("only comparisons on the same units and examples share their variance")
+    if len(kin) < 2:
+        return list(comparisons)
+    units = kin[0].units
+    covariance = np.cov(np.array([one.by_unit for one in kin]))
+    floor = float(np.mean([one.parts.floor for one in kin if one.parts]))
+    of_a_unit = max(float(np.trace(covariance)) / len(kin), floor)
+    of_units = shared_freedom(covariance, units - 1)
+
+    def shared(one: Comparison, own: Parts) -> Comparison:
+        variance = of_a_unit / units + own.of_examples
+        freedom = _freedom(of_units, units, of_a_unit, variance)
+        tails, interval_at = _t_test(one.effect, math.sqrt(variance), freedom)
+        return replace(
+            one,
+            error=math.sqrt(variance),
+            freedom=freedom,
+            tails=tails,
+            interval_at=interval_at,
+            method=f"{one.method}, pooled",
+            parts=None,
+        )
+
+    return [shared(one, one.parts) if one.parts else one for one in comparisons]
+
+
+def shared_freedom(covariance: NDArray[np.float64], freedom: int) -> float:
+    """Box's degrees of freedom of the mean of variances, from a sample of their covariance.
+
+    Each was estimated with `freedom`; that of all lies between it and their number times it. The
+    sample's correlations are too large by chance, which errs on the safe side.
+    """
+    several, trace = len(covariance), float(np.trace(covariance))
+    squares = float((covariance**2).sum())
+    if trace == 0:
+        return freedom
+    return float(min(max(freedom * trace**2 / squares, freedom), several * freedom))
 
 
 # ---- means and ratios ---------------------------------------------------------------------------
 
 
 def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit, drawn: str) -> Comparison:
-    """Mean of A minus mean of B over paired units; `drawn` names them: "test examples of 1 model".
+    """Mean of A minus mean of B over paired units; `drawn` names them: "studies".
 
     Raises:
         ValueError: other units on the two sides, or fewer than two.
@@ -546,35 +406,46 @@ def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit, drawn: st
     if len(a) != len(b) or len(a) < 2:
         raise ValueError(f"need the same two or more {drawn}, got {len(a)} and {len(b)}")
     difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    n = len(difference)
-
-    def redraw(generator: np.random.Generator, effect: float) -> Comparison:
-        """The pairs exchanged at random, and shifted."""
-        signs = generator.choice((-1.0, 1.0), n)
-        centred = signs * (difference - difference.mean()) + effect
-        return paired_mean(list(centred), [0.0] * n, unit=unit, drawn=drawn)
-
-    made = _of_mean(
-        float(difference.mean()),
-        error=float(difference.std(ddof=1)) / math.sqrt(n),
-        freedom=n - 1,
-        n=n,
-        of=drawn,
-        unit=unit,
-        test="paired t",
-    )
-    return replace(made, redraw=redraw)
+    effect, variance, n = float(difference.mean()), float(difference.var(ddof=1)), len(difference)
+    each = tuple(difference.tolist())
+    made = _by_t(effect, math.sqrt(variance / n), n - 1, unit, drawn, n, each, "paired t")
+    return replace(made, parts=Parts(variance, 0.0, 0.0))
 
 
 def mean(values: Sequence[float], *, unit: Unit, drawn: str) -> Comparison:
     """A mean against nothing, to be held against a boundary."""
     made = paired_mean(values, [0.0] * len(values), unit=unit, drawn=drawn)
-    return replace(made, test="one-sample t")
+    return replace(made, method="one-sample t")
 
 
-def _of_mean(
-    effect: float, *, error: float, freedom: float, n: int, of: str, unit: Unit, test: str
+def _by_t(
+    effect: float,
+    error: float,
+    freedom: float,
+    unit: Unit,
+    population: str,
+    units: int,
+    by_unit: tuple[float, ...],
+    method: str,
 ) -> Comparison:
+    tails, interval_at = _t_test(effect, error, freedom)
+    return Comparison(
+        effect=effect,
+        error=error,
+        freedom=freedom,
+        tails=tails,
+        interval_at=interval_at,
+        unit=unit,
+        population=population,
+        units=units,
+        by_unit=by_unit,
+        method=method,
+    )
+
+
+def _t_test(
+    effect: float, error: float, freedom: float
+) -> tuple[Callable[[float], Tails], Callable[[float], Interval]]:
     def tails(boundary: float) -> Tails:
         if error == 0:  # all units agree to the last digit
             side = (effect > boundary) - (effect < boundary)
@@ -583,19 +454,10 @@ def _of_mean(
         return Tails(float(stdtr(freedom, -score)), float(stdtr(freedom, score)))
 
     def interval_at(level: float) -> Interval:
-        half = float(stdtrit(freedom, (1 + level) / 2)) * error
+        half = critical(freedom, 1 - level) * error
         return Interval(effect - half, effect + half)
 
-    return Comparison(
-        effect=effect,
-        error=error,
-        tails=tails,
-        interval_at=interval_at,
-        unit=unit,
-        drawn=f"{n:,} {of}",
-        test=test,
-        needs=lambda distance, level: more(n, error, distance, level, of, by_t=True),
-    )
+    return tails, interval_at
 
 
 PARTS = 5  # in a row, into which the samples of one process are taken apart
@@ -605,30 +467,42 @@ def ratio(
     baseline_s: Sequence[Sequence[float]],
     candidate_s: Sequence[Sequence[float]],
     *,
-    contention: float | None,
+    contention: Sequence[float | None],
 ) -> Comparison:
     """How many times as fast the candidate is: median over median, on the log scale.
 
     Each entry is one process with its interleaved samples. With one process only, its samples are
     taken apart into parts in a row (Schmeiser 1982, Op. Res. 30:556): neighbours resemble each
     other, so samples are not units of their own. `contention` is the share of the machine that
-    others used, the mean over processes; times taken beside other work, or beside nobody knows
-    what, decide nothing.
+    others used during each process. Contended processes are dropped; where fewer than two of
+    several are left, or the share of one is unknown, the ratio is of all and blocked.
 
     Raises:
         ValueError: another number of processes, or of samples in one of them, on the two sides.
     """
-    if len(baseline_s) != len(candidate_s) or not baseline_s:
+    if not len(baseline_s) == len(candidate_s) == len(contention) or not baseline_s:
         raise ValueError(f"need pairs of processes, got {len(baseline_s)} and {len(candidate_s)}")
     for a, b in zip(baseline_s, candidate_s):
         if len(a) != len(b) or not a:
             raise ValueError(f"interleaved samples come in pairs, got {len(a)} and {len(b)}")
-    what = "processes" if len(baseline_s) > 1 else "parts of 1 process"
-    logs = [a - b for a, b in zip(log_medians(baseline_s), log_medians(candidate_s))]
+    kept, blocked = quiet(contention)
+    sides = [log_medians([side[i] for i in kept]) for side in (baseline_s, candidate_s)]
+    logs = [a - b for a, b in zip(*sides)]
     if len(logs) < 2:
         raise ValueError("one sample says nothing of its error; take two or more")
-    made = replace(mean(logs, unit=Unit.TIMES, drawn=what), test="log ratio of medians, t")
-    return replace(made, blocked=_not_quiet(contention))
+    what = PROCESSES if len(kept) > 1 else "parts of 1 process"
+    made = mean(logs, unit=Unit.TIMES, drawn=what)
+    crowded = sum(share is not None and share > CONTENDED for share in contention)
+    return replace(made, method="log ratio, t", dropped=crowded, blocked=blocked)
+
+
+def quiet(contention: Sequence[float | None]) -> tuple[list[int], Blocked]:
+    """Which processes count, and why none of them may: then, all stand for the size of it."""
+    every = list(range(len(contention)))
+    if None in contention:
+        return every, "unknown load"
+    kept = [i for i, share in enumerate(contention) if share is not None and share <= CONTENDED]
+    return (kept, "") if len(kept) >= min(2, len(every)) else (every, "contended")
 
 
 def log_medians(samples_s: Sequence[Sequence[float]]) -> list[float]:
@@ -640,25 +514,18 @@ def log_medians(samples_s: Sequence[Sequence[float]]) -> list[float]:
     return [math.log(np.median(unit)) for unit in units]
 
 
-def _not_quiet(contention: float | None) -> str:
-    if contention is None:
-        return "a machine whose load can be read (this one's is unknown)"
-    if contention > CONTENDED:
-        share = f"{100 * contention:.0f} %"
-        return f"a quiet machine (others used {share} of this one, or so many samples came late)"
-    return ""
-
-
 def exceeding(outcomes: Sequence[Outcomes], level: float) -> Comparison:
     """Accuracy against a known level: of one model, or of a method with several seeds."""
     if len(outcomes) == 1:
         correct = outcomes[0]._correct
-        return share(
-            int(correct.sum()), len(correct), level=level, drawn="test examples of 1 model"
-        )
-    made = _compare_methods(outcomes, [_all_wrong(one) for one in outcomes])
+        return share(int(correct.sum()), len(correct), level=level, drawn=SENTENCES)
+    return _less(_compare_methods(outcomes, [_all_wrong(one) for one in outcomes]), level)
 
-    def shifted(boundary: float) -> Tails:
+
+def _less(made: Comparison, level: float) -> Comparison:
+    """The same, held against another zero."""
+
+    def tails(boundary: float) -> Tails:
         return made.tails(boundary + level)
 
     def interval_at(confidence: float) -> Interval:
@@ -668,8 +535,10 @@ def exceeding(outcomes: Sequence[Outcomes], level: float) -> Comparison:
     return replace(
         made,
         effect=made.effect - level,
-        tails=shifted,
+        tails=tails,
         interval_at=interval_at,
+        by_unit=tuple(one - level for one in made.by_unit),
+        these=_less(made.these, level) if made.these else None,
     )
 
 
@@ -679,110 +548,23 @@ def _all_wrong(outcomes: Outcomes) -> Outcomes:
 
 def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
     """A share of independent things against a known level, by the exact binomial test."""
-
-    def tails(boundary: float) -> Tails:
-        return _binomial_tails(successes, n, min(max(level + boundary, 0.0), 1.0))
-
-    def interval_at(confidence: float) -> Interval:
-        low, high = wilson(successes / n, n, confidence)
-        return Interval(low - level, high - level)
-
-    def redraw(generator: np.random.Generator, effect: float) -> Comparison:
-        """As many drawn with that chance."""
-        chance = min(max(level + effect, 0.0), 1.0)
-        return share(int(generator.binomial(n, chance)), n, level=level, drawn=drawn)
-
     seen = successes / n
-    error = math.sqrt(max(seen * (1 - seen), 1 / n) / n)
-    return Comparison(
-        effect=seen - level,
-        error=error,
-        tails=tails,
-        interval_at=interval_at,
+    made = Comparison(
+        effect=seen,
+        error=math.sqrt(max(seen * (1 - seen), 1 / n) / n),
+        freedom=math.inf,
+        tails=lambda boundary: _binomial_tails(successes, n, min(max(boundary, 0.0), 1.0)),
+        interval_at=lambda confidence: wilson(seen, n, confidence),
         unit=Unit.POINTS,
-        drawn=f"{n:,} {drawn}",
-        test="exact binomial",
-        needs=lambda distance, level: more(n, error, distance, level, drawn),
-        redraw=redraw,
+        population=drawn,
+        units=n,
+        by_unit=(seen,),
+        method="exact binomial",
     )
+    return _less(made, level)
 
 
-# ---- what would decide, and families ------------------------------------------------------------
-
-
-def more(
-    n: int, error: float, distance: float, level: float, what: str, *, by_t: bool = False
-) -> str:
-    """How many units would decide an effect this far from its boundary at a level, in words.
-
-    `n` of them gave the `error` and did not decide. `by_t`: the test knows the error from these
-    units alone, so few of them need a larger effect.
-    """
-    times = math.inf if abs(distance) < 1e-9 else (errors_needed(level) * error / distance) ** 2
-    if n * times > MOST:
-        return f"no affordable number of {what} would decide so small a difference"
-    needed = max(math.ceil(n * times), n + 1)
-
-    def power(units: int) -> float:
-        return _power_of_t(units - 1, error * math.sqrt(n / units), distance, level)
-
-    if by_t and error:
-        needed = _enough(needed, power)
-    return f"about {_round_up(needed)} {what} would decide an effect of this size{WITH_POWER}"
-
-
-MOST = 1e7  # units that anybody could afford
-MOST_TIMES = 1000  # as many test examples, too
-FEW = 100  # units from which Student's t is the normal distribution, for what is asked here
-
-
-def errors_needed(level: float) -> float:
-    """Standard errors between an effect and its boundary that decide it, with `POWER`."""
-    return float(ndtri(1 - level / 2) + ndtri(POWER))
-
-
-def _power_of_t(freedom: float, error: float, distance: float, level: float) -> float:
-    """Of a two-sided t test with this error of its effect."""
-    from scipy.stats import nct
-
-    return float(nct.sf(stdtrit(freedom, 1 - level / 2), freedom, abs(distance) / error))
-
-
-def _enough(units: int, power: Callable[[int], float]) -> int:
-    """From so many on, the first number of units whose test has `POWER`."""
-    while units < FEW and power(units) < POWER:
-        units += 1
-    return units
-
-
-def _more_seeds(
-    seeds: int, of_a_seed: float, of_examples: float, distance: float, level: float
-) -> str:
-    """Seeds that would decide this effect, if the examples allow it at all.
-
-    The effect's variance has a part that more seeds make smaller, and one of the test examples.
-    """
-    room = (abs(distance) / errors_needed(level)) ** 2
-    if room <= of_examples:
-        times = of_examples / room if room else math.inf
-        if times > MOST_TIMES:
-            return "no affordable number of seeds and test examples would decide so small an effect"
-        larger = f"one of more than {_round_up(times)} times as many examples could"
-        return f"no number of seeds would decide on this test set; {larger}"
-
-    def power(units: int) -> float:
-        variance = of_a_seed / units + of_examples
-        freedom = (units - 1) * (variance * units / of_a_seed) ** 2 if of_a_seed else math.inf
-        return _power_of_t(min(freedom, MOST), math.sqrt(variance), distance, level)
-
-    needed = _enough(max(math.ceil(of_a_seed / (room - of_examples)), seeds + 1), power)
-    return f"about {_round_up(needed)} seeds would decide an effect of this size{WITH_POWER}"
-
-
-def _round_up(value: float) -> str:
-    """Two significant digits, upward: a requirement is no place for false precision."""
-    unit = 10 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
-    return f"{math.ceil(value / unit) * unit:,}"
+# ---- families -----------------------------------------------------------------------------------
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

@@ -107,16 +107,16 @@ class Spoken:
     @property
     def effect(self) -> str:
         """Without its sign, in its unit; a ratio below one as how many times it is less."""
-        made = self.result.comparison
-        if made is None:
+        if self.result.contrast is None:
             return ""
+        made = self.result.comparison
         return magnitude(abs(made.effect), made.unit)
 
     @property
     def smallest(self) -> str:
+        if self.result.contrast is None:
+            return ""
         made = self.result.comparison
-        if made is None or self.result.smallest is None:
-            return "any effect"
         text = magnitude(self.result.smallest, made.unit)
         return f"a factor of {text.removesuffix(' ×')}" if made.unit is Unit.TIMES else text
 
@@ -127,7 +127,7 @@ class Spoken:
 
 def agreeing(result: Result) -> str:
     """How many units lie on the side of the hypothesis: "all five models", "three of five"."""
-    if result.comparison is None:
+    if result.contrast is None:
         return ""
     n, k, noun = result.comparison.units, result.agree, result.comparison.population
     if n < 2:
@@ -201,14 +201,14 @@ def sure(results: Mapping[str, Result], folder: str) -> str:
 
 def _sure_row(one: Result, folder: str) -> str:
     said = inline(one.hypothesis)
-    if one.comparison is None or one.verdict is None:
+    if one.contrast is None or one.verdict is None:
         cells = (said, inline(one.why), chip("not measured"))
         return f'<tr id="claim-{one.name}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
     made = one.comparison
     lines = [with_interval(one), agreeing(one).capitalize()]
     if made.these is not None:
         lines.append(f"these {made.population} alone: {_bracketed(made.these.interval, made.unit)}")
-    if one.verdict == "undecided" and one.smallest is not None:
+    if one.verdict == "undecided":
         lines.append(f"smallest effect that could have been decided: {Spoken(one).smallest}")
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
@@ -241,14 +241,13 @@ def secondary(results: Mapping[str, Result], folder: str) -> str:
 
 
 def _linked(one: Result, folder: str) -> str:
-    if one.comparison is None:
+    if one.contrast is None:
         return inline(one.why)
     return f'<a href="{folder}/{one.name}.json">{with_interval(one)}</a>'
 
 
 def with_interval(one: Result) -> str:
     """The effect with its sign and interval, in the reader's unit."""
-    assert one.comparison is not None
     unit = one.comparison.unit
     sign = "+" if one.comparison.effect > 0 and unit is not Unit.TIMES else ""
     text = magnitude(one.comparison.effect, unit, more=1)
@@ -268,7 +267,6 @@ def _p(value: float | None) -> str:
 
 def bar_of(one: Result) -> str:
     """The interval as a bar against zero and the margins: which side of the line the data lie."""
-    assert one.comparison is not None
     (low, high), effect = one.comparison.interval, one.comparison.effect
     marks = [0.0, *one.boundaries]
     left, right = min(low, effect, *marks), max(high, effect, *marks)
@@ -322,7 +320,7 @@ def names_of(numbers: Mapping[str, Any]) -> list[str]:
 def behind(view: View) -> dict[str, dict[str, Any]]:
     """What a number or a claim is made of, by its name: its value, and the keys of its records."""
     numbers = {name: made for name, made in view.numbers.items() if made is not None}
-    results = {n: one for n, one in view.results.items() if one.comparison is not None}
+    results = {n: one for n, one in view.results.items() if one.contrast is not None}
     return {
         name: {
             "value": made.precise,

@@ -100,7 +100,7 @@ def _result_row(result: Result, claim: Claim) -> dict[str, Any]:
         "name": result.name,
         "hypothesis": result.hypothesis,
         "verdict": result.verdict,
-        "finding": prose.with_interval(result) if result.comparison else result.why,
+        "finding": prose.with_interval(result) if result.contrast else result.why,
         "p": result.p_adjusted,
         "digest": claim.digest,
         "worded_after": result.state != "registered",

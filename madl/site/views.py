@@ -251,7 +251,7 @@ class View:
         judged = {name: one for name, one in made.items() if isinstance(one, Judged)}
         if self.experiment.speaks:
             return {}, {}
-        registered = {record.case.key: record.run.claims for record in self.used}
+        registered = {record.case.key: record.run.at_first for record in self.used}
         return judge_family(self.experiment.claims, judged, missing, registered), judged
 
     @functools.cached_property
@@ -458,7 +458,7 @@ class Page:
             view.is_complete
             and all(part.is_whole for part in self.coverage)
             and all(finding.verdict != "not measured" for finding in view.findings.values())
-            and all(one.comparison is not None for one in view.results.values())
+            and all(one.contrast is not None for one in view.results.values())
             and all(one is not None for one in made)
             and view.plan.profile.name != "smoke"
         )

@@ -7,22 +7,22 @@ is worse by the margin. **Planted** data have a clear effect, in the claim's fav
 What claims choose by (`validation_accuracy`) stays as it is, so a claim chooses as it does on the
 real data; outcomes on validation are exchanged like those on test.
 
-What is no model and no time (losses of examples, studies) is redrawn by its own comparison.
+What is no model and no time (losses of sentences, studies) has the signs of its units exchanged.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from madl.logbook.arms import Arm, TimedArm
-from madl.logbook.claims import Claim, Contrast, Judged
+from madl.logbook.claims import Claim, Contrast
 from madl.logbook.records import Record, Records
-from madl.logbook.stats import ALPHA, Outcomes, Unit
+from madl.logbook.stats import ALPHA, Outcomes, Unit, mean
 
 PLANTED = 0.15  # points of accuracy
 PLANTED_RATIO = 1.0  # log of the ratio of times
@@ -120,65 +120,79 @@ def _put(values: Any, path: Path, leaf: Any) -> Any:
 # ---- the two tests ------------------------------------------------------------------------------
 
 
+class Asked(NamedTuple):
+    """What a claim's test says, alone on its page: of the new form, or one with sentences."""
+
+    contrasts: tuple[Contrast, ...]
+    p: float
+    agrees: bool
+    has_verdict: bool = True  # a secondary comparison has none
+
+    @property
+    def verdict(self) -> str:
+        if self.p > ALPHA:
+            return "undecided"
+        return "supported" if self.agrees else "refuted"
+
+
+def ask(claim: Claim, records: Records) -> Asked:
+    made = claim.test(records)
+    if not isinstance(made, Contrast):
+        return Asked(made.contrasts, made.p, made.agrees)
+    for_it, against = made.p_values()
+    return Asked((made,), min(for_it, against), for_it <= against, claim.primary)
+
+
 def null_wins(claim: Claim, records: Records, *, times: int, seed: int = 0) -> int:
     """On how many of so many data sets without an effect the claim is supported."""
     generator, world = np.random.default_rng(seed), World(records)
-    judged = claim.test(world.original)
-    wins = 0
-    for _ in range(times):
-        if _is_of_records(judged):
-            found = claim.test(world.with_changes(_null(world, judged, generator)))
-            wins += found.agrees and found.p <= ALPHA
-        else:
-            wins += all(_wins(one, generator, _edge(one)) for one in judged.contrasts)
-    return wins
+    asked = ask(claim, world.original)
+
+    def verdicts() -> list[str]:
+        if _is_of_records(asked):
+            changes = _null(world, asked, generator)
+            return [ask(claim, world.with_changes(changes)).verdict]
+        return [_redrawn(one, generator, _edge(one)) for one in asked.contrasts]
+
+    return sum(set(verdicts()) == {"supported"} for _ in range(times))
 
 
-def planted(
-    claim: Claim, records: Records, *, favourable: bool, seed: int = 0
-) -> tuple[bool, bool]:
-    """Whether a clear effect is decided, and whether as supported."""
+def planted(claim: Claim, records: Records, *, favourable: bool, seed: int = 0) -> str:
+    """The verdict on data with a clear effect."""
     generator, world = np.random.default_rng(seed), World(records)
-    judged = claim.test(world.original)
-    if not _is_of_records(judged):
-        return _planted_draws(judged, generator, favourable=favourable)
+    asked = ask(claim, world.original)
+    if not _is_of_records(asked):
+        (verdict,) = {
+            _redrawn(one, generator, _planted_effect(one, favourable=favourable))
+            for one in asked.contrasts
+        }
+        return verdict
     changes = _exchanged(world, generator)
-    for one in judged.contrasts:
+    for one in asked.contrasts:
         _plant(world, changes, one, generator, favourable=favourable)
-    _level(world, changes, judged.contrasts)
-    found = claim.test(world.with_changes(changes))
-    return found.p <= ALPHA, found.agrees
+    _level(world, changes, asked.contrasts)
+    return ask(claim, world.with_changes(changes)).verdict
 
 
-def _is_of_records(judged: Judged) -> bool:
-    return all(one.a is not None for one in judged.contrasts)
+def _is_of_records(asked: Asked) -> bool:
+    return all(one.a is not None for one in asked.contrasts)
 
 
-# ---- comparisons that redraw themselves ---------------------------------------------------------
+# ---- units redrawn ------------------------------------------------------------------------------
 
 
 def _edge(one: Contrast) -> float:
     return one.margin if one.margin is not None else one.boundary
 
 
-def _wins(one: Contrast, generator: Generator, effect: float) -> bool:
-    decided, agrees = _judged(one, generator, effect)
-    return decided and agrees
-
-
-def _judged(one: Contrast, generator: Generator, effect: float) -> tuple[bool, bool]:
-    redraw = one.comparison.redraw
-    assert redraw is not None, "a comparison of neither models nor times says how to redraw itself"
-    for_it, against = replace(one, comparison=redraw(generator, effect)).p_values()
-    return min(for_it, against) <= ALPHA, for_it <= against
-
-
-def _planted_draws(judged: Judged, generator: Generator, *, favourable: bool) -> tuple[bool, bool]:
-    results = [
-        _judged(one, generator, _planted_effect(one, favourable=favourable))
-        for one in judged.contrasts
-    ]
-    return all(decided for decided, _ in results), all(agrees for _, agrees in results)
+def _redrawn(one: Contrast, generator: Generator, effect: float) -> str:
+    """The verdict where the units' effects are exchanged at random, and shifted."""
+    made = one.comparison
+    each = np.array(made.by_unit)
+    drawn = generator.choice((-1.0, 1.0), len(each)) * (each - each.mean()) + effect
+    again = mean(list(drawn), unit=made.unit, drawn=made.population)
+    for_it, against = replace(one, comparison=again).p_values()
+    return Asked((), min(for_it, against), for_it <= against).verdict
 
 
 def _planted_effect(one: Contrast, *, favourable: bool) -> float:
@@ -193,9 +207,9 @@ def _planted_effect(one: Contrast, *, favourable: bool) -> float:
 Changes = dict[Place, NDArray[Any]]
 
 
-def _null(world: World, judged: Judged, generator: Generator) -> Changes:
+def _null(world: World, asked: Asked, generator: Generator) -> Changes:
     changes = _exchanged(world, generator)
-    for one in judged.contrasts:
+    for one in asked.contrasts:
         if one.level is not None:
             _at_level(world, changes, one, generator)
         elif one.margin is not None or one.boundary < 0:

@@ -1,0 +1,249 @@
+"""Values as they are printed: units, numbers in text, and what came of the test split.
+
+An `Estimate` and `Outcomes` can be printed, drawn and compared, and nothing can be chosen by them.
+Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times are logarithms.
+"""
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri  # scipy.stats takes long to import
+
+from madl.errors import MadlError
+
+ALPHA = 0.05
+LEVEL = 1 - ALPHA
+Z = float(ndtri(1 - ALPHA / 2))
+
+
+class Unit(StrEnum):
+    """What a value is in, and how it is shown; shares are stored as fractions."""
+
+    POINTS = "points"
+    PERCENT = "%"
+    NATS = "nats"
+    TIMES = "×"
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    BITS = "bits"
+    STEPS = "steps"
+    CORRELATION = "ρ"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise MadlError(f"unknown unit {value!r}; known: {', '.join(cls)}")
+
+    def shown(self, value: float) -> float:
+        """The stored value as a reader sees it: fractions per hundred, log ratios as ratios."""
+        if self is Unit.TIMES:
+            return math.exp(value)
+        return 100 * value if self in (Unit.POINTS, Unit.PERCENT) else value
+
+    def stored(self, value: float) -> float:
+        """A margin, declared as a fraction or as a factor less one, as effects are stored."""
+        return math.copysign(math.log1p(abs(value)), value) if self is Unit.TIMES else value
+
+
+def number(value: int | float, *, sign: bool = False) -> str:
+    """At most three significant digits, counts as counts, a true minus."""
+    shown = "+," if sign else ","
+    if isinstance(value, int):
+        return f"{value:{shown}}".replace("-", "−")
+    value = round(float(f"{value:.3g}"), 6) + 0.0  # no minus before a nought
+    exact = not value or not math.isfinite(value)
+    places = 0 if exact else max(2 - math.floor(math.log10(abs(value))), 0)
+    text = f"{value:{shown}.{places}f}"
+    if places > 1:
+        text = text.rstrip("0").rstrip(".")
+    return text.replace("-", "−")
+
+
+def numbers(values: Sequence[float], *, sign: bool = False, places: int | None = None) -> list[str]:
+    """A value and its interval, with as many decimals as three digits of the largest need."""
+    largest = max((abs(value) for value in values), default=0.0)
+    if places is None:
+        places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
+    shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
+    return [text.replace("-", "−") for text in shown]
+
+
+def superscript(exponent: int | str) -> str:
+    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def counted(number: int, one: str) -> str:
+    """A number of things: "1 row", "16 rows", "5 processes"."""
+    many = f"{one}es" if one.endswith("s") else f"{one}s"
+    return f"{number} {one if number == 1 else many}"
+
+
+def per_cent(share: float) -> str:
+    """A share as a reader sees an accuracy: one decimal."""
+    return f"{100 * share:.1f} %".replace("-", "−")
+
+
+def listed(names: Sequence[object]) -> str:
+    """In a sentence: "a, b and c"."""
+    *most, last = [*map(str, names)] or ["none"]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def span(values: Iterable[float]) -> str:
+    """From the least to the largest as they are shown: "8", or "7 to 9"."""
+    found = sorted(values)
+    low, high = number(found[0]), number(found[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def shown_margin(value: float, unit: Unit) -> str:
+    """A margin in a reader's unit; of ratios, the share that it allows."""
+    if unit is Unit.TIMES:
+        return f"{100 * (unit.shown(value) - 1):.3g} %"
+    return with_unit(f"{unit.shown(value):.3g}", unit)
+
+
+def with_unit(number: str, unit: Unit) -> str:
+    """A number as it is shown, with its unit: "1 point", "2 points", "+1.00 points"."""
+    is_one = number.lstrip("+−") == "1" and len(unit) > len("ms")
+    return f"{number} {unit.removesuffix('s') if is_one else unit}"
+
+
+class Interval(NamedTuple):
+    """A confidence interval, of 95 % unless it says otherwise."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def of_share(self) -> "Interval":
+        """What of it a share can be: that of few models may reach beyond."""
+        return Interval(max(self.low, 0.0), min(self.high, 1.0))
+
+
+_SEALED = (
+    "a test value chooses nothing: choose on validation with best(records, …), and compare on test "
+    "with compare(…)"
+)
+
+
+class Sealed:
+    """What came of the test split: nothing can be chosen by it."""
+
+    __slots__ = ()
+
+    def _sealed(self, *_: object) -> NoReturn:
+        raise TypeError(_SEALED)
+
+    __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = _sealed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate(Sealed):
+    """A value that can be printed, tabulated and drawn, and that nothing can be chosen by.
+
+    Formats: `""` the value with its unit, `"+"` with a sign, `"i"` with its interval, `"+i"` both;
+    Python's own, such as `".1%"`, act on the bare number.
+    """
+
+    _value: float
+    interval: Interval | None
+    unit: Unit
+    n: int
+    seeds: int = 1
+
+    _sealed = Sealed._sealed
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _sealed
+    __eq__ = _sealed  # type: ignore[assignment]
+    __hash__ = _sealed  # type: ignore[assignment]
+    __round__ = __neg__ = __abs__ = __index__ = __bool__ = _sealed
+
+    def __format__(self, spec: str) -> str:
+        sign = spec.startswith("+")
+        if spec not in ("", "+", "i", "+i"):
+            return format(self._value, spec)
+        if not spec.endswith("i") or self.interval is None:
+            return f"{self._digits([self._value], sign)[0]} {self.unit}"
+        text, low, high = self._digits([self._value, *self.interval], sign)
+        return f"{text} {self.unit} [{low}, {high}]"
+
+    def _digits(self, values: Sequence[float], sign: bool) -> list[str]:
+        if self.unit in (Unit.PERCENT, Unit.POINTS):
+            shown = (f"{100 * value:{'+' if sign else ''}.1f}" for value in values)
+            return [text.replace("-", "−") for text in shown]
+        if len(values) == 1:
+            return [number(self.unit.shown(values[0]), sign=sign)]
+        return numbers([self.unit.shown(value) for value in values], sign=sign)
+
+    def __str__(self) -> str:
+        return format(self)
+
+    def columns(self, name: str) -> dict[str, float | None]:
+        """For a table of data: the value and its interval, as a reader sees them."""
+        low, high = self.interval or (None, None)
+        shown = {name: self._value, f"{name} low": low, f"{name} high": high}
+        if self.unit is not Unit.TIMES:
+            return shown
+        return {key: None if v is None else math.exp(v) for key, v in shown.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes(Sealed):
+    """Which examples one evaluated model got right: to be compared, never to choose by.
+
+    Shapes: correct (n,) of bool. `examples` is the fingerprint of the evaluated split: outcomes
+    on different examples cannot be paired.
+    """
+
+    _correct: NDArray[np.bool_] = field(repr=False)
+    examples: str
+
+    @property
+    def n(self) -> int:
+        return len(self._correct)
+
+    @property
+    def accuracy(self) -> Estimate:
+        """With Wilson's score interval."""
+        share = float(self._correct.mean())
+        return Estimate(share, wilson(share, self.n), Unit.PERCENT, self.n)
+
+    def differing(self, other: "Outcomes") -> int:
+        """On how many of the same examples one is right and the other is not."""
+        if self.examples != other.examples:
+            raise ValueError("outcomes on different examples cannot be paired")
+        return int((self._correct != other._correct).sum())
+
+    def to_json(self) -> dict[str, Any]:
+        bits = base64.b64encode(np.packbits(self._correct).tobytes()).decode()
+        return {"n": self.n, "bits": bits, "examples": self.examples}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Outcomes":
+        """Raises: ValueError: bits that are not the outcomes of `n` examples."""
+        n, bits, examples = data["n"], data["bits"], data["examples"]
+        if type(n) is not int or n < 1 or not all(isinstance(x, str) for x in (bits, examples)):
+            raise ValueError("n is a positive number, bits and examples are texts")
+        packed = np.frombuffer(base64.b64decode(bits, validate=True), dtype=np.uint8)
+        if len(packed) != math.ceil(n / 8):
+            raise ValueError(f"{len(packed)} bytes cannot be the outcomes of {n} examples")
+        if np.unpackbits(packed)[n:].any():
+            raise ValueError(f"there are bits beyond the {n} examples")
+        correct = np.unpackbits(packed, count=n).astype(bool)
+        return cls(correct, examples)
+
+
+def wilson(share: float, n: int, level: float = LEVEL) -> Interval:
+    """Wilson's score interval of a share (1927, J. Am. Stat. Assoc. 22:209)."""
+    z = float(ndtri((1 + level) / 2))
+    shrink = 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / shrink
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
+    return Interval(max(middle - half, 0.0), min(middle + half, 1.0))
