@@ -72,6 +72,12 @@ def unavailable(params: Params) -> str | None:
     return no_device({"device": params["what"]}) if params["what"] == "cuda" else None
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    """What needs no model of our own."""
+    return params["what"] == "replay" or params.get("of") == LARGE
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab4_memory import resident

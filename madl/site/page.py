@@ -26,7 +26,7 @@ from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import elsewhere, evidence, explain, notebooks, notes, prose, svg, templates
+from madl.site import evidence, explain, notebooks, notes, prose, replication, svg, templates
 from madl.site.evidence import chip, inline, literal
 from madl.site.views import NOT_RUN, Page, View
 from madl.training import workloads
@@ -167,6 +167,8 @@ class PageCalls:
         parts += [html.escape(str(part)) for part in page.coverage if not part.is_whole]
         if not view.is_complete:
             parts.append(view.progress)
+        if page.again and (line := page.again.line()):
+            parts.append(html.escape(line.rstrip(".")))
         status = f"{chip(page.status)} " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
@@ -174,12 +176,8 @@ class PageCalls:
         """What a claim's test found, with its verdict, which opens the evidence."""
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
-        again = elsewhere.again(self.page, made)
-        otherwise = elsewhere.otherwise(self.page, name)
         level = "headline" if made.headline else ""
-        return evidence.finding(
-            made, again=again, otherwise=otherwise, level=level, records=self.records
-        )
+        return evidence.finding(made, level=level, records=self.records)
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""
@@ -332,8 +330,9 @@ class PageCalls:
         return markdown_table([*rows, whole])
 
     def elsewhere(self) -> str:
-        """What replicates: a row a claim, a verdict for each machine, profile and workload."""
-        return elsewhere.section(self.page.view, self.page.others)
+        """What replicates: a row a primary claim, a column a run."""
+        rows = replication.rows([self.page])
+        return f"## Elsewhere\n\n{markdown_table(rows)}\n" if rows else ""
 
     def reported(self) -> str:
         """What others reported, with its source."""
