@@ -192,17 +192,23 @@ def all_(**given: Any) -> None:
 
 def _site(asked: Mapping[str, Any]) -> int:
     """Render, build and say where it is; returns how many things could not be made."""
-    from madl.site.build import build
+    from madl.site import build
 
-    problems = _report(**asked)
-    try:
-        first = build(_project())
-    except MadlError as error:
-        _say([str(error)])
-        return problems + 1
-    if first is not None:
+    project = _project()
+    if (known := build.kept(project)).get("state") != build.state(project, asked):
+        summary, problems = _rendered(**asked)
+        try:
+            build.build(project)
+        except MadlError as error:
+            problems = [*problems, str(error)]
+        known = {"summary": summary, "problems": problems}
+        build.keep(project, state=build.state(project, asked), **known)
+    click.echo(known["summary"])
+    _say(known["problems"])
+    first = project.root / "site" / "index.html"
+    if first.is_file():
         click.echo(f"open {os.path.relpath(first)}")
-    return problems
+    return len(known["problems"])
 
 
 @main.command()
@@ -582,13 +588,18 @@ def _line(event: "Progress") -> str:
 
 def _report(**given: Any) -> int:
     """Render and show; returns how many things could not be read or made."""
+    summary, problems = _rendered(**given)
+    click.echo(summary)
+    _say(problems)
+    return len(problems)
+
+
+def _rendered(**given: Any) -> tuple[str, list[str]]:
+    """Render; returns what there is, in a line, and what could not be read or made."""
     from madl.site import report as reports
 
-    plan, store = _plan(**given)
-    state = reports.write(plan, store)
-    click.echo(_summary(state))
-    _say(state.problems)
-    return len(state.problems)
+    state = reports.write(*_plan(**given))
+    return _summary(state), state.problems
 
 
 def _say(problems: Sequence[str]) -> None:

@@ -1,29 +1,35 @@
-"""The site of the rendered pages, built by mkdocs as soon as one of them has changed."""
+"""The site of the rendered pages, built by mkdocs as soon as one of them has changed.
 
+Nothing is rendered either while no file is another than after the last time.
+"""
+
+import hashlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from madl.errors import MadlError
+from madl.files import write_atomically
 from madl.running.project import Project
 
 LAST_WORDS = 300  # characters of what mkdocs says
 
 
-def build(project: Project) -> Path | None:
-    """The first page of the site; None where the logbook has no `mkdocs.yml`.
+def build(project: Project) -> None:
+    """Make the site again where a page has changed; nothing, where there is no `mkdocs.yml`.
 
     Raises:
         MadlError: mkdocs is not installed, or fails.
     """
     if not (project.root / "mkdocs.yml").is_file():
-        return None
+        return
     first, built = project.root / "site" / "index.html", project.state / "built"
     if first.is_file() and built.is_file() and built.stat().st_mtime_ns > max(_changed(project)):
-        return first
+        return
     if importlib.util.find_spec("mkdocs") is None:
         raise MadlError(
             "this Python has no mkdocs, which builds the site; use the environment of "
@@ -44,7 +50,6 @@ def build(project: Project) -> Path | None:
         said = " ".join((done.stderr or done.stdout).split())[-LAST_WORDS:]
         raise MadlError(f"mkdocs could not build the site: {said or 'it says nothing'}")
     os.replace(began, built)
-    return first
 
 
 def _changed(project: Project) -> Iterator[int]:
@@ -52,3 +57,29 @@ def _changed(project: Project) -> Iterator[int]:
     yield (project.root / "mkdocs.yml").stat().st_mtime_ns
     for folder in (project.docs, project.root / "madl" / "site"):
         yield from (path.stat().st_mtime_ns for path in (folder, *folder.rglob("*.*")))
+
+
+def state(project: Project, asked: Mapping[str, Any]) -> str:
+    """A digest of what is asked for, and of which files pages are made and consist of."""
+    folders = ("docs", "experiments", "kernels", "madl", "templates", ".madl/records")
+    paths = [project.root / "cli.py", project.root / "mkdocs.yml"]
+    paths += [path for folder in folders for path in sorted((project.root / folder).rglob("*.*"))]
+    files = [
+        (str(path), stat.st_mtime_ns, stat.st_size)
+        for path in paths
+        if path.is_file() and path.suffix != ".pyc" and (stat := path.stat())
+    ]
+    return hashlib.sha256(repr((sorted(asked.items()), files)).encode()).hexdigest()
+
+
+def kept(project: Project) -> dict[str, Any]:
+    """What the last time left (see `keep`); nothing where that cannot be read."""
+    try:
+        found = json.loads((project.state / "made.json").read_text("utf-8"))
+        return found if (project.root / "site" / "index.html").is_file() else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def keep(project: Project, **what: Any) -> None:
+    write_atomically(project.state / "made.json", json.dumps(what))
