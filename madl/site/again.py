@@ -104,8 +104,13 @@ def _times(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _has_other_order(ours: Mapping[str, float], theirs: Mapping[str, float]) -> bool:
     """Whether another variant is clearly the fastest of what is timed alike ("MXINT8 16")."""
-    for size in {name.rpartition(" ")[2] for name in ours}:
-        names = [name for name in ours if name.rpartition(" ")[2] == size and name in theirs]
+
+    def size(name: str) -> str:
+        last = name.rpartition(" ")[2]
+        return last if last.isdigit() else ""
+
+    for one in set(map(size, ours)):
+        names = [name for name in ours if size(name) == one and name in theirs]
         if len(names) > 1:
             a, b = min(names, key=ours.__getitem__), min(names, key=theirs.__getitem__)
             if min(ours[b] / ours[a], theirs[a] / theirs[b]) > CLEARLY:

@@ -49,8 +49,8 @@ class Replicated:
         """One of `AGREEMENT`."""
         verdicts = {outcome.verdict for outcome in self.runs.values()}
         if verdicts.issuperset(DECIDED):
-            return AGREEMENT[0]
-        return AGREEMENT[2] if len(verdicts) == 1 else AGREEMENT[1]
+            return "reversed"
+        return "alike" if len(verdicts) == 1 else "decided in some"
 
     def row(self) -> Row:
         return {
@@ -88,8 +88,12 @@ def run_name(view: View) -> str:
 
 
 def outcomes(view: View) -> dict[str, Outcome]:
-    """What came out of each primary claim that this run measured."""
+    """What came out of each primary claim that this run measured; what is borrowed is another's."""
     runs_alone = view.experiment.runs_alone
+    borrowed = {record.case.key for record in view.borrowed}
+
+    def is_own(made: Any) -> bool:
+        return not any(case.key in borrowed for case in made.cases)
 
     def is_timed(made: Any) -> bool:
         return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
@@ -103,7 +107,7 @@ def outcomes(view: View) -> dict[str, Outcome]:
             is_timed=is_timed(made),
         )
         for name, made in view.results.items()
-        if made.primary and made.contrast is not None
+        if made.primary and made.contrast is not None and is_own(made)
     }
     return found | {  # of an old page
         name: Outcome(
@@ -114,7 +118,7 @@ def outcomes(view: View) -> dict[str, Outcome]:
             is_timed=is_timed(made),
         )
         for name, made in view.findings.items()
-        if made.headline and made.evidence is not None
+        if made.headline and made.evidence is not None and is_own(made)
     }
 
 
