@@ -94,13 +94,14 @@ def judge_contrast(one: "Contrast", supported: str, refuted: str, undecided: str
 
 
 def _needed(one: "Contrast", level: float) -> str:
-    """What would decide: a better machine, or an effect that these data could have shown."""
+    """What would decide: a quiet machine, or an effect that these data can show."""
     made = one.comparison
     if made.blocked:
         return LACKS[made.blocked]
     if not (smallest := one.smallest(level)):
         return ""
-    return f"an effect {shown_margin(smallest, made.unit)} from the boundary, with these data"
+    beyond = " beyond the margin" if any(one.boundaries) else ""
+    return f"these data decide effects of {shown_margin(smallest, made.unit)} or more{beyond}"
 
 
 def _drawn(made: Comparison) -> str:

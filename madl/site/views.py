@@ -18,7 +18,15 @@ from typing import Any, Literal, TypeVar
 from madl.errors import MadlError
 from madl.logbook.arms import SEED, Arm, TimedArm
 from madl.logbook.charts import Chart, NoRows
-from madl.logbook.claims import Fact, Finding, Judged, judge_family
+from madl.logbook.claims import (
+    Contrast,
+    Fact,
+    Finding,
+    Judged,
+    Result,
+    judge,
+    judge_family,
+)
 from madl.logbook.experiment import PROFILES, Experiment, Question
 from madl.logbook.records import (
     Case,
@@ -214,8 +222,25 @@ class View:
         return None
 
     @functools.cached_property
+    def results(self) -> dict[str, Result]:
+        """Every claim of the page that is a comparison; the primary ones are one family."""
+        tested, missing = self._tested
+        claims = {n: c for n, c in self.experiment.claims.items() if n not in self._found[1]}
+        contrasts = {n: made for n, made in tested.items() if isinstance(made, Contrast)}
+        return judge(claims, contrasts, missing, {r.case.key: r.run for r in self.used})
+
+    @functools.cached_property
     def _found(self) -> tuple[dict[str, Finding], dict[str, Judged]]:
-        judged: dict[str, Judged] = {}
+        tested, missing = self._tested
+        judged = {name: made for name, made in tested.items() if isinstance(made, Judged)}
+        claims = {n: c for n, c in self.experiment.claims.items() if n in judged or n in missing}
+        registered = {record.case.key: record.run.at_first for record in self.used}
+        return judge_family(claims, judged, missing, registered), judged
+
+    @functools.cached_property
+    def _tested(self) -> tuple[dict[str, Contrast | Judged], dict[str, str]]:
+        """What each claim's test gave, and why others gave nothing."""
+        tested: dict[str, Contrast | Judged] = {}
         missing: dict[str, str] = {}
         for name, claim in self.experiment.claims.items():
             try:
@@ -226,9 +251,8 @@ class View:
             if made is None:
                 missing[name] = "it could not be computed"
             else:
-                judged[name] = made
-        registered = {record.case.key: record.run.at_first for record in self.used}
-        return judge_family(self.experiment.claims, judged, missing, registered), judged
+                tested[name] = made
+        return tested, missing
 
     @property
     def why_missing(self) -> str:
