@@ -8,8 +8,8 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook.arms import Arm
-from madl.logbook.claims import Claim, compare
-from madl.logbook.judged import Finding, Judged, all_of, compare_leads, faster, judge_family
+from madl.logbook.claims import Claim, compare, faster
+from madl.logbook.judged import Finding, Judged, all_of, compare_leads, judge_family
 from madl.logbook.stats import Outcomes
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
