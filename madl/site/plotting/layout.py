@@ -432,7 +432,7 @@ def _ends(panel: Panel) -> dict[str, tuple[float, float, float]]:
     names = sorted(found, key=lambda name: found[name][1])
     tall = panel.size.height - 75
     moved = _apart([found[name][1] * tall for name in names])
-    if len(names) < 2 or any(abs(up) > MOVED for up in moved):
+    if len(panel.looks) < 2 or any(abs(up) > MOVED for up in moved):
         return {}
     return {name: (*found[name], up) for name, up in zip(names, moved)}
 
