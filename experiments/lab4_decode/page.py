@@ -73,7 +73,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     """The first code of the rows, as the script shows any other."""
     row = rows[0]
     magnitude = abs(row["mantissa"])
-    heads = ("", "sign", "exponent", "bit 6", "fraction", "value")
+    heads = ("", "±", "exponent", "bit 6", "fraction", "value")
     spans = {"fraction": ' colspan="7"'}
     top = "".join(f"<th{spans.get(head, '')}>{head}</th>" for head in heads)
     body = (
@@ -168,8 +168,8 @@ def one(r: Records) -> Chart:
 
 
 def _typeset(value: str) -> str:
-    base, power, exponent = value.replace("-", "−", 1).partition("^")
-    return base + superscript(exponent) if power else base
+    base, _, exponent = value.partition("^")
+    return base.replace("-", "−") + superscript(exponent)
 
 
 @page.table
