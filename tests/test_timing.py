@@ -229,7 +229,7 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
 
 def judged(slow, fast, contention):
     """What a claim that fast is faster says of these samples."""
-    made = contrast(stats.ratio([slow], [fast], contention=contention), [])
+    made = contrast(stats.ratio([slow], [fast], contention=[contention]), [])
     return made.judge(supported="s", refuted="r", undecided="u")
 
 

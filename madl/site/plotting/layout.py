@@ -111,7 +111,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
     down = math.ceil(len(facets) / across)
     height = _height(chart, size, down)
     figure = Figure((size.width / 72, height / 72))
-    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat
+    grid = [*figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat]
     panels: list[Panel] = []
     for name, ax in zip(facets, grid):
         rows = [r for r in chart.rows if not chart.facet or named(r.get(chart.facet)) == name]
@@ -121,7 +121,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
         _scale(ax, chart)
         marks.draw(panel)
         panels.append(panel)
-    for ax in [*grid][len(facets) :]:
+    for ax in grid[len(facets) :]:
         ax.remove()
     for panel in panels:
         _ticks(panel, chart.x, panel.wide)
@@ -238,7 +238,9 @@ def _text(
         annotation_clip=False,
         fontsize=size,
         color=TEXT[color],
-        **{"ha": ha, "va": va, **more},
+        ha=ha,
+        va=va,
+        **more,
     )
 
 
@@ -430,7 +432,7 @@ def _ends(panel: Panel) -> dict[str, tuple[float, float, float]]:
     names = sorted(found, key=lambda name: found[name][1])
     tall = panel.size.height - 75
     moved = _apart([found[name][1] * tall for name in names])
-    if len(names) < 2 or any(abs(up) > MOVED for up in moved):
+    if len(panel.looks) < 2 or any(abs(up) > MOVED for up in moved):
         return {}
     return {name: (*found[name], up) for name, up in zip(names, moved)}
 

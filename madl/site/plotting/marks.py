@@ -157,7 +157,11 @@ def _line(panel: Panel, mark: Mark) -> None:
         ends = [(x, ends_of(row[column], panel.chart.y)) for x, _, row in points]
         known = [(x, *pair) for x, pair in ends if pair is not None]
         if len(known) > 1:
-            band = {"gid": panel.tag(name), "clip_on": panel.clips, **_area(look.color, 0.15)}
+            band: dict[str, Any] = {
+                "gid": panel.tag(name),
+                "clip_on": panel.clips,
+                **_area(look.color, 0.15),
+            }
             xs, lows, highs = zip(*known)
             panel.ax.fill_between(xs, lows, highs, **band)
         panel.ax.plot(
@@ -224,7 +228,7 @@ def _markers(
         markersize=4 if panel.size.name == "thumb" else 6.5 if len(points) <= MARKED else 5,
         markerfacecolor=HEX["paper"] if look.hollow and seen else color,
         markeredgecolor=color,
-        markeredgewidth=1.4 if look.hollow else 0.5,
+        markeredgewidth=1.4 if look.hollow and seen else 0.0,
         clip_on=False,
         zorder=3,
         gid=panel.tag(name, [panel.title(name, mark, row) for row in rows] if mark else ()),
