@@ -99,9 +99,7 @@ def _bits(value: str) -> tuple[tuple[int, int, int], str]:
     return (bits >> 15, exponent, int(exponent > 0)), f"{bits & 0x7F:07b}"
 
 
-def _word(
-    name: str, head: str, first: tuple[int, int, int], fraction: str, value: object
-) -> str:
+def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, value: object) -> str:
     """A row of cells: sign, exponent, one and fraction, each a place of the script's."""
     looks = ("bit", "bit" if name == "mantissa" else "bit exponent", "bit lead")
     cells = "".join(
