@@ -11,17 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from experiments.lab4_tiles.study import (
-    FEWER,
-    FLAT,
-    LAB,
-    SECTOR_BYTES,
-    TALLEST,
-    TILE,
-    TRANSPOSED,
-    WARP,
-    study,
-)
+from experiments.lab4_tiles import study
+from experiments.lab4_tiles.study import FLAT, LAB, TILE, TRANSPOSED, WARP
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, field_table, says
@@ -69,7 +60,7 @@ def unavailable(params: Params) -> str | None:
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     group = int(params["group"] or 0)
-    return study(group, int(params["elements"] or 0) // group)
+    return study.study(group, int(params["elements"] or 0) // group)
 
 
 # ---- numbers ------------------------------------------------------------------------------------
@@ -119,9 +110,9 @@ page.numbers(
     vector_loads=partial(_loads, name=TILE),
     transposed_sectors=partial(_usual, of="load_sectors", name=TRANSPOSED),
     transposed_passes=partial(_usual, of="passes", name=TRANSPOSED),
-    fewer_threads=partial(_usual, of="threads", name=FEWER),
-    fewer_filled=partial(_usual, of="filled", name=FEWER),
-    tallest=lambda r: counted(TALLEST, of=r),
+    fewer_threads=partial(_usual, of="threads", name=study.FEWER),
+    fewer_filled=partial(_usual, of="filled", name=study.FEWER),
+    tallest=lambda r: counted(study.TALLEST, of=r),
     launch_side=launch_side,
     loads_checked=partial(_accesses, of="load_sectors"),
     accesses_checked=partial(_accesses, of="passes"),
@@ -144,7 +135,7 @@ def _said(rows: Sequence[Row]) -> str:
 
 
 def _load(row: Row) -> str:
-    return f"{WARP * row['bytes']} bytes of {row['sectors'] * SECTOR_BYTES:,} fetched"
+    return f"{WARP * row['bytes']} bytes of {row['sectors'] * study.SECTOR_BYTES:,} fetched"
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
@@ -236,7 +227,7 @@ def moved(r: Records) -> Chart:
     rows: list[Row] = []
     for name, label in LABELS.items():
         kernel = _kernel(r.one(group=USUAL_GROUP), name)
-        fetched = kernel["load_sectors"][0] * SECTOR_BYTES
+        fetched = kernel["load_sectors"][0] * study.SECTOR_BYTES
         rows.append({"mapping": label, "wanted": kernel["load_bytes"][0], "fetched": fetched})
     return Chart(
         rows,

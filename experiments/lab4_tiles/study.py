@@ -101,9 +101,8 @@ def by_request(values: Sequence[Sequence[int]], size: int) -> list[list[Sequence
     """The first value of every vector, by warp and by the vector's place in its thread."""
     found: dict[tuple[int, int], list[Sequence[int]]] = {}
     for value in values:
-        thread, place = value[0], value[1]
-        if place % size == 0 and value[4]:
-            found.setdefault((thread // WARP, place // size), []).append(value)
+        if value[1] % size == 0 and value[4]:
+            found.setdefault((value[0] // WARP, value[1] // size), []).append(value)
     return list(found.values())
 
 
