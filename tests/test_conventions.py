@@ -18,7 +18,8 @@ from madl.site.page import prose_numbers
 ROOT = Path(__file__).parents[1]
 PROJECT = Project()
 NAMES = PROJECT.pages()
-TEMPLATES = sorted((ROOT / "templates").glob("*.j2"))
+TEMPLATES = [*sorted((ROOT / "templates").glob("*.j2")), *(ROOT / "experiments").glob("*/*.j2")]
+PAGES = sorted((ROOT / "experiments").glob("*/page.py"))
 
 
 def sources(*folders: str) -> list[Path]:
@@ -31,7 +32,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def by_stem(path: Path) -> str:
-    return path.name.split(".")[0]
+    return path.parent.name
 
 
 # ---- pages --------------------------------------------------------------------------------------
@@ -43,9 +44,28 @@ def template(name: str) -> str:
     return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
 
 
-def test_each_experiment_has_its_template_and_each_template_its_experiment():
-    shared = {"experiment", "index", "ledger"}
-    assert {by_stem(path) for path in TEMPLATES} == {*NAMES, *shared}
+def test_each_page_is_a_folder_with_its_template():
+    for path in PAGES:
+        assert (path.parent / "page.md.j2").is_file(), path
+    folders = {path for path in (ROOT / "experiments").iterdir() if any(path.glob("*.*"))}
+    assert folders == {path.parent for path in PAGES}
+
+
+SPEAKING = [name for name in NAMES if PROJECT.load(name).speaks]
+
+
+@pytest.mark.parametrize("name", SPEAKING)
+def test_a_template_prints_every_number_and_has_sentences_for_every_primary_claim(name):
+    page, text = PROJECT.load(name), template(name)
+    for number in page.made_numbers:
+        assert re.search(rf"\{{\{{-?\s*{number}\b", text), number
+    for claim in page.claims.values():
+        is_said = f'claim "{claim.name}"' in text
+        assert is_said or not claim.primary, claim.name
+    for item, one in page.shown.items():
+        call = "figure" if one.kind in ("chart", "drawing") else one.kind
+        assert re.search(rf'\b(?:{call}|table)\("{item}"', text), item
+    assert not page.facts
 
 
 def declared(name: str) -> dict[str, tuple[set[str], set[str]]]:
@@ -63,7 +83,7 @@ def declared(name: str) -> dict[str, tuple[set[str], set[str]]]:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*SPEAKING}))
 def test_each_claim_fact_figure_table_and_text_is_shown_exactly_once(name):
     calls = re.findall(r'\b(finding|fact|figure|table|output)\("(\w+)"\)', template(name))
     assert len(set(calls)) == len(calls), "shown twice"
@@ -75,7 +95,10 @@ def test_each_claim_fact_figure_table_and_text_is_shown_exactly_once(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_prose_and_calls_and_does_not_branch(name):
     statements = set(re.findall(r"\{%-?\s*(\w+)", template(name)))
-    assert statements <= {"extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"}
+    assert statements <= {
+        *("extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"),
+        *("claim", "supported", "refuted", "undecided", "endclaim", "call", "endcall"),
+    }
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=by_stem)
@@ -190,7 +213,7 @@ FORBIDDEN = {
     ),
     "madl": ("experiments", "cli"),
     "kernels": ("madl", "experiments", "cli"),
-    "experiments": ("madl.site", "madl.running", "experiments", "cli"),
+    "experiments": ("madl.site", "madl.running", "cli"),
 }
 
 
@@ -203,6 +226,56 @@ def test_imports_point_one_way(folder):
         if begins(module, *FORBIDDEN[folder])
     ]
     assert wrong == []
+
+
+def pages_of(module: str) -> set[str]:
+    """Which page a module is of."""
+    return {module.split(".")[1]} if module.count(".") > 1 else set()
+
+
+def test_a_page_imports_of_another_its_records_alone_and_only_if_it_needs_it():
+    for path in sources("experiments"):
+        name = path.parent.name
+        for module in imports(path):
+            if begins(module, "experiments") and pages_of(module) - {name}:
+                other = module.split(".")[1]
+                assert begins(module, f"experiments.{other}.records"), f"{path}: {module}"
+                assert other in PROJECT.load(name).needs, f"{path}: {other}"
+
+
+@functools.cache
+def whole_graph() -> dict[str, set[str]]:
+    """Every module of the repository but tests, and what it imports, anywhere in it."""
+    paths = sources("madl", "experiments", "kernels", "benchmarks")
+    named = {module_name(path): path for path in [*paths, ROOT / "cli.py"]}
+    return {name: (imports(path) & named.keys()) - {name} for name, path in named.items()}
+
+
+def reached(start: str) -> set[str]:
+    found, left = set[str](), [start]
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += whole_graph()[name]
+    return found
+
+
+ENGINE = ("cli", "benchmarks", "madl.site", "madl.running", "madl.logbook", "madl.machine")
+
+
+def test_a_module_of_madl_is_of_two_pages_or_of_the_engine():
+    users: dict[str, set[str]] = {}
+    for start in whole_graph():
+        if pages_of(start) or begins(start, *ENGINE):
+            who = next(iter(pages_of(start))) if begins(start, "experiments") else "engine"
+            for module in reached(start):
+                users.setdefault(module, set()).add(who)
+    alone = {
+        module: who
+        for module, who in users.items()
+        if begins(module, "madl") and len(who) == 1 and "engine" not in who
+    }
+    assert {m: w for m, w in alone.items() if not m.endswith("__init__")} == {}
 
 
 def bound(tree: ast.AST) -> set[str]:
@@ -262,7 +335,7 @@ def test_what_renders_pages_loads_no_torch():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@pytest.mark.parametrize("path", sources("experiments"), ids=by_stem)
+@pytest.mark.parametrize("path", PAGES, ids=by_stem)
 def test_experiments_import_torch_only_where_a_case_runs(path):
     top = [node for node in parsed(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
     found = imported(ast.Module(top, type_ignores=[]))
@@ -278,14 +351,14 @@ OF_TEST_VALUES = {"effect", "interval_at", "tails", "columns"}  # numbers to cho
 UNSEALING = ("charts.plain", "charts.interval_of", "charts.data_rows", "charts.estimated")
 
 
-@pytest.mark.parametrize("path", sources("experiments"), ids=by_stem)
+@pytest.mark.parametrize("path", PAGES, ids=by_stem)
 def test_experiments_read_nothing_private(path):
     read = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
     private = {name for name in read if name.startswith("_") and not name.endswith("__")}
     assert private <= NOT_PRIVATE
 
 
-@pytest.mark.parametrize("path", sources("experiments"), ids=by_stem)
+@pytest.mark.parametrize("path", PAGES, ids=by_stem)
 def test_experiments_reach_test_values_through_arms_only(path):
     tree = parsed(path)
     for node in ast.walk(tree):
@@ -300,7 +373,7 @@ def test_experiments_reach_test_values_through_arms_only(path):
 
 def test_time_is_read_by_the_clock_alone():
     """Durations of results come from `machine.timing` or the runner, not from an experiment."""
-    for path in sources("experiments"):
+    for path in PAGES:
         assert "time" not in imports(path), path
 
 

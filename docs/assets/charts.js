@@ -1,7 +1,7 @@
-/* What a chart gains by a script: a point's values under the pointer and by the arrow keys, a
-   legend that hides and shows series, and a large view. Without it, the figure is complete. */
+/* What a chart gains by a script: values under the pointer and by arrow keys, names that hide
+   their series, and a large view. Without it, the figure is complete. */
 (() => {
-  const REACH = 22; // pixels from the pointer to the point that it means
+  const REACH = 22; // pixels from the pointer to a point
 
   const make = (tag, attributes, ...children) => {
     const made = document.createElement(tag);
@@ -16,29 +16,7 @@
     const view = figure.querySelector(".view");
     const legend = figure.querySelector(".legend");
     const [wide, narrow] = view.querySelectorAll(":scope > svg");
-    for (const path of view.querySelectorAll("path.pts")) {
-      const [begins, ...ends] = (path.dataset.t ?? "").split("|");
-      const steps = path.getAttribute("d").match(/-?[\d.]+ ?-?[\d.]+/g);
-      let [x, y] = [0, 0];
-      const place = (step) => {
-        const [right, down] = step.match(/-?[\d.]+/g).map(Number);
-        [x, y] = [x + right, y + down];
-        return `<circle cx="${x}" cy="${y}" r="6"><title></title></circle>`;
-      };
-      const group = document.createElementNS(path.namespaceURI, "g");
-      group.innerHTML = steps.map(place).join("");
-      group.setAttribute("class", "pts");
-      group.dataset.s = path.dataset.s;
-      ends.forEach((end, i) => (group.children[i].firstChild.textContent = begins + end));
-      path.after(group);
-    }
-    for (const group of view.querySelectorAll("g.pts")) {
-      for (const point of group.children) {
-        point.setAttribute("class", "pt");
-        point.dataset.s = group.dataset.s;
-      }
-    }
-    const twins = narrow.querySelectorAll(".pt"); // the same points in the same order
+    const twins = narrow.querySelectorAll(".pt");
     const titles = new Map();
     wide.querySelectorAll(".pt").forEach((point, i) => {
       const title = point.querySelector("title");
@@ -54,8 +32,9 @@
     const points = () => {
       const svg = wide.getClientRects().length ? wide : narrow;
       const seen = [...svg.querySelectorAll(".pt")].filter((point) => !point.closest(".off"));
-      return seen.sort((a, b) => a.dataset.s - b.dataset.s);
+      return seen.sort((a, b) => series(a) - series(b));
     };
+    const series = (point) => point.closest("[data-s]").dataset.s;
     const box = (point) => point.getBoundingClientRect();
     const middle = ({ left, right }) => (left + right) / 2;
 
@@ -87,15 +66,15 @@
     };
 
     const along = (step) => {
-      const mine = points().filter((point) => point.dataset.s === current.dataset.s);
+      const mine = points().filter((point) => series(point) === series(current));
       return mine[Math.min(Math.max(mine.indexOf(current) + step, 0), mine.length - 1)];
     };
     const across = (step) => {
       const all = points();
-      const series = [...new Set(all.map((point) => point.dataset.s))];
-      const next = series.at((series.indexOf(current.dataset.s) + step) % series.length);
+      const every = [...new Set(all.map(series))];
+      const next = every.at((every.indexOf(series(current)) + step) % every.length);
       const far = (point) => Math.abs(middle(box(point)) - middle(box(current)));
-      return all.filter((point) => point.dataset.s === next).reduce((a, b) => (far(b) < far(a) ? b : a));
+      return all.filter((point) => series(point) === next).reduce((a, b) => (far(b) < far(a) ? b : a));
     };
     const moves = {
       ArrowRight: () => along(1),
@@ -120,16 +99,21 @@
     view.setAttribute("role", "application");
     view.setAttribute("aria-roledescription", "chart, read by arrow keys");
 
-    for (const entry of legend?.children ?? []) {
+    const toggle = (name) => {
+      let off = false;
+      for (const part of view.querySelectorAll(`[data-s="${name}"]`)) off = part.classList.toggle("off");
+      legend?.querySelector(`[data-s="${name}"] button`)?.setAttribute("aria-pressed", !off);
+      show(null);
+    };
+    for (const entry of legend?.querySelectorAll("[data-s]") ?? []) {
       const button = make("button", { type: "button", "aria-pressed": "true" }, ...entry.childNodes);
-      button.addEventListener("click", () => {
-        const off = button.ariaPressed === "true";
-        button.ariaPressed = String(!off);
-        for (const part of view.querySelectorAll(`[data-s="${entry.dataset.s}"]`)) part.classList.toggle("off", off);
-        show(null);
-      });
+      button.onclick = () => toggle(entry.dataset.s);
       entry.append(button);
     }
+    view.onclick = (event) => {
+      const name = event.target.closest?.(".name");
+      if (name) toggle(name.dataset.s);
+    };
 
     const body = [legend, view].filter(Boolean);
     const close = make("button", { type: "button", class: "close" }, "Close");
@@ -144,7 +128,7 @@
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
     dialog.addEventListener("close", () => {
       show(null);
-      figure.prepend(...body);
+      figure.querySelector("figcaption").before(...body);
       figure.style.minHeight = "";
       enlarge.focus();
     });

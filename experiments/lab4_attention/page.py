@@ -283,11 +283,11 @@ def or_none(make: Callable[..., Any], *args: Any, **where: Scalar) -> Any:
 
 
 def timed_problems(r: Records) -> list[dict[str, Any]]:
-    """Device, dtype and length of what ran, as parameters; devices and dtypes as they are listed."""
+    """What ran, as parameters, in the order of devices, dtypes and lengths."""
     order = [*DEVICES, *DTYPES]
     found = {(x.case.params["device"], x.case.params["dtype"], x.case.params["length"]) for x in r}
     places = sorted(found, key=lambda x: (order.index(str(x[0])), order.index(str(x[1])), x[2]))
-    return [dict(kind="time", device=a, dtype=b, length=c) for a, b, c in places]
+    return [{"kind": "time", "device": a, "dtype": b, "length": c} for a, b, c in places]
 
 
 def speed_up_of(r: Records, **at: Scalar) -> Estimate:
@@ -343,7 +343,9 @@ def forms(r: Records) -> Sequence[Row]:
             rows.append({"device": DEVICES[device], "form": FORMS[form], **cells})
     ran = {row["device"] for row in rows}
     nothing = dict.fromkeys(DTYPES.values())
-    return rows + [{"device": x, "form": "all", **nothing} for x in DEVICES.values() if x not in ran]
+    return rows + [
+        {"device": x, "form": "all", **nothing} for x in DEVICES.values() if x not in ran
+    ]
 
 
 def at_longest(r: Records, form: str, **where: Scalar) -> TimedArm | str:

@@ -13,7 +13,7 @@ in. Rows of a facet's value make one of several small charts with common axes.
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
@@ -83,7 +83,6 @@ class Mark:
     kind: Kind
     label: str
     column: str | None = None
-    x: str | None = None  # instead of the x axis' column
     text: str | None = None  # column of a point's own label; a cell that has one is outlined
     by: str | None = None  # column whose values split the points into series
     value: Any = None  # of a level
@@ -97,8 +96,16 @@ class Mark:
     @property
     def columns(self) -> list[str]:
         """Every column it reads."""
-        named = [self.column, self.x, self.text, self.by, self.since]
+        named = [self.column, self.text, self.by, self.since]
         return [name for name in named if name is not None]
+
+    def names(self, rows: Sequence[Row]) -> list[str]:
+        """Its series: its label, or each value of the column that splits it."""
+        if self.by is None:
+            return [self.label]
+        return list(
+            dict.fromkeys(str(row[self.by]) for row in rows if row.get(self.by) is not None)
+        )
 
 
 def line(column: str, label: str = "", *, markers: bool = True, like: str | None = None) -> Mark:
@@ -135,7 +142,7 @@ def intervals(column: str, label: str = "", *, by: str | None = None) -> Mark:
 def cells(
     column: str, label: str = "", *, text: str | None = None, low: float = 0.0, high: float = 0.0
 ) -> Mark:
-    """A heat map: two category axes, a shaded and written cell a row.
+    """A heat map: two category axes, a shaded cell a row, its number in it where there is room.
 
     Outlined where the column `text` says something. Shades run from `low` to `high`, in figures
     that are to be held against each other; without them, over the chart's own values.
@@ -199,19 +206,18 @@ class Chart:
             if mark.kind == "level" and not _is_number(plain(mark.value)):
                 raise MadlError(f"the level {mark.label!r} is no number: {mark.value!r}")
 
+    def owners(self) -> dict[str, Mark]:
+        """The names in the legend, each once, and the mark behind each."""
+        found: dict[str, Mark] = {}
+        for mark in self.marks:
+            if mark.kind != "cells":
+                for name in mark.names(self.rows):
+                    found.setdefault(name, mark)
+        return found
+
     def series(self) -> list[str]:
         """The names in the legend, each once."""
-        found: dict[str, None] = {}
-        for mark in self.marks:
-            if mark.kind == "cells":
-                continue
-            names = (
-                [mark.label]
-                if mark.by is None
-                else [str(row[mark.by]) for row in self.rows if row.get(mark.by) is not None]
-            )
-            found |= dict.fromkeys(names)
-        return list(found)
+        return list(self.owners())
 
 
 def plain(cell: Any) -> Any:
@@ -273,105 +279,52 @@ def _rounded(cell: Any) -> Any:
     return f"{cell:.5g}" if is_long else cell
 
 
-MENTIONED = 8  # points of a series that an alt text names; of a longer one, its ends and extremes
+PER_NUMBER = ("%", "×")  # units that stand behind each number
 
 
-def alt_text(chart: Chart) -> str:
-    """What the chart says, in words: every series at its points, and the reference lines."""
-    parts = [" against ".join(filter(None, map(_named, (chart.y, chart.x)))) + "."]
+def alt_text(chart: Chart, title: str = "") -> str:
+    """What the chart says, in words: its finding, each series from end to end, the references."""
+    y, x = (axis.label if axis.unit in PER_NUMBER else axis.title for axis in (chart.y, chart.x))
+    axes = " against ".join(filter(None, (y, x)))
+    parts = [title.removesuffix("."), axes]
     for mark in chart.marks:
         if mark.kind == "level":
-            parts.append(f"{mark.label}: {shown(mark.value, chart.y)}.")
+            lies = chart.y.scale == "category"
+            parts.append(f"{mark.label}: {shown(mark.value, chart.x if lies else chart.y)}")
         elif mark.kind == "span":
-            parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}.")
-        elif mark.column is not None:
-            parts += [
-                f"{name}{_how_many(mark, rows)}: {_between(mark).join(_said(chart, mark, rows))}."
-                for name, rows in _series_rows(chart, mark).items()
-                if rows
-            ]
-    return " ".join(parts)
+            parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}")
+        else:
+            parts += filter(None, (_ends(chart, mark, name) for name in mark.names(chart.rows)))
+    return " ".join(f"{part}." for part in parts if part)
 
 
-SAID = ("%", "×")  # units that stand behind each number
-
-
-def _named(axis: Axis) -> str:
-    return axis.label if axis.unit in SAID else axis.title
-
-
-def _between(mark: Mark) -> str:
-    return "; " if mark.kind == "cells" else ", "
-
-
-def _how_many(mark: Mark, rows: Sequence[Row]) -> str:
-    if len(rows) <= MENTIONED:
+def _ends(chart: Chart, mark: Mark, name: str) -> str:
+    """A series' first and last value and where they are; of cells, the least and the greatest."""
+    column = mark.column or ""
+    rows = [r for r in chart.rows if mark.by is None or str(r.get(mark.by)) == name]
+    rows = [row for row in rows if plain(row.get(column)) is not None]
+    if not rows:
         return ""
-    is_named = mark.kind == "cells" and mark.text
-    return f", ends{', extremes and named ones' if is_named else ' and extremes'} of {len(rows)}"
-
-
-def _series_rows(chart: Chart, mark: Mark) -> Mapping[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in chart.rows:
-        if plain(row.get(mark.column or "")) is None:
-            continue
-        name = mark.label if mark.by is None else str(row[mark.by])
-        name = f"{row[chart.facet]}, {name}" if chart.facet else name
-        found.setdefault(name, []).append(row)
-    return found
-
-
-def _said(chart: Chart, mark: Mark, rows: Sequence[Row]) -> list[str]:
-    assert mark.column is not None
-    chosen = list(rows)
-    if len(rows) > MENTIONED:
-        places = {0, len(rows) - 1} | _extremes(rows, mark.column)
-        if mark.kind == "cells":
-            places |= {i for i, row in enumerate(rows) if _own_text(mark, row)}
-        chosen = [rows[i] for i in sorted(places)]
     if mark.kind == "cells":
-        return [
-            f"{shown(row[mark.column])} at {row[chart.y.column or '']}, "
-            f"{row[chart.x.column or '']}{_own_text(mark, row)}"
-            for row in chosen
-        ]
+        values = sorted(plain(row[column]) for row in rows)
+        return f"{name}: {number(values[0])} to {number(values[-1])} in {len(rows)} cells"
     lies = chart.y.scale == "category"
     along, across = (chart.y, chart.x) if lies else (chart.x, chart.y)
-    place = along.column if lies else mark.x or along.column
-    return [
-        _at(shown(row[mark.column], across), row.get(mark.text or ""), row.get(place or ""), along)
-        for row in chosen
-    ]
+    ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
+    values = (f"{shown(row[column], across)}{_where(chart, along, row)}" for row in ends)
+    return f"{name}: {' to '.join(values)}"
 
 
-def _own_text(mark: Mark, row: Row) -> str:
-    text = row.get(mark.text or "")
-    return f" ({text})" if text else ""
+def _where(chart: Chart, along: Axis, row: Row) -> str:
+    places = [row.get(chart.facet or ""), row.get(along.column or "")]
+    words = [shown(place, along) for place in places if place is not None]
+    return f" at {', '.join(words)}" if words else ""
 
 
-def _at(value: str, name: Any, place: Any, axis: Axis) -> str:
-    """A point's value beside its own name, or else its place on an axis."""
-    if name is not None:
-        return f"{value} ({name})"
-    return value if place is None else f"{value} at {shown(place, axis)}"
-
-
-def _extremes(rows: Sequence[Row], column: str) -> set[int]:
-    values = [plain(row[column]) for row in rows]
-    if not all(isinstance(value, int | float) for value in values):
-        return set()
-    return {values.index(min(values)), values.index(max(values))}
-
-
-def shown(cell: Any, axis: Axis | None = None) -> str:
+def shown(cell: Any, axis: Axis) -> str:
     """A cell in words, on an axis' scale."""
     value = plain(cell)
-    if value is None:
-        return "not run here"
     if not _is_number(value):
         return str(value)
-    if axis is None:
-        return number(value)
     text = axis.number(value)
-    return f"{text} {axis.unit}" if axis.unit in SAID else text
+    return f"{text} {axis.unit}" if axis.unit in PER_NUMBER else text

@@ -28,7 +28,6 @@ from madl.logbook.judged import Fact as Fact
 from madl.logbook.judged import Finding as Finding
 from madl.logbook.judged import Judged as Judged
 from madl.logbook.judged import all_of as all_of
-from madl.logbook.judged import faster as faster
 from madl.logbook.judged import judge_family as judge_family
 from madl.logbook.records import Case, Record, Records, Run
 from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval
@@ -115,6 +114,11 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
         raise MadlError(f"{a.label} and {b.label} are a model and a time")
     cases = tuple({case.key: case for case in (*a.cases, *b.cases)}.values())
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
+
+
+def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
+    """As the old pages ask: whether A is faster than B, in the words of their labels."""
+    return judged.faster(compare(a, b), a, b, where, part)
 
 
 def above(a: Arm, level: float) -> Contrast:

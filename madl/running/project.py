@@ -2,6 +2,7 @@
 
 import contextlib
 import graphlib
+import importlib
 import importlib.util
 import sys
 import tomllib
@@ -14,7 +15,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import experiments
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
 from madl.logbook.experiment import TUNING, Asked, Experiment, Plan, Question
@@ -234,8 +234,9 @@ class Project:
 
     def _load(self, stem: str) -> Experiment:
         path = self.experiments / stem / "page.py"
-        if str(self.experiments) not in experiments.__path__:  # the pages of another logbook
-            experiments.__path__.append(str(self.experiments))
+        found = importlib.import_module("experiments").__path__
+        if str(self.experiments) not in found:  # the pages of another logbook
+            found.append(str(self.experiments))
         spec = importlib.util.spec_from_file_location(f"experiments.{stem}.page", path)
         assert spec is not None
         assert spec.loader is not None

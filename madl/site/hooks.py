@@ -1,9 +1,9 @@
-"""What `mkdocs build` leaves out of the site: files, rules and blanks that no reader ever loads.
+"""What `mkdocs build` leaves out of the site: files that no reader ever loads.
 
 Source maps, the search stemmers of other languages, and the second copy of the search index: the
-offline plugin writes it as a script, which pages load wherever they are opened from. Of the theme's
-style sheets, the rules for what no page and no script has. The search knows words, not the cells of
-tables, which lead nowhere alone, nor the code of files, which pages only cite.
+offline plugin writes it as a script, which pages load wherever they are opened from. The search
+knows words, not the cells of tables, which lead nowhere alone, nor the code of files, which pages
+only cite. A number keeps its unit on its line.
 """
 
 import logging
@@ -17,7 +17,7 @@ from mkdocs.plugins import event_priority
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
-from madl.site import limits, squeeze
+from madl.site import limits
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -27,6 +27,7 @@ UNUSED = (
     "search/search_index.json",
     "sitemap.xml*",
 )
+UNIT = re.compile(r"(\d) (%|×|ms|µs|MB|MiB|GB|KiB|dB)(?!\w)")
 
 
 def on_config(config: Any, **_: Any) -> None:
@@ -44,7 +45,11 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
         log.warning("%s: %s", page.file.src_path, problem)
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
-    return re.sub(cut, r"\1 data-search-exclude", html)
+    html = re.sub(cut, r"\1 data-search-exclude", html)
+    parts = re.split(r"(<(pre|code|script)\b.*?</\2>|<[^>]*>)", html, flags=re.DOTALL)
+    parts[0::3] = [UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text) for text in parts[0::3]]
+    parts[2::3] = [""] * len(parts[2::3])
+    return "".join(parts)
 
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index
@@ -55,14 +60,8 @@ def on_post_build(config: Any, **_: Any) -> None:
         for path in site.glob(pattern):
             if path.is_file():
                 path.unlink()
-    words: set[str] = set()
-    for path in (*site.rglob("*.html"), *site.rglob("*.js")):
-        text = path.read_text("utf-8")
-        words |= squeeze.words_of(text)
-        if path.suffix == ".html":
-            path.write_text(squeeze.page(_named(text)), "utf-8")
-    for path in site.glob("assets/stylesheets/*.css"):
-        path.write_text(squeeze.sheet(path.read_text("utf-8"), words), "utf-8")
+    for path in site.rglob("*.html"):
+        path.write_text(_named(path.read_text("utf-8")), "utf-8")
 
 
 def _named(page: str) -> str:

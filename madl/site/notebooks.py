@@ -21,8 +21,8 @@ from typing import Any
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically, write_if_changed
 from madl.running.project import Project
+from madl.site import svg
 from madl.site.keeping import digest_of_drawing, kept
-from madl.site.plotting import shrink
 
 FOLDER = "notebooks"  # below templates/ and below docs/
 Notebook = dict[str, Any]
@@ -34,7 +34,7 @@ COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
     "#00795a": "var(--c-green, #00795a)",
     "#aa4a8d": "var(--c-purple, #aa4a8d)",
     "#946a00": "var(--c-gold, #946a00)",
-    "#2b9ad6": "var(--c-sky, #2b9ad6)",
+    "#6155c9": "var(--c-indigo, #6155c9)",
     "#6b3410": "var(--c-brown, #6b3410)",
     "#5d6b85": "var(--c-slate, #5d6b85)",
 }
@@ -67,7 +67,7 @@ def _write(project: Project, name: str, cache: Path | None) -> None:
     if not all(one.is_file() for one in data):
         write_atomically(path, _not_run(text, "the figure's data are not there yet"))
         return
-    code = digest_of_drawing(__file__, str(shrink.__file__))
+    code = digest_of_drawing(__file__, str(svg.__file__))
     known = [code.encode(), text.encode(), *(one.read_bytes() for one in data)]
     key = hashlib.sha256(bytes(1).join(known)).hexdigest()
     try:
@@ -201,8 +201,8 @@ def executed(source: Path) -> str:
             text = printed.getvalue().splitlines(keepends=True)
             cell["outputs"].append({"output_type": "stream", "name": "stdout", "text": text})
         cell["outputs"] += [
-            {"output_type": "display_data", "data": {"image/svg+xml": svg}, "metadata": {}}
-            for svg in shown
+            {"output_type": "display_data", "data": {"image/svg+xml": drawn}, "metadata": {}}
+            for drawn in shown
         ]
     made["metadata"]["logbook"] = _digest(made)
     return _as_text(made)
@@ -212,42 +212,13 @@ def _svg(figure: Any) -> str:
     """One figure, small, drawn in the colour of the text around it, and named for the blind."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    drawn = file.getvalue()
-    drawn = drawn[drawn.index("<svg") :]
-    for superfluous in (
-        r"<metadata>.*?</metadata>",
-        r"<!--.*?-->",
-        r"<style.*?</style>",
-        r' id="[\w.]+_\d+"',
-        r"font-family: [^;]*; ",
-        r' transform="rotate\(-?0 [^"]*"',
-    ):
-        drawn = re.sub(superfluous, "", drawn, flags=re.DOTALL)
-    places = r' (d|x|y|width|height|transform|viewBox)="([^"]*)"'  # numbers in texts stay
-    drawn = re.sub(places, lambda at: f' {at[1]}="{shrink.short(at[2])}"', drawn)
-    drawn = drawn.replace("xlink:href", "href")
-    drawn = re.sub(r' style="[^"]*"', lambda style: re.sub(r"([:;]) ", r"\1", style[0]), drawn)
-    drawn = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", drawn))
-    drawn = _without_bare_groups(drawn)
+    drawn = svg.bared(file.getvalue())
     titles = [axes.get_title() for axes in figure.axes]
     label = re.sub(r'[<>&"]', "", "; ".join(title for title in titles if title) or "a figure")
     head = f'<svg role="img" aria-label="{label}" fill="currentColor" font-family="sans-serif" '
     for color, variable in COLORS.items():
         drawn = drawn.replace(color, variable)
     return drawn.replace("<svg ", head, 1)
-
-
-def _without_bare_groups(drawn: str) -> str:
-    """Without the groups that say nothing of what is in them."""
-    kept: list[bool] = []
-
-    def tag(found: re.Match[str]) -> str:
-        if found[0] != "</g>":
-            kept.append(found[0] != "<g>")
-            return found[0] if kept[-1] else ""
-        return found[0] if kept.pop() else ""
-
-    return re.sub(r"<g(?:\s[^>]*(?<!/))?>|</g>", tag, drawn)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ from jinja2.parser import Parser
 
 from madl.errors import MadlError
 from madl.logbook.claims import Result
+from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.stats import Unit
 from madl.site.evidence import NOT_RUN, chip, inline, literal
 from madl.site.views import View
 
 VERDICTS = ("supported", "refuted", "undecided")
-INSIDE = ("effect", "smallest", "agree")
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
 
@@ -67,9 +67,9 @@ class Claims(Extension):
             )
             body = [*bodies[verdict], nodes.Output([_called("_mark", name)])]
             node = [nodes.If(is_it, body, [], node)]
-        names = [nodes.Name(one, "store") for one in INSIDE]
+        names = [nodes.Name(one, "store") for one in SAID]
         values = [
-            nodes.Getattr(nodes.Call(value, [name], [], None, None), one, "load") for one in INSIDE
+            nodes.Getattr(nodes.Call(value, [name], [], None, None), one, "load") for one in SAID
         ]
         return nodes.With([judged, *names], [found, *values], node).set_lineno(line)
 
@@ -307,14 +307,6 @@ def judged(results: Mapping[str, Result], template: str) -> Callable[[str], Spok
         return Spoken(results[name])
 
     return find
-
-
-def names_of(numbers: Mapping[str, Any]) -> list[str]:
-    """Raises: MadlError: a number has the name of what a claim block gives."""
-    taken = [name for name in numbers if name in INSIDE]
-    if taken:
-        raise MadlError(f"a number is named {taken[0]!r}, which a claim block gives; rename it")
-    return list(numbers)
 
 
 def behind(view: View) -> dict[str, dict[str, Any]]:

@@ -1,60 +1,70 @@
-"""A chart as HTML that stands inside a page: legend, drawing in two widths, caption, link to data.
+"""A chart as HTML that stands inside a page: title, legend, drawing in two widths, caption, data.
 
-Matplotlib draws; here its SVG becomes small, takes its colours from CSS variables, and says what
-each point is. So the palette button, print and the reader's own fonts just work, text can be
-selected, and without a script the figure is complete; `charts.js` adds to it.
+Matplotlib draws; its SVG takes its colours from CSS variables and says what each point is. So the
+palette button, print and the reader's own fonts just work, text can be selected, and without a
+script the figure is complete; `charts.js` adds to it.
 
-Invariants: the same chart gives the same bytes; ids are the figure's own; a block has no
-blank line and no line that Markdown would take for code.
-Units: coordinates are points of the drawing's own size, which CSS scales.
+Invariants: the same chart gives the same bytes; ids are the figure's own; a block has no blank line
+and no line that Markdown would take for code.
+Units: pixels of the drawing's own size, which CSS scales.
 """
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
 from madl.logbook import charts, stats
 from madl.logbook.charts import Axis, Chart, Mark
+from madl.logbook.stats import number
 from madl.site.keeping import digest, digest_of_drawing, kept
-from madl.site.plotting import axes, labels, layout, marks, palette, pen, shrink
-from madl.site.plotting.axes import SIZES, THUMBNAIL, Size
-from madl.site.plotting.palette import MARKERS, Style, filled, variable
+from madl.site.plotting import layout, marks, palette, size
+from madl.site.plotting.layout import Plot
+from madl.site.plotting.palette import Look, variable
+from madl.site.plotting.size import NARROW, THUMBNAIL, WIDE, Size
 
-SOURCES = (charts, stats, axes, labels, layout, marks, palette, pen, shrink)
+SOURCES = (charts, stats, layout, marks, palette, size)
+GLYPHS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "X": "✕", "h": "⬢"}
 
 
 def figure(
-    chart: Chart, *, id: str, caption: str, data: str | None = None, cache: Path | None = None
+    chart: Chart,
+    *,
+    id: str,
+    title: str = "",
+    caption: str,
+    data: str | None = None,
+    cache: Path | None = None,
 ) -> str:
-    """The chart as one block of HTML; kept in the folder `cache` while nothing about it changes."""
-    key = _fingerprint(chart, id, caption, data)
-    return kept(cache, f"{id}-{key[:24]}.html", lambda: _figure(chart, id, caption, data))
+    """The chart as one block of HTML; kept in the folder `cache` while nothing about it changes.
+
+    The title is what the chart shows, as a sentence; without one, the figure has no heading.
+    """
+    words = (id, title, caption, data)
+    name = f"{id}-{_fingerprint(chart, *words)[:24]}.html"
+    return kept(cache, name, lambda: _figure(chart, *words))
 
 
 def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
-    """The marks alone, of the first panel, as an ornament beside the words that say it."""
+    """Marks and axes of the first panel, as an ornament beside the words that say it."""
     key = _fingerprint(chart, id)
     return kept(cache, f"{id}-thumb-{key[:24]}.html", lambda: _thumbnail(chart, id))
 
 
-def _prefix(id: str, size: Size) -> str:
-    """What ids within a drawing begin with: short, for a drawing refers to them at every point."""
-    return f"{size.name[0]}{digest(id)[:5]}"
-
-
-def _drawn(chart: Chart, id: str, size: Size) -> str:
-    return shrink.shrunk(layout.plot(chart, size), prefix=_prefix(id, size), size=size)
-
-
-def _figure(chart: Chart, id: str, caption: str, data: str | None) -> str:
+def _figure(chart: Chart, id: str, title: str, caption: str, data: str | None) -> str:
     link = f' <a href="{escape(data)}" download="">Data (CSV)</a>' if data else ""
+    plots = [layout.plot(chart, one, salt=f"{id}-{one.name}") for one in (WIDE, NARROW)]
     parts = [
         f'<figure id="{escape(id)}" class="chart" data-search-exclude="">',
-        _legend(chart),
-        f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart))}">',
-        *(_drawn(chart, id, size) for size in SIZES),
+        f'<div class="title">{_line(title)}</div>' if title else "",
+        _legend(chart, plots[0].direct, plots[1].direct),
+        f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart, title))}">',
+        *(inline(plot, one) for plot, one in zip(plots, (WIDE, NARROW))),
         "</div>",
         f"<figcaption>{_line(caption)}{link}</figcaption>",
         "</figure>",
@@ -67,12 +77,84 @@ def _thumbnail(chart: Chart, id: str) -> str:
         cells = [row.get(chart.facet) for row in chart.rows]
         first = next(cell for cell in cells if cell is not None)
         rows = [row for row, cell in zip(chart.rows, cells) if cell == first]
-        chart = replace(chart, rows=rows, facet=None)
-    return _drawn(chart, f"{id}-thumb", THUMBNAIL)
+        known = {column for row in rows for column in row}
+        drawn = [mark for mark in chart.marks if known.issuperset(mark.columns)]
+        chart = replace(chart, rows=rows, marks=drawn, facet=None)
+    return inline(layout.plot(chart, THUMBNAIL, salt=f"{id}-thumb"), THUMBNAIL)
 
 
 def _line(text: str) -> str:
     return escape(" ".join(text.split()))
+
+
+# ---- Matplotlib's SVG, to stand in a page -------------------------------------------------------
+
+SUPERFLUOUS = (
+    r"^.*?(?=<svg)",
+    r"<!--.*?-->",
+    r"<metadata>.*?</metadata>",
+    r"<style.*?</style>",
+    r' id="(?!tag-)[\w.]+_\d+"',
+    r" font-family: [^;\"]*;",
+    r' transform="rotate\(-?0 [^"]*"',
+    r' xmlns(?::xlink)?="[^"]*"',
+    r"<defs>\s*</defs>",
+)
+
+
+def bared(svg: str) -> str:
+    """A drawing of Matplotlib without what no page needs, coordinates to a tenth of a pixel."""
+    for pattern in SUPERFLUOUS:
+        svg = re.sub(pattern, "", svg, flags=re.DOTALL)
+    places = r' (d|x|y|width|height|transform|viewBox)="([^"]*)"'
+    svg = re.sub(places, lambda at: f' {at[1]}="{_rounded(at[2])}"', svg)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(
+        r' style="[^"]*"', lambda style: style[0].replace(": ", ":").replace("; ", ";"), svg
+    )
+    return re.sub(r">\s+<", "><", svg).replace("<g></g>", "")
+
+
+def _rounded(numbers: str) -> str:
+    short = re.sub(r"-?\d+\.\d+", lambda n: f"{round(float(n[0]), 1) + 0.0:g}", numbers)
+    return " ".join(short.split())
+
+
+def inline(plot: Plot, size: Size) -> str:
+    """The drawing as an `svg` element: its series have numbers, its points titles.
+
+    Titles stand in the wide drawing only: the narrow one has the same points in the same order,
+    which is enough for the script, and phones have no pointer that could rest on one.
+    """
+    root = ElementTree.fromstring(bared(plot.svg))
+    for group in root.iter("g"):
+        if group.get("id") in plot.tags:
+            _tagged(group, *plot.tags[group.attrib.pop("id")], size)
+    root.attrib = {"class": size.name, "viewBox": root.attrib["viewBox"], "aria-hidden": "true"}
+    svg = palette.colored(ElementTree.tostring(root, encoding="unicode"))
+    svg = svg.replace(" />", "/>").replace("<g/>", "")
+    return re.sub(r"<g>(<(?:text|path) [^<]*(?:</text>|(?<=/)>))</g>", r"\1", svg)
+
+
+def _tagged(group: Element, series: int, titles: Sequence[str], size: Size) -> None:
+    if size is not THUMBNAIL:
+        group.set("data-s", str(series))
+    if group.find(".//text") is not None:
+        group.set("class", "name")
+    shape, drawn = group.find("defs/path"), [*group.iter("use")]
+    if shape is not None and len({use.get("style") for use in drawn}) == 1:  # said once for all
+        group.set(
+            "style", f"{shape.attrib.pop('style', '')};{drawn[0].get('style', '')}".strip(";")
+        )
+        for use in drawn:
+            use.attrib.pop("style", None)
+    drawn = drawn or [*group.iter("path")]
+    if size is THUMBNAIL:
+        return
+    for one, title in zip(drawn, titles, strict=bool(titles)):
+        one.set("class", "pt")
+        if size is WIDE:
+            SubElement(one, "title").text = title
 
 
 # ---- what makes a figure another one ------------------------------------------------------------
@@ -99,46 +181,26 @@ def _plainly(thing: Axis | Mark) -> list[Any]:
 # ---- the legend ---------------------------------------------------------------------------------
 
 
-def _legend(chart: Chart) -> str:
-    owners = {name: _owner(chart, name) for name in chart.series()}
-    looks = palette.styles(chart)
-    entries = [
-        f'<li data-s="{i}"{_direct(chart, mark)}>{_swatch(mark, looks[name])}{escape(name)}</li>'
-        for i, (name, mark) in enumerate(owners.items())
-        if name and mark.kind != "span"
-    ]
-    return f'<ul class="legend">{"".join(entries)}</ul>' if len(entries) > 1 else ""
+def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
+    """Every series that is not named in the drawing; the scale of cells."""
+    looks, owners, entries = palette.looks(chart), chart.owners(), list[str]()
+    alone = sum(mark.kind not in ("level", "span") for mark in owners.values()) == 1
+    for i, (name, mark) in enumerate(owners.items()):
+        named = name in narrow or mark.kind == "span" or (alone and len(owners) == 1 + len(narrow))
+        if name and not named:
+            direct = ' class="direct"' if name in wide else ""
+            swatch = _swatch(mark, looks[name])
+            entries.append(f'<li data-s="{i}"{direct}>{swatch}{escape(name)}</li>')
+    for mark in chart.marks:
+        if mark.kind == "cells":
+            low, high = (number(end) for end in marks.scale_of(chart, mark))
+            entries.append(f'<li class="shades">{escape(mark.label)}: {low} <i></i> {high}</li>')
+    return f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
 
 
-def _owner(chart: Chart, name: str) -> Mark:
-    return next((m for m in chart.marks if m.by is None and m.label == name), None) or next(
-        m for m in chart.marks if m.by is not None
-    )
-
-
-def _direct(chart: Chart, mark: Mark) -> str:
-    is_direct = mark.kind == "level" and labels.is_direct(chart, mark.label)
-    return ' class="direct"' if is_direct else ""
-
-
-def _swatch(mark: Mark, style: Style) -> str:
-    color = variable(style.color)
-    parts: list[str] = []
+def _swatch(mark: Mark, look: Look) -> str:
     runs = mark.kind in ("line", "level")
-    if mark.kind == "bars":
-        parts.append(f'<path d="M0 1h12v10H0z" style="{filled(style)}"/>')
-    if runs:
-        dash = f' stroke-dasharray="{_dashes(style)}"' if style.dash else ""
-        parts.append(f'<path d="M1 6h26" style="stroke:{color};stroke-width:1.8"{dash}/>')
-    if mark.kind in ("points", "intervals") or (mark.kind == "line" and mark.markers):
-        place = f'transform="translate({14 if runs else 6} 6)"'
-        parts.append(f'<path d="{MARKERS[style.marker or "o"]}" {place} style="{filled(style)}"/>')
-    width = 28 if runs else 12
-    return (
-        f'<svg class="swatch" viewBox="0 0 {width} 12" width="{width}" height="12" '
-        f'aria-hidden="true">{"".join(parts)}</svg>'
-    )
-
-
-def _dashes(style: Style) -> str:
-    return " ".join(f"{1.8 * length:g}" for length in style.dash)
+    kinds = ["line"] * runs + ["dashed"] * bool(look.dash)
+    sign = GLYPHS[look.marker] if not runs or (mark.kind == "line" and mark.markers) else ""
+    sign = "■" if mark.kind == "bars" else sign
+    return f'<i class="{" ".join(kinds)}" style="color:{variable(look.color)}">{sign}</i>'

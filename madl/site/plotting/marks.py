@@ -1,371 +1,401 @@
-"""Draws each kind of mark of a chart on Matplotlib axes.
+"""Draws each kind of mark on the Matplotlib axes of one panel, and notes what each point says.
 
-Units: of the shown values; sizes in points.
+Units: of the shown values; sizes in pixels of the drawing.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
 from madl.logbook import charts
-from madl.logbook.charts import Axis, Mark
+from madl.logbook.charts import Axis, Chart, Mark
+from madl.logbook.records import Row
 from madl.logbook.stats import number
-from madl.site.plotting.palette import HEX, Style
-from madl.site.plotting.pen import Pen, Point, bare, categories, ends_of, named, said
+from madl.site.plotting.palette import HEX, TEXT, Look
+from madl.site.plotting.size import FONT, SMALL, Size, width
 
-HOVERED = 40  # points of a series that can be pointed at where none is drawn
-MARKED, ROOM = 40, 7.0  # points of a line up to which each has a marker, if it has this much room
-SHOWN = 10  # markers of a longer line
-FAINT, WIDTH, SMALL = 0.15, 1.8, 8.5
-INK = Style(color="ink")
-GAP = float("nan")  # lifts the pen between two bars of one path
+MARKED = 40  # points of a line, up to which each has a marker
+SHOWN, POINTED = 8, 40  # of a longer line: markers, and places that can be pointed at
+Point = tuple[float, float, Row]
 
 
-# ---- lines and points ---------------------------------------------------------------------------
+@dataclass(slots=True, kw_only=True)
+class Panel:
+    """One axes, the rows that it shows, and what its groups of the drawing stand for."""
 
+    ax: Axes
+    chart: Chart
+    rows: Sequence[Row]
+    size: Size
+    wide: float  # of the axes
+    looks: dict[str, Look]
+    tags: dict[str, tuple[int, Sequence[str]]]  # a group's series, and what its points say
+    facet: str = ""
 
-def _line(pen: Pen, mark: Mark) -> None:
-    for name, rows in pen.series(mark).items():
-        points, style = pen.points(mark, rows), pen.styles[name]
-        if not points:
-            continue
-        xs, ys = [p.x for p in points], [p.y for p in points]
-        few = len(points) <= min(MARKED, pen.width / ROOM)
-        _interval_band(pen, name, mark, points)
-        pen.ax.plot(
-            *(xs, ys),
-            color=HEX[style.color],
-            linestyle=(0, style.dash) if style.dash else "-",
-            linewidth=WIDTH if len(points) <= MARKED else 1.5,
-            clip_on=pen.clips,
-            gid=pen.tag(name),
-        )
-        if mark.markers and not few:
-            _some_markers(pen, name, pen.inside(points))
-        _markers(pen, name, mark, points, seen=mark.markers and few)
+    @property
+    def lies(self) -> bool:
+        """Categories stand on the y axis, so values lie along x."""
+        return self.chart.y.scale == "category"
 
+    @property
+    def values(self) -> Axis:
+        return self.chart.x if self.lies else self.chart.y
 
-def _interval_band(pen: Pen, name: str, mark: Mark, points: Sequence[Point]) -> None:
-    ends = [(p.x, ends_of(p.row[mark.column or ""], pen.chart.y)) for p in points]
-    known = [(x, *found) for x, found in ends if found is not None]
-    if len(known) > 1:
-        xs, lows, highs = zip(*known)
-        _area(pen, name, xs, lows, highs)
+    @property
+    def clips(self) -> bool:
+        return (*self.chart.x.limits, *self.chart.y.limits) != (None,) * 4
 
+    def tag(self, name: str, titles: Sequence[str] = ()) -> str:
+        gid = f"tag-{len(self.tags)}"
+        names = list(self.looks)
+        self.tags[gid] = (names.index(name) if name in names else len(names), titles)
+        return gid
 
-def _area(
-    pen: Pen, name: str, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]
-) -> None:
-    pen.ax.fill(
-        [*xs, *reversed(xs)],
-        [*lows, *reversed(highs)],
-        color=HEX[pen.styles[name].color],
-        alpha=FAINT,
-        linewidth=0,
-        clip_on=pen.clips,
-        gid=pen.tag(name),
-    )
+    def place(self, cell: Any, axis: Axis) -> float | None:
+        """Where a cell is on an axis; None: nowhere."""
+        if cell is None:
+            return None
+        if axis.scale == "category":
+            return float(categories(self.chart, axis).index(named(cell)))
+        value = charts.plain(cell)
+        if isinstance(value, str):
+            return None
+        shown = float(value) * axis.factor
+        return None if axis.scale.startswith("log") and shown <= 0 else shown
 
+    def series(self, mark: Mark) -> dict[str, list[Point]]:
+        """Of each series of a mark, the rows that have both places."""
+        found: dict[str, list[Point]] = {}
+        x_column, y_column = columns(self.chart, mark)
+        for row in self.rows:
+            x = self.place(row.get(x_column), self.chart.x)
+            y = self.place(row.get(y_column), self.chart.y)
+            if x is not None and y is not None:
+                name = mark.label if mark.by is None else str(row[mark.by])
+                found.setdefault(name, []).append((x, y, row))
+        return found
 
-def _markers(pen: Pen, name: str, mark: Mark, points: Sequence[Point], *, seen: bool) -> None:
-    points = pen.inside(points)
-    if not seen:
-        step = max(1, -(-len(points) // HOVERED))
-        points = [p for i, p in enumerate(points) if i % step == 0 or i == len(points) - 1]
-    if not points:
-        return
-    style = pen.styles.get(name, INK)
-    titles = [_point_title(pen, name, mark, p) for p in points]
-    pen.ax.plot(
-        [p.x for p in points],
-        [p.y for p in points],
-        marker="o",
-        linestyle="none",
-        color=HEX[style.color],
-        clip_on=False,
-        zorder=3,
-        gid=pen.tag(name, titles, style if seen else None),
-    )
-
-
-def _some_markers(pen: Pen, name: str, points: Sequence[Point]) -> None:
-    """A long line still shows what tells it from the others, at places of its own."""
-    step, first = -(-len(points) // SHOWN), list(pen.styles).index(name)
-    some = points[min(first * step // 4, step - 1) :: step]
-    pen.ax.plot(
-        [p.x for p in some],
-        [p.y for p in some],
-        marker="o",
-        linestyle="none",
-        clip_on=False,
-        zorder=3,
-        gid=pen.tag(name, style=pen.styles[name]),
-    )
-
-
-def _point_title(pen: Pen, name: str, mark: Mark, point: Point) -> str:
-    across = mark.x or pen.chart.x.column or ""
-    where = [str(point.row[mark.text])] if mark.text and point.row.get(mark.text) else []
-    if pen.lies:
-        where.append(said(point.row[mark.column or ""], pen.chart.y))
-        return pen.title(name, where, point.row[across], pen.chart.x)
-    bare_number = not pen.chart.x.unit and pen.chart.x.scale != "category" and not mark.x
-    label = f"{pen.chart.x.label} " if bare_number else ""
-    where.append(label + said(point.row[across], pen.chart.x))
-    return pen.title(name, where, point.row[mark.column or ""], pen.chart.y)
-
-
-def _points(pen: Pen, mark: Mark) -> None:
-    for name, rows in pen.series(mark).items():
-        across = mark.x or pen.chart.x.column or ""
-        points = [_dodged(pen, name, p) for p in pen.points(mark, rows)]
-        upright = [(p, ends_of(p.row[mark.column or ""], pen.chart.y)) for p in points]
-        lying = [(p, ends_of(p.row[across], pen.chart.x)) for p in points]
-        _interval_bars(pen, name, [(p.x, *ends) for p, ends in upright if ends], upright=True)
-        _interval_bars(pen, name, [(p.y, *ends) for p, ends in lying if ends], upright=False)
-        _markers(pen, name, mark, points, seen=True)
-
-
-def _dodged(pen: Pen, name: str, point: Point) -> Point:
-    """On a category axis, series stand beside one another."""
-    axes = (pen.chart.x.scale, pen.chart.y.scale)
-    drawn = [m for m in pen.chart.marks if m.kind in ("points", "intervals")]
-    names = list(dict.fromkeys(n for m in drawn for n in pen.series(m)))
-    if "category" not in axes or len(names) < 2 or name not in names:
-        return point
-    shift = (names.index(name) - (len(names) - 1) / 2) * min(0.2, 0.7 / len(names))
-    if pen.lies:
-        return Point(point.x, point.y + shift, point.row)
-    return Point(point.x + shift, point.y, point.row)
-
-
-def _interval_bars(
-    pen: Pen, name: str, bars: Sequence[tuple[float, float, float]], *, upright: bool
-) -> None:
-    """One path of all the bars: each a place, and its two ends."""
-    if not bars:
-        return
-    places = [value for at, _, _ in bars for value in (at, at, GAP)][:-1]
-    ends = [value for _, low, high in bars for value in (low, high, GAP)][:-1]
-    pen.ax.plot(
-        *((places, ends) if upright else (ends, places)),
-        color=HEX[pen.styles[name].color],
-        linewidth=1.3,
-        alpha=0.75,
-        clip_on=pen.clips,
-        gid=pen.tag(name),
-    )
-
-
-def _intervals(pen: Pen, mark: Mark) -> None:
-    axis = pen.chart.y
-    assert axis.column is not None
-    lying = Mark(kind="points", label=mark.label, column=axis.column, x=mark.column, by=mark.by)
-    _points(pen, lying)
-
-
-# ---- bars and cells -----------------------------------------------------------------------------
-
-
-def bars(pen: Pen, marks: Sequence[Mark]) -> None:
-    """All the bars of a chart: they stand side by side or on top of one another."""
-    axis = pen.chart.y if pen.lies else pen.chart.x
-    assert axis.column is not None
-    stacked = any(mark.stacked for mark in marks)
-    count = 1 if stacked else len(marks)
-    thick = 0.62 if count == 1 else 0.8 / count
-    tops: dict[float, float] = {}
-    for i, mark in enumerate(marks):
-        shift = 0.0 if stacked else (i - (count - 1) / 2) * thick
-        for row in pen.rows:
-            at = pen.place(row.get(axis.column), axis)
-            length = pen.place(row.get(mark.column or ""), pen.value_axis)
-            if at is None or length is None:
-                continue
-            start = tops.get(at, 0.0) if stacked else 0.0
-            if mark.since is not None:
-                start = pen.place(row.get(mark.since), pen.value_axis) or 0.0
-                length -= start
-            tops[at] = start + length
-            cell = row[mark.column or ""]
-            title = pen.title(mark.label, [said(row[axis.column], axis)], cell, pen.value_axis)
-            _bar(pen, mark.label, title, at + shift, thick * 0.94, start, length)
-            _bar_interval(pen, mark.label, cell, at + shift)
-            if not stacked and _has_room(pen, count, axis):
-                ends = ends_of(cell, pen.value_axis)
-                text = bare(cell, pen.value_axis)
-                top = max(start, start + length, ends[1] if ends else 0.0)
-                _at_end(pen, at + shift, start + length if start + length < 0 else top, text)
-    if stacked and all(mark.kind == "bars" for mark in pen.chart.marks):  # else a mark lies there
-        for at, top in tops.items():
-            _at_end(pen, at, top, number(int(top) if top.is_integer() else top))
-
-
-def _bar(
-    pen: Pen, name: str, title: str, at: float, thick: float, start: float, length: float
-) -> None:
-    style = pen.styles[name]
-    draw: Callable[..., Any] = pen.ax.barh if pen.lies else pen.ax.bar
-    sizes = {"left": start, "height": thick} if pen.lies else {"bottom": start, "width": thick}
-    drawn = draw(
-        *(at, length),
-        **sizes,
-        color=HEX["paper" if style.hollow else style.color],
-        edgecolor=HEX[style.color if style.hollow else "paper"],
-        linewidth=1.4 if style.hollow else 0.6,
-        clip_on=pen.clips,
-    )
-    drawn[0].set_gid(pen.tag(name, [title]))
-
-
-def _bar_interval(pen: Pen, name: str, cell: Any, at: float) -> None:
-    ends = ends_of(cell, pen.value_axis)
-    if ends is None:
-        return
-    pen.ax.plot(
-        *(((ends, (at, at))) if pen.lies else ((at, at), ends)),
-        color=HEX["ink"],
-        linewidth=1.2,
-        clip_on=pen.clips,
-        gid=pen.tag(name),
-    )
-
-
-def _has_room(pen: Pen, count: int, axis: Axis) -> bool:
-    return pen.lies or pen.width / (count * len(categories(pen.chart, axis))) > 26
-
-
-def _at_end(pen: Pen, at: float, end: float, text: str) -> None:
-    away = 3 if end >= 0 else -3
-    pen.ax.annotate(
-        text,
-        (end, at) if pen.lies else (at, end),
-        (away, 0) if pen.lies else (0, away),
-        textcoords="offset points",
-        ha=("left" if away > 0 else "right") if pen.lies else "center",
-        va="center" if pen.lies else ("bottom" if away > 0 else "top"),
-        fontsize=SMALL,
-    )
-
-
-def _cells(pen: Pen, mark: Mark) -> None:
-    chart, column = pen.chart, mark.column or ""
-    assert chart.x.column is not None
-    assert chart.y.column is not None
-    values = [charts.plain(row.get(column)) for row in chart.rows]
-    known = [value for value in values if value is not None]
-    low, high = mark.low, mark.high
-    if low == high:
-        low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    xs, ys = categories(chart, chart.x), categories(chart, chart.y)
-    plain_axis = charts.linear()
-    widest = max(
-        (len(bare(row[column], plain_axis)) for row in chart.rows if row[column] is not None),
-        default=1,
-    )
-    font = min(10.0, pen.width / len(xs) / (0.66 * widest))
-    for row in pen.rows:
-        x, y = xs.index(named(row[chart.x.column])), ys.index(named(row[chart.y.column]))
-        value = charts.plain(row.get(column))
-        if value is not None:
-            share = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
-            own = row.get(mark.text or "")
-            where = f"{ys[y]}, {xs[x]}{f', {own}' if own else ''}"
-            text = str(row[column]) if charts.estimated(row[column]) is not None else number(value)
-            _cell(pen, x, y, 0.05 + 0.55 * share, f"{where}: {text}")
-            if own:
-                _outline(pen, x, y)
-        if font >= 6.5:
-            pen.ax.text(
-                *(x, y),
-                "–" if value is None else bare(row[column], plain_axis),
-                ha="center",
-                va="center_baseline",
-                fontsize=font,
+    def inside(self, points: Sequence[Point]) -> list[Point]:
+        """Those within the limits that the axes set: the others are cut off."""
+        limits = self.chart.x.limits, self.chart.y.limits
+        low, high = (
+            [inf if at is None else at for at in ends]
+            for ends, inf in (
+                ((limits[0][0], limits[1][0]), -math.inf),
+                ((limits[0][1], limits[1][1]), math.inf),
             )
+        )
+        return [p for p in points if low[0] <= p[0] <= high[0] and low[1] <= p[1] <= high[1]]
+
+    def title(self, name: str, mark: Mark, row: Row) -> str:
+        """What a point says when pointed at."""
+        x_column, y_column = columns(self.chart, mark)
+        x, y = said(row.get(x_column), self.chart.x), said(row.get(y_column), self.chart.y)
+        if not self.chart.x.unit and self.chart.x.scale != "category" and not self.lies:
+            x = f"{self.chart.x.label} {x}"
+        where, value = (y, x) if self.lies else (x, y)
+        return self.says(name, str(row.get(mark.text or "") or ""), where, value=value)
+
+    def says(self, *where: str, value: str) -> str:
+        return f"{', '.join(dict.fromkeys(filter(None, (self.facet, *where))))}: {value}"
 
 
-def _cell(pen: Pen, x: int, y: int, shade: float, title: str) -> None:
-    made = pen.ax.bar(x, 0.96, bottom=y - 0.48, width=0.96, color=HEX["heat"], alpha=shade)
-    made[0].set(gid=pen.tag("", [title]), clip_on=False, linewidth=0)
+def draw(panel: Panel) -> None:
+    """Every mark of the chart, areas of reference first."""
+    marks = panel.chart.marks
+    for mark in marks:
+        if mark.kind == "span":
+            low, high = (end * panel.chart.x.factor for end in (mark.low, mark.high))
+            area = _area("muted", 0.1)
+            panel.ax.axvspan(low, high, gid=panel.tag(mark.label), zorder=0.4, **area)
+        elif mark.kind == "level":
+            _level(panel, mark)
+    stacked = [mark for mark in marks if mark.kind == "bars"]
+    if stacked:
+        _bars(panel, stacked)
+    for mark in marks:
+        if mark.kind == "line":
+            _line(panel, mark)
+        elif mark.kind in ("points", "intervals"):
+            _points(panel, mark)
+        elif mark.kind == "cells":
+            _cells(panel, mark)
 
 
-def _outline(pen: Pen, x: int, y: int) -> None:
-    near, far = -0.45, 0.45
-    pen.ax.plot(
-        [x + near, x + far, x + far, x + near, x + near],
-        [y + near, y + near, y + far, y + far, y + near],
-        color=HEX["ink"],
-        linewidth=1.4,
-        clip_on=False,
-        gid=pen.tag(""),
-    )
-
-
-# ---- references ---------------------------------------------------------------------------------
-
-
-def _level(pen: Pen, mark: Mark) -> None:
-    axis, style = pen.value_axis, pen.styles[mark.label]
-    value = pen.place(mark.value, axis)
+def _level(panel: Panel, mark: Mark) -> None:
+    axis, look, ax = panel.values, panel.looks[mark.label], panel.ax
+    value, ends = panel.place(mark.value, axis), ends_of(mark.value, axis)
     if value is None:
         return
-    ends = ends_of(mark.value, axis)
-    color, clips = HEX[style.color], pen.clips
     if ends is not None:
-        area: Callable[..., Any] = pen.ax.axvspan if pen.lies else pen.ax.axhspan
-        area(
-            *ends,
-            color=color,
-            alpha=0.09,
-            linewidth=0,
-            clip_on=clips,
-            gid=pen.tag(mark.label),
-            zorder=0.5,
-        )
-    draw: Callable[..., Any] = pen.ax.axvline if pen.lies else pen.ax.axhline
-    title = pen.title(mark.label, [], mark.value, axis)
-    draw(
+        draw = ax.axvspan if panel.lies else ax.axhspan
+        draw(*ends, gid=panel.tag(mark.label), zorder=0.5, **_area(look.color, 0.09))
+    above_bars = any(other.kind == "bars" for other in panel.chart.marks)
+    (ax.axvline if panel.lies else ax.axhline)(
         value,
-        color=color,
-        linestyle=(0, style.dash) if style.dash else "-",
+        color=HEX[look.color],
+        linestyle=(0, look.dash),
         linewidth=1.3,
-        clip_on=clips,
-        zorder=2.5 if any(other.kind == "bars" for other in pen.chart.marks) else 1,
-        gid=pen.tag(mark.label, [title]),
+        zorder=2.5 if above_bars else 1,
+        gid=panel.tag(mark.label, [panel.says(mark.label, value=said(mark.value, axis))]),
     )
 
 
-def _span(pen: Pen, mark: Mark) -> None:
-    factor = pen.chart.x.factor
-    pen.ax.axvspan(
-        *(mark.low * factor, mark.high * factor),
-        color=HEX["muted"],
-        alpha=0.1,
-        linewidth=0,
-        clip_on=pen.clips,
-        zorder=0.4,
-        gid=pen.tag(mark.label),
-    )
+def _area(color: str, alpha: float) -> dict[str, Any]:
+    return {"color": HEX[color], "alpha": alpha, "linewidth": 0}
 
 
-_DRAW: dict[str, Callable[[Pen, Mark], None]] = {
-    "line": _line,
-    "points": _points,
-    "intervals": _intervals,
-    "cells": _cells,
-    "level": _level,
-    "span": _span,
-}
-
-
-def draw(pen: Pen) -> None:
-    """Every mark of the chart, areas of reference first."""
-    early = ("span", "level")
-    ordered = sorted(pen.chart.marks, key=lambda mark: mark.kind not in early)
-    for kind, same in groupby(ordered, key=lambda mark: mark.kind):
-        if kind == "bars":
-            bars(pen, list(same))
+def _line(panel: Panel, mark: Mark) -> None:
+    for name, points in panel.series(mark).items():
+        look, column = panel.looks[name], mark.column or ""
+        ends = [(x, ends_of(row[column], panel.chart.y)) for x, _, row in points]
+        known = [(x, *pair) for x, pair in ends if pair is not None]
+        if len(known) > 1:
+            band: dict[str, Any] = {
+                "gid": panel.tag(name),
+                "clip_on": panel.clips,
+                **_area(look.color, 0.15),
+            }
+            xs, lows, highs = zip(*known)
+            panel.ax.fill_between(xs, lows, highs, **band)
+        panel.ax.plot(
+            *zip(*((x, y) for x, y, _ in points)),
+            color=HEX[look.color],
+            linestyle=(0, look.dash) if look.dash else "-",
+            linewidth=2.0,
+            clip_on=panel.clips,
+            gid=panel.tag(name),
+        )
+        inside = panel.inside(points)
+        if mark.markers and len(points) <= min(MARKED, panel.wide / 8):
+            _markers(panel, name, mark, inside)
             continue
-        for mark in same:
-            _DRAW[kind](pen, mark)
+        if mark.markers:
+            step = -(-len(inside) // SHOWN)
+            first = list(panel.looks).index(name) * step // 4 % step if step else 0
+            _markers(panel, name, None, inside[first :: step or 1])
+        _markers(panel, name, mark, inside[:: -(-len(inside) // POINTED) or 1], seen=False)
+
+
+def _points(panel: Panel, mark: Mark) -> None:
+    for name, points in panel.series(mark).items():
+        shift = _shift(panel, name)
+        dx, dy = (0.0, shift) if panel.lies else (shift, 0.0)
+        points = [(x + dx, y + dy, row) for x, y, row in points]
+        x_column, y_column = columns(panel.chart, mark)
+        bars: list[tuple[tuple[float, float], tuple[float, float]]] = []
+        for x, y, row in points:
+            if ends := ends_of(row[y_column], panel.chart.y):
+                bars.append(((x, x), ends))
+            if ends := ends_of(row[x_column], panel.chart.x):
+                bars.append((ends, (y, y)))
+        if bars:
+            gap = float("nan")  # lifts the pen between two bars of one path
+            xs, ys = ([at for bar in bars for at in (*bar[i], gap)][:-1] for i in (0, 1))
+            thin: dict[str, Any] = {"linewidth": 1.6, "alpha": 0.7}
+            thin["color"] = HEX[panel.looks[name].color]
+            panel.ax.plot(xs, ys, clip_on=panel.clips, gid=panel.tag(name), **thin)
+        _markers(panel, name, mark, panel.inside(points))
+
+
+def _shift(panel: Panel, name: str) -> float:
+    """On a category axis, series stand beside one another."""
+    drawn = [m for m in panel.chart.marks if m.kind in ("points", "intervals")]
+    names = list(dict.fromkeys(n for m in drawn for n in m.names(panel.chart.rows)))
+    if "category" not in (panel.chart.x.scale, panel.chart.y.scale) or len(names) < 2:
+        return 0.0
+    return (names.index(name) - (len(names) - 1) / 2) * min(0.2, 0.7 / len(names))
+
+
+def _markers(
+    panel: Panel, name: str, mark: Mark | None, points: Sequence[Point], *, seen: bool = True
+) -> None:
+    if not points:
+        return
+    look = panel.looks[name]
+    xs, ys, rows = zip(*points)
+    color = HEX[look.color] if seen else "none"
+    panel.ax.plot(
+        *(xs, ys),
+        linestyle="none",
+        marker=look.marker,
+        markersize=4 if panel.size.name == "thumb" else 6.5 if len(points) <= MARKED else 5,
+        markerfacecolor=HEX["paper"] if look.hollow and seen else color,
+        markeredgecolor=color,
+        markeredgewidth=1.4 if look.hollow and seen else 0.0,
+        clip_on=False,
+        zorder=3,
+        gid=panel.tag(name, [panel.title(name, mark, row) for row in rows] if mark else ()),
+    )
+
+
+def _bars(panel: Panel, marks: Sequence[Mark]) -> None:
+    """All the bars of a chart: they stand side by side or on top of one another."""
+    axis, ax = panel.chart.y if panel.lies else panel.chart.x, panel.ax
+    stacked = any(mark.stacked for mark in marks)
+    count = 1 if stacked else len(marks)
+    thick = 0.66 if count == 1 else 0.8 / count
+    room = panel.wide / count / max(len(categories(panel.chart, axis)), 1)
+    tops: dict[float, float] = {}
+    for i, mark in enumerate(marks):
+        look = panel.looks[mark.label]
+        fill: dict[str, Any] = {"color": HEX["paper" if look.hollow else look.color]}
+        fill |= {"edgecolor": HEX[look.color if look.hollow else "paper"], "linewidth": 0.8}
+        for row in panel.rows:
+            cell = row.get(mark.column or "")
+            at, end = panel.place(row.get(axis.column or ""), axis), panel.place(cell, panel.values)
+            if at is None or end is None:
+                continue
+            since = panel.place(row.get(mark.since or ""), panel.values)
+            start = tops.get(at, 0.0) if stacked else since or 0.0
+            length = end if stacked else end - start
+            at += 0.0 if stacked else (i - (count - 1) / 2) * thick
+            place = {"left": start} if panel.lies else {"bottom": start}
+            bar = (ax.barh if panel.lies else ax.bar)(at, length, thick * 0.94, **place, **fill)
+            where = said(row[axis.column or ""], axis)
+            title = panel.says(mark.label, where, value=said(cell, panel.values))
+            bar[0].set(gid=panel.tag(mark.label, [title]), clip_on=panel.clips)
+            tops[at] = start + length
+            ends = ends_of(cell, panel.values)
+            if ends is not None:
+                lines = (ends, (at, at)) if panel.lies else ((at, at), ends)
+                ax.plot(*lines, color=HEX["ink"], linewidth=1.2, gid=panel.tag(mark.label))
+            text = bare(cell, panel.values)
+            shows = not stacked and panel.size.name != "thumb"
+            if shows and (panel.lies or room > width(text, SMALL)):
+                top = max(start, start + length, ends[1] if ends else 0.0)
+                _at_end(panel, at, start + length if start + length < 0 else top, text)
+    if (
+        stacked
+        and panel.size.name != "thumb"
+        and all(mark.kind == "bars" for mark in panel.chart.marks)
+    ):
+        for at, top in tops.items():
+            _at_end(panel, at, top, number(int(top) if top.is_integer() else top))
+
+
+def _at_end(panel: Panel, at: float, end: float, text: str) -> None:
+    away = 4 if end >= 0 else -4
+    panel.ax.annotate(
+        text,
+        (end, at) if panel.lies else (at, end),
+        (away, 0) if panel.lies else (0, away),
+        textcoords="offset points",
+        ha=("left" if away > 0 else "right") if panel.lies else "center",
+        va="center_baseline" if panel.lies else ("bottom" if away > 0 else "top"),
+        fontsize=SMALL,
+        color=TEXT["ink"],
+    )
+
+
+def _cells(panel: Panel, mark: Mark) -> None:
+    chart, column = panel.chart, mark.column or ""
+    assert chart.x.column is not None
+    assert chart.y.column is not None
+    low, high = scale_of(chart, mark)
+    known = [row for row in panel.rows if charts.plain(row.get(column)) is not None]
+    shades, titles = list[Any](), list[str]()
+    boxes, outlined = list[Rectangle](), list[Rectangle]()
+    texts: list[tuple[float, float, str]] = []
+    for row in known:
+        x, y = panel.place(row[chart.x.column], chart.x), panel.place(row[chart.y.column], chart.y)
+        assert x is not None
+        assert y is not None
+        share = (charts.plain(row[column]) - low) / (high - low) if high > low else 0.5
+        shades.append(to_rgba(HEX["heat"], 0.05 + 0.6 * min(max(share, 0.0), 1.0)))
+        boxes.append(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96))
+        own = str(row.get(mark.text or "") or "")
+        titles.append(
+            panel.says(
+                named(row[chart.y.column]),
+                named(row[chart.x.column]),
+                own,
+                value=_in_words(row[column]),
+            )
+        )
+        texts.append((x, y, bare(row[column], charts.linear())))
+        if own:
+            outlined.append(Rectangle((x - 0.45, y - 0.45), 0.9, 0.9))
+    every = PatchCollection(boxes, facecolors=shades, linewidths=0, clip_on=False)
+    every.set_gid(panel.tag("", titles))
+    panel.ax.add_collection(every)
+    edge: dict[str, Any] = {"facecolors": "none", "edgecolors": HEX["ink"], "linewidths": 1.6}
+    panel.ax.add_collection(PatchCollection(outlined, zorder=2, clip_on=False, **edge))
+    room = panel.wide / len(categories(chart, chart.x)) - 4
+    if panel.size.name == "wide" and all(width(text, FONT - 1) <= room for _, _, text in texts):
+        for x, y, text in texts:
+            panel.ax.text(x, y, text, ha="center", va="center_baseline", fontsize=FONT - 1)
+
+
+def _in_words(cell: Any) -> str:
+    return str(cell) if charts.estimated(cell) is not None else said(cell, charts.linear())
+
+
+# ---- places and words ---------------------------------------------------------------------------
+
+
+def columns(chart: Chart, mark: Mark) -> tuple[str, str]:
+    """What a mark reads for x and for y; the value of a lying interval is along x."""
+    if mark.kind == "intervals":
+        return mark.column or "", chart.y.column or ""
+    return chart.x.column or "", mark.column or ""
+
+
+def scale_of(chart: Chart, mark: Mark) -> tuple[float, float]:
+    """The values of the lightest and the darkest of cells."""
+    if mark.low != mark.high:
+        return mark.low, mark.high
+    values = [charts.plain(row.get(mark.column or "")) for row in chart.rows]
+    known = [value for value in values if value is not None] or [0.0, 1.0]
+    return min(known), max(known)
+
+
+def categories(chart: Chart, axis: Axis) -> list[str]:
+    """The places of a category axis: texts in the rows' order, numbers in their own."""
+    cells = [charts.plain(row.get(axis.column or "")) for row in chart.rows]
+    cells = [cell for cell in cells if cell is not None]
+    if all(isinstance(cell, int | float) for cell in cells):
+        cells = sorted(cells)
+    return list(dict.fromkeys(named(cell) for cell in cells))
+
+
+def named(cell: Any) -> str:
+    """A cell as a category."""
+    value = charts.plain(cell)
+    return number(value) if isinstance(value, int | float) else str(value)
+
+
+def said(cell: Any, axis: Axis) -> str:
+    """A cell in a reader's units, with its interval."""
+    value = charts.plain(cell)
+    if isinstance(value, str) or value is None:
+        return str(value or "–")
+    text = axis.number(value) + (f" {axis.unit}" if axis.unit else "")
+    ends = charts.interval_of(cell)
+    return f"{text} [{axis.number(ends.low)}, {axis.number(ends.high)}]" if ends else text
+
+
+def bare(cell: Any, axis: Axis) -> str:
+    """A cell's number alone, as it is written into a drawing."""
+    estimate = charts.estimated(cell)
+    if estimate is not None and axis.factor == 1:
+        return str(estimate).removesuffix(f" {estimate.unit}")
+    value = charts.plain(cell)
+    return str(value) if isinstance(value, str) else axis.number(value)
+
+
+def ends_of(cell: Any, axis: Axis) -> tuple[float, float] | None:
+    """A cell's interval on an axis; below nothing on a log axis, it ends at the value."""
+    ends = charts.interval_of(cell)
+    if ends is None:
+        return None
+    low, high = ends.low * axis.factor, ends.high * axis.factor
+    if axis.scale.startswith("log") and low <= 0:
+        low = float(charts.plain(cell)) * axis.factor
+    return low, high

@@ -1,0 +1,48 @@
+"""The widths in which charts are drawn, and how much room texts take there.
+
+Source: DejaVu Sans' widths, which are above those of the fonts that pages use.
+Units: pixels of a phone or a page at its usual width.
+"""
+
+import functools
+from dataclasses import dataclass
+
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path  # type: ignore[attr-defined]
+
+FONT, SMALL = 12.0, 11.0
+LINE = 14.0  # from one line of a text to the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A width in which charts are drawn."""
+
+    name: str
+    width: float
+    height: float
+    ticks: int  # intervals between the ticks of a linear axis, at most
+    columns: int  # of small multiples
+
+
+WIDE = Size(name="wide", width=700, height=370, ticks=7, columns=4)
+NARROW = Size(name="narrow", width=350, height=310, ticks=5, columns=2)
+THUMBNAIL = Size(name="thumb", width=240, height=120, ticks=3, columns=1)
+
+
+@functools.lru_cache(maxsize=10_000)
+def width(text: str, size: float) -> float:
+    """Of a line of text."""
+    font = FontProperties(family="DejaVu Sans", size=size)
+    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+def wrapped(text: str, size: float, room: float) -> list[str]:
+    """The text in lines that fit the room, but for a word that is wider."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and width(f"{lines[-1]} {word}", size) <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines or [""]
