@@ -38,6 +38,7 @@ NOTEBOOK = {"batch": 32, "heads": 8, "length": 128}  # the shape of the coursewo
 TINY = {"batch": 2, "heads": 2, "length": 16}
 CONFIRMING, TUNING, AGAIN = (1, 2, 3, 4, 5), (0,), (0, 1, 2)  # processes; AGAIN: of quick
 NO_KERNEL = "no kernel"
+APART: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
 LENGTHS_AGAIN = (128, 1024, 4096)
 
 page = Experiment(
@@ -53,18 +54,16 @@ page.unavailable(no_device)
 def limits(plan: Plan, device: str) -> Params:
     """Of one call, and how long a round goes on: GiB and seconds."""
     choose = plan.profile.choose
-    limit_gb = {"cpu": choose(smoke=0.25, quick=2.0), "cuda": 16.0}[device]
-    budget_s = choose(smoke=0.0, quick=0.05)
-    return {"device": device, "head_dim": HEAD_DIM, "limit_gb": limit_gb, "limit_s": 2.0} | {
-        "budget_s": budget_s
-    }
+    limit_gb = 16.0 if device == "cuda" else choose(smoke=0.25, quick=2.0)
+    most = {"limit_gb": limit_gb, "limit_s": 2.0, "budget_s": choose(smoke=0.0, quick=0.05)}
+    return {"device": device, "head_dim": HEAD_DIM, **most}
 
 
 def timings(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
     """Every form at every length, a case a process."""
     choose = plan.profile.choose
     lengths = {
-        "cpu": choose(smoke=(32, 64), quick=(128, 512, 1024, 2048, 4096)),
+        "cpu": choose(smoke=(64,), quick=(128, 512, 1024, 2048, 4096)),
         "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 32768)),
     }
     for process, (device, shape), dtype in product(processes, SHAPES.items(), DTYPES):
@@ -208,9 +207,15 @@ def peak(r: Records, form: str, part: str = "") -> Counted:
     raise Pending(f"the peak of {form}")
 
 
+def positions(r: Records) -> Counted:
+    """Of the first claim."""
+    at = longest(r, device="cpu", dtype="float32")
+    return counted(int(str(at["length"])), of=r.all(**at))
+
+
 def worst_error(r: Records) -> Counted:
     """Of all forms and dtypes, as a share of what rounding allows."""
-    found = r.of("lab4_attention").where(kind="correct")
+    found = r.where(kind="correct")
     worst = max(share for record in found for share in record.values["errors"].values())
     return counted(100 * worst, "%", of=found)
 
@@ -221,25 +226,21 @@ def scale_error(r: Records, inputs: str) -> Counted:
     return counted(100 * record.values["scales"][inputs], "%", of=[record])
 
 
-def apart(r: Records) -> dict[str, Scalar]:
-    return {"kind": "profile", "device": "cpu"}
-
-
 def share_of_naive(r: Records, *steps: str) -> Counted:
     """What these steps take alone, of a whole naive call."""
-    whole = arm(r, "naive", **apart(r))
-    taken = sum(arm(r, step, **apart(r)).median_s for step in steps)
+    whole = arm(r, "naive", **APART)
+    taken = sum(arm(r, step, **APART).median_s for step in steps)
     return counted(100 * taken / whole.median_s, "%", of=whole.records)
 
 
 def profiled(r: Records, name: str, unit: str, size: float) -> Counted:
-    found = r.all(**apart(r))
+    found = r.all(**APART)
     return counted(found[0].values[name] / size, unit, of=found)
 
 
 def faulted(r: Records, form: str) -> Counted:
     """New memory that the system clears and maps in one call."""
-    found = r.all(**apart(r))
+    found = r.all(**APART)
     return counted(found[0].values["fault_bytes"][form] / 1e6, "MB", of=found)
 
 
@@ -255,6 +256,7 @@ page.numbers(
     over_naive_fp32=partial(over_naive, dtype="float32"),
     over_naive_bf16=partial(over_naive, dtype="bfloat16"),
     over_naive_fp16=partial(over_naive, dtype="float16"),
+    positions=positions,
     naive_peak=partial(peak, form="naive"),
     fused_peak=partial(peak, form="flash"),
     naive_scores=partial(peak, form="naive", part="score_bytes"),
@@ -364,8 +366,8 @@ def notebook(r: Records) -> Sequence[Row]:
     for dtype, title in DTYPES.items():
         at: dict[str, Scalar] = {"kind": "notebook", "device": "cpu", "dtype": dtype}
         ours, naive, rival = fused(r, **at), arm(r, "naive", **at), written(r, **at)
-        speed_ups: dict[str, Estimate] = {"over naive": naive / ours, "over it": rival / ours}
-        rows.append({"dtype": title, "fused": ours, "fastest written": rival.label, **speed_ups})
+        row: dict[str, Any] = {"dtype": title, "fused": ours, "over naive": naive / ours}
+        rows.append({**row, "fastest written": rival.label, "over it": rival / ours})
     return rows
 
 
@@ -380,8 +382,8 @@ COPY_PASSES = 3  # read, write, and the lines read before they are written
 @page.table
 def bounds(r: Records) -> Sequence[Row]:
     """What each form must do in FP32 on the CPU, and how long that takes at the least."""
-    values = r.all(**apart(r))[0].values
-    product_s, copy_s = (arm(r, name, **apart(r)).median_s for name in ("product", "copy"))
+    values = r.all(**APART)[0].values
+    product_s, copy_s = (arm(r, name, **APART).median_s for name in ("product", "copy"))
     products_ms = 1e3 * product_s * values["flops"] / values["product_flops"]
     a_byte_s = copy_s / (COPY_PASSES * values["score_bytes"])
     rows: list[Row] = []
@@ -393,7 +395,7 @@ def bounds(r: Records) -> Sequence[Row]:
                 "moves (MB)": moved / 1e6,
                 "moving, at least (ms)": 1e3 * moved * a_byte_s,
                 "products, at least (ms)": products_ms,
-                "measured": arm(r, form, **apart(r)),
+                "measured": arm(r, form, **APART),
             }
         )
     return rows

@@ -214,8 +214,7 @@ def time_forms(argument: Json) -> dict[str, Any]:
     """Every form of one problem, in turn; one that cannot run says why."""
     problem = _problem(argument)
     works, missing = _ready(FORMS, problem, argument)
-    chosen = chosen_backend(problem, argument["device"])
-    return {"measurements": _timed(works, argument), "missing": missing, "chosen": chosen}
+    return {"measurements": _timed(works, argument), "missing": missing}
 
 
 def take_apart(argument: Json) -> dict[str, Any]:
@@ -227,13 +226,11 @@ def take_apart(argument: Json) -> dict[str, Any]:
     forms = (NAIVE, TUNED, chosen_backend(problem, device))
     works, missing = _ready(forms, problem, argument)
     faults = {name: _faults(work) for name, work in works.items() if device == "cpu"}
-    subject = works[NAIVE].subject
     alone = {**steps(problem, device), **bounds(problem, device)}
-    works |= {name: Work(one, NAIVE, subject) for name, one in alone.items()}
+    works |= {name: Work(one, NAIVE, works[NAIVE].subject) for name, one in alone.items()}
     return {
         "measurements": _timed(works, argument),
         "missing": missing,
-        "fused": forms[-1],
         "fault_bytes": {form: n * resource.getpagesize() for form, n in faults.items()},
         "flops": problem.flops,
         "exponentials": problem.exponentials,
