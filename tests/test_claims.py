@@ -274,7 +274,9 @@ def silent(r):
 
 def test_a_claim_without_a_hypothesis_is_refused_where_it_is_declared(plan):
     plan = toy_with(plan, SILENT)
-    with pytest.raises(MadlError, match=r"experiments/toy/page\.py: claim 'silent' has no hypothesis"):
+    with pytest.raises(
+        MadlError, match=r"experiments/toy/page\.py: claim 'silent' has no hypothesis"
+    ):
         plan.project.load("toy")
 
 

@@ -77,14 +77,14 @@
 
     /* A bit of the mantissa is a button: its sign, or a bit of its magnitude. */
     const flip = (bit) => {
-      const size = bit === "sign" ? Math.abs(m.value) : Math.abs(m.value) ^ (1 << bit);
-      const negative = bit === "sign" ? m.value >= 0 : m.value < 0 || size > 127;
-      m.value = Math.max(-128, negative ? -size : Math.min(size, 127));
+      const magnitude = Math.abs(m.value) % 128;
+      const [size, isNegative] = bit === "sign" ? [magnitude, m.value >= 0] : [magnitude ^ (1 << bit), m.value < 0];
+      m.value = isNegative ? -size : size;
       show();
     };
-    const places = ["s", "e", "l", 0, 1, 2, 3, 4, 5];
+    const places = ["s", "l", 0, 1, 2, 3, 4, 5]; // bit seven is that of −128 alone
     const buttons = places.map((place, i) => {
-      const [cell, bit] = [cells.get(`mantissa-${place}`), i ? 8 - i : "sign"];
+      const [cell, bit] = [cells.get(`mantissa-${place}`), i ? 7 - i : "sign"];
       const name = i ? `bit ${bit} of the magnitude` : "sign of the mantissa";
       const button = make("button", { type: "button", class: cell.className, "data-f": cell.dataset.f, "aria-label": name }, cell.textContent);
       button.addEventListener("click", () => flip(bit));

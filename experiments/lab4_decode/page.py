@@ -73,7 +73,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     """The first code of the rows, as the script shows any other."""
     row = rows[0]
     magnitude = abs(row["mantissa"])
-    heads = ("", "sign", "exponent", "one", "fraction", "value")
+    heads = ("", "sign", "exponent", "bit 6", "fraction", "value")
     spans = {"fraction": ' colspan="7"'}
     top = "".join(f"<th{spans.get(head, '')}>{head}</th>" for head in heads)
     body = (
@@ -180,12 +180,11 @@ def wrong(r: Records) -> Sequence[Row]:
         {
             "where": where,
             "wrong codes": values["wrong"][cause],
-            "for example": f"{first[cause]['mantissa']}, scale {first[cause]['scale']}".replace(
-                "-", "−"
-            ),
+            "such as": f"{other} {first[cause][other]}",
             "loop": _typeset(first[cause]["result"]),
             "definition": _typeset(first[cause]["truth"]),
             "because": why,
         }
         for cause, (where, why) in CAUSES.items()
+        for other in ["scale" if cause == "lowest" else "mantissa"]
     ]

@@ -20,7 +20,7 @@ BIAS, NAN_SCALE = 127, 255
 FAR = 20  # of an exponent: a reader sees smaller powers as numbers
 EXAMPLES = (  # mantissa, scale: bit six clear, bit six set, and codes that the loop gets wrong
     *((32, 127), (80, 127), (-32, 127)),
-    *((-128, 127), (-128, 254), (100, 0), (1, 0), (64, 255)),
+    *((-128, 127), (-128, 254), (1, 0), (100, 0), (64, 255)),
 )
 
 
