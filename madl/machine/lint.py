@@ -60,13 +60,6 @@ def mistakes(record: Json, *, against: Json | None = None) -> list[str]:
     return [finding.check for finding in lint(record, against=against) if not finding.passed]
 
 
-def failing(pairs: Iterable[tuple[Sequence[Json], Sequence[Json]]]) -> tuple[str, int]:
-    """How often each check failed, in words, and of how many timings."""
-    failed, count = failures(pairs)
-    said = ", ".join(f"{check} ({count})" for check, count in failed.most_common())
-    return said or "none", count
-
-
 def failures(pairs: Iterable[tuple[Sequence[Json], Sequence[Json]]]) -> tuple[Counter[str], int]:
     """How often each check failed, and of how many timings.
 

@@ -101,10 +101,10 @@ def compare(
     The functions take no argument and their results are dropped: check them before timing them.
     A sample is as many calls in a row as make the slowest variant's last `min_sample_s`, of every
     variant alike. `memory` takes the peak of one call, which on a CPU runs under the profiler and
-    so costs some time, outside the samples. `renew` gives the
-    same functions on tensors that lie elsewhere: where memory happens to lie makes a few per cent,
-    so an interval that is to hold for the next run as well needs several such places. `inside`
-    makes the context that a variant is called in; entering and leaving it is not timed.
+    so costs some time, outside the samples. `renew` gives the same functions on tensors that lie
+    elsewhere: where memory happens to lie makes a few per cent, so an interval that is to hold for
+    the next run as well needs several such places. `inside` makes the context that a variant is
+    called in; entering and leaving it is not timed.
     """
     stopwatch = stopwatch_of(device)
     first: dict[str, float] = {}
@@ -118,7 +118,7 @@ def compare(
             lies_on[name] = _device_of(fn())
             warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
             peaks[name] = peak_bytes(fn, device) if memory or device == "cuda" else None
-    slowest_s = max(min(several) for several in warmup.values())
+    slowest_s = max((min(several) for several in warmup.values()), default=1.0)
     calls = max(1, round(min_sample_s / max(slowest_s, 1e-9)))
     meter = contention_meter(device)
     mhz, compiled = clock_mhz(device), _compilations()
