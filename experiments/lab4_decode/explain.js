@@ -47,13 +47,18 @@
       word("out", made.out, made.needsNone);
       word("bias", made.bias, made.needsNone);
       word("result", made.result, true);
-      const taken = made.needsNone
-        ? `Bit six is 1, as BF16 reads it: out is ${shown(out)}`
-        : `Bit six is 0, yet BF16 reads a one there: out is ${shown(out)}. Without that one, ${shown(out)} − ${shown(bias)} = ${shown(result)}`;
+      const one = bias < 0 ? `(${shown(bias)})` : shown(bias);
+      const said = !right
+        ? `The loop gives ${shown(result)}, but the code means ${shown(meant)}: ${why}.`
+        : scale === 255
+          ? "This scale means NaN, and the loop gives it."
+          : made.needsNone
+            ? `Bit six is 1, as BF16 reads it: out is ${shown(out)}, what the code means.`
+            : `Bit six is 0, yet BF16 reads a one there: out is ${shown(out)}. Without that one, ${shown(out)} − ${one} = ${shown(result)}, what the code means.`;
       set({
         "mantissa-value": shown(meant),
         rule: made.needsNone ? "out" : "out - bias",
-        says: right ? `${taken}, what the code means.` : `${taken}, but the code means ${shown(meant)}: ${why}.`,
+        says: said,
       });
       figure.querySelector("tr.bias").classList.toggle("unused", made.needsNone);
       figure.classList.toggle("wrong", !right);

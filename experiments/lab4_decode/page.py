@@ -73,7 +73,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     """The first code of the rows, as the script shows any other."""
     row = rows[0]
     magnitude = abs(row["mantissa"])
-    heads = ("", "sign", "exponent", "bit 6", "fraction", "value")
+    heads = ("", "±", "exponent", "bit 6", "fraction", "value")
     spans = {"fraction": ' colspan="7"'}
     top = "".join(f"<th{spans.get(head, '')}>{head}</th>" for head in heads)
     body = (
@@ -99,9 +99,7 @@ def _bits(value: str) -> tuple[tuple[int, int, int], str]:
     return (bits >> 15, exponent, int(exponent > 0)), f"{bits & 0x7F:07b}"
 
 
-def _word(
-    name: str, head: str, first: tuple[int, int, int], fraction: str, value: object
-) -> str:
+def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, value: object) -> str:
     """A row of cells: sign, exponent, one and fraction, each a place of the script's."""
     looks = ("bit", "bit" if name == "mantissa" else "bit exponent", "bit lead")
     cells = "".join(
@@ -168,8 +166,8 @@ def one(r: Records) -> Chart:
 
 
 def _typeset(value: str) -> str:
-    base, power, exponent = value.replace("-", "−", 1).partition("^")
-    return base + superscript(exponent) if power else base
+    base, _, exponent = value.partition("^")
+    return base.replace("-", "−") + superscript(exponent)
 
 
 @page.table

@@ -16,7 +16,14 @@ PAGES = {  # script → page
     "width": "lab1_quantization",
 }
 TEXTS = "f => [...f.querySelectorAll('.panel [data-f]')].map(e => [e.dataset.f, e.textContent])"
+OWN = {"decode"}  # whose script lies in the page's folder
 EXPLAINED = "document.querySelector('figure[data-explain]').explained"
+
+
+def script(name: str) -> str:
+    """Where the site has the script of an explainer."""
+    own = f"labs/figures/{PAGES[name]}/explain.js"
+    return own if name in OWN else f"assets/explain_{name}.js"
 
 
 @pytest.fixture
@@ -80,7 +87,7 @@ def test_on_paper_there_are_no_controls(opened, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_scripts_and_data_are_small(opened, site, name):
-    assert (site / f"assets/explain_{name}.js").stat().st_size < 10_000
+    assert (site / script(name)).stat().st_size < 10_000
     assert (site / "assets/explain.js").stat().st_size < 10_000
     _, figure = opened(name)
     data = figure.locator("script[type='application/json']").text_content()
@@ -89,7 +96,9 @@ def test_scripts_and_data_are_small(opened, site, name):
 
 def test_each_page_loads_its_own_script_only(site):
     loaded = {
-        path.name: [name for name in PAGES if f"explain_{name}.js" in path.read_text()]
+        path.name: [
+            name for name in PAGES if script(name).removeprefix("labs/") in path.read_text()
+        ]
         for path in (site / "labs").glob("*.html")
     }
     assert {name: found for name, found in loaded.items() if found} == {
@@ -99,7 +108,7 @@ def test_each_page_loads_its_own_script_only(site):
 
 def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
     torch = pytest.importorskip("torch")
-    from experiments.lab4_decode import decode_loop
+    from experiments.lab4_decode import study
     from kernels import mxint8
 
     page, _ = opened("decode")
@@ -117,7 +126,7 @@ def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
     )
     live = torch.tensor(found, dtype=torch.int32).reshape(256, 256, 4)
     mantissas, scales = torch.arange(-128, 128).repeat(256, 1), torch.arange(256)[:, None]
-    loop = decode_loop.coursework_loop(mantissas, scales)
+    loop = study.coursework_loop(mantissas, scales)
     codec = mxint8.dequantize(mantissas.to(torch.int8), scales.to(torch.uint8), 256)
     for i, meant in enumerate((loop["out"], loop["bias"], loop["result"], codec)):
         as_bits = meant.bfloat16().view(torch.int16).int() & 0xFFFF
@@ -128,17 +137,41 @@ def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
 
 def test_a_bit_is_set_by_a_tap(opened):
     page, figure = opened("decode", has_touch=True, viewport={"width": 390, "height": 800})
-    first = figure.locator("button.bit").first  # the sign
-    first.tap()
-    assert first.get_attribute("aria-pressed") == "true"
+    sign, six = (figure.locator("button.bit").nth(i) for i in (0, 1))
+    sign.tap()
+    assert sign.get_attribute("aria-pressed") == "true"
+    assert figure.locator("[data-f=mantissa]").text_content() == "−32"
+    six.tap()
     assert figure.locator("[data-f=mantissa]").text_content() == "−96"
+    assert figure.locator("[data-f=rule]").text_content() == "out"
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_the_wrong_codes_say_why(opened):
     _, figure = opened("decode")
-    figure.locator("select").select_option(label="mantissa −128, scale 127")
-    assert "where it should be −2: its one is bit 7" in figure.locator(".says").text_content()
+    figure.locator("select").select_option(label="−128, scale 127")
+    assert (
+        "gives 0, but the code means −2: its one is bit seven"
+        in figure.locator(".says").text_content()
+    )
+
+
+def test_the_toy_is_the_figure_of_the_first_screen(opened):
+    _, figure = opened("decode", viewport={"width": 1400, "height": 900})
+    assert figure.bounding_box()["y"] < 700
+    said = figure.locator(".says").bounding_box()
+    assert said["y"] + said["height"] < 900
+
+
+def test_a_number_says_by_keyboard_what_it_is_within_the_window(opened):
+    page, _ = opened("decode", viewport={"width": 390, "height": 800})
+    number = page.locator(".lead a.n").last
+    number.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")  # as a reader comes to it
+    said = number.evaluate("e => getComputedStyle(e, '::after').content")
+    assert said == '"65,536 · exact"'
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_threads_have_the_bytes_that_cute_gives_them(opened):
