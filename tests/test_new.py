@@ -17,6 +17,7 @@ from tests import test_conventions, test_nulls
 
 ROOT = Path(__file__).parents[1]
 STEM = "weights_2_try"
+NAME = "few_bits_cost_accuracy"
 
 
 def call(*arguments: str):
@@ -95,8 +96,10 @@ def test_it_keeps_the_conventions(made, monkeypatch):
 def test_its_claim_can_lose_and_can_win(made):
     _, _, plan = made
     view = next(page.view for page in pages(plan) if page.name == STEM)
-    assert list(view.findings) == ["few_bits_cost_accuracy"]
-    assert test_nulls.failed_rules(view, "few_bits_cost_accuracy") == []
+    assert list(view.findings) == [NAME]
+    for verdict in ("supported", "refuted"):
+        test_nulls.test_each_claim_sees_a_planted_effect({STEM: view}, STEM, NAME, verdict)
+    test_nulls.test_each_claim_can_lose({STEM: view}, STEM, NAME, 40)
 
 
 def test_the_next_one_is_another_question(made, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -427,21 +428,25 @@ def of(started: str, values=None, **claims) -> records.Record:
     return a_record(values=values or {"square": 1}, run=a_run(started=started, claims=claims))
 
 
-def test_a_result_that_was_known_keeps_the_claims_that_were_there_first():
-    first, second = of("2026-01-01", grows="a"), of("2026-01-02", grows="b")
+def test_a_case_run_again_keeps_the_claims_that_were_there_first_beside_its_own():
+    first, second = of("2026-01-01", grows="a"), of("2026-01-02", {"square": 2}, grows="b")
     again = of("2026-01-03", grows="c", more="d")
-    assert records.registered(again, [second, first]).run.claims == {"grows": "a"}
-    assert records.registered(again, []) == again
+    made = records.registered(again, [second, first]).run
+    assert (made.claims, made.first_claims) == ({"grows": "c", "more": "d"}, {"grows": "a"})
+    assert made.at_first == {"grows": "a"}
+    once_more = records.registered(of("2026-01-04", grows="e"), [replace(again, run=made)]).run
+    assert once_more.first_claims == {"grows": "a"}
 
 
-def test_another_result_is_registered_anew():
-    again = of("2026-01-03", {"square": 2}, grows="c")
-    assert records.registered(again, [of("2026-01-01", grows="a")]) == again
-    failed = a_record(status="failed", values={"square": 1}, error="e", run=a_run(claims={}))
-    assert records.registered(of("2026-01-03", grows="c"), [failed]).run.claims == {"grows": "c"}
+def test_the_first_run_of_a_case_registers_its_own_claims():
+    one = of("2026-01-03", grows="c")
+    failed = a_record(status="failed", error="e", run=a_run(claims={"grows": "a"}))
+    assert records.registered(one, []) == records.registered(one, [failed]) == one
+    assert one.run.at_first == {"grows": "c"}
+    assert "first_claims" not in records.encode(one)
 
 
-def test_a_result_is_the_same_when_its_outcomes_are_whatever_it_took():
-    first = of("2026-01-01", {"outcomes": OUTCOMES, "seconds": 1.0}, grows="a")
-    again = of("2026-01-03", {"outcomes": OUTCOMES, "seconds": 2.0}, grows="c")
-    assert records.registered(again, [first]).run.claims == {"grows": "a"}
+def test_claims_that_were_there_first_survive_json_none_at_all_too():
+    for first in ({}, {"grows": "a"}):
+        one = a_record(run=a_run(first_claims=first))
+        assert records.decode(records.encode(one), "it").run.first_claims == first

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from madl.logbook import searches, stats
+from madl.logbook import searches
 from madl.logbook.arms import Arm
 from madl.logbook.charts import doubling, interval_of, plain
 from madl.logbook.records import Case, Pending, Records, sealed
@@ -127,7 +127,7 @@ def test_the_units_of_one_model_are_its_studies_and_of_several_the_models():
     other = Records([study("random", i, 0, value) for i, value in enumerate((0.6, 0.7))])
     made = searches.compare_values(one, other, value_of).comparison
     assert made.effect == pytest.approx(0.15)
-    assert made.drawn == "2 studies of 1 model"
+    assert (made.population, made.units) == ("studies", 2)
     missing = Records(two, missing=[Case(experiment="x", params={"seed": 0, "study": 9})])
     with pytest.raises(Pending):
         searches.of_units(missing, value_of)
@@ -138,31 +138,9 @@ def test_what_validation_promises_is_the_lead_there_less_the_lead_on_test():
     rival = an_arm(*(study("random", i, 0, 0.5, wrong=5, seen_wrong=4) for i in range(3)))
     made = searches.promised(chosen, rival, VALIDATION)
     assert made.comparison.effect == pytest.approx((1 / 4 - 1 / 20) - (1 / 5 - 1 / 4))
-    assert made.comparison.drawn == "3 studies of 1 model × 200 validation and 400 test examples"
+    assert made.comparison.units == 3
     assert made.judge(supported="a", refuted="b", undecided="c").agrees
     assert f"{searches.lead(chosen, rival, VALIDATION)}" == "20.0 points"
-
-
-def test_what_a_model_has_on_both_splits_does_not_blur_what_validation_promises():
-    rng = np.random.default_rng(0)
-
-    def judged(shares, hard):
-        """Of each unit one model, right where a draw is below its share and the example lets it."""
-        right = rng.random((len(shares), len(hard))) < np.asarray(shares)[:, None] - hard
-        return [[stats.Outcomes(one, f"{len(hard)}")] for one in right]
-
-    made = []
-    for _ in range(300):
-        shared = rng.normal(0.75, 0.1, 4)  # what a unit is worth on either split
-        own = [shared + rng.normal(0, 0.05, 4) for _ in range(2)]
-        hard = [rng.normal(0, 0.05, n) for n in (150, 300)]
-        sides = [(judged(x, one), judged([0.7] * 4, one)) for x, one in zip(own, hard, strict=True)]
-        made.append(stats.compare_leads(*sides, of="trained models"))
-    assert np.mean([one.effect for one in made]) == pytest.approx(0, abs=0.01)
-    assert np.mean([one.interval.holds(0) for one in made]) > 0.93
-    assert np.median([one.error for one in made]) < 0.055  # 0.08 where the splits count as apart
-    with pytest.raises(ValueError, match="two or more trained models"):
-        stats.compare_leads(*[(a[:1], b[:1]) for a, b in sides], of="trained models")
 
 
 # ---- ranks --------------------------------------------------------------------------------------

@@ -1,23 +1,22 @@
-"""Verdicts: right error rates under the null, the stated power, and agreement with references."""
+"""Comparisons: right error rates under the null, the stated power, agreement with references."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, norm, ttest_1samp, ttest_rel
+from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_rel
 
-from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.claims import contrast
-from madl.logbook.stats import Estimate, Interval, Outcomes, Unit
+from madl.logbook.stats import Outcomes, Unit
 
 
-def verdict(comparison, question=lambda one: one) -> str:
+def verdict(comparison, question=lambda one: one, level=stats.ALPHA) -> str:
     """What a claim alone on its page would say of this comparison: by default, that A is better."""
-    judged = question(contrast(comparison, [])).judge(supported="s", refuted="r", undecided="u")
-    if judged.p > stats.ALPHA:
+    for_it, against = question(contrast(comparison, [])).p_values()
+    if min(for_it, against) > level:
         return "undecided"
-    return "supported" if judged.agrees else "refuted"
+    return "supported" if for_it <= against else "refuted"
 
 
 def decided(comparison) -> bool:
@@ -110,17 +109,6 @@ def test_a_difference_of_a_given_size_is_found_as_often_as_the_exact_test_can():
     assert found == pytest.approx(power(effect, discordant, n), abs=0.03)
 
 
-def test_the_examples_said_to_be_needed_do_decide():
-    effect, discordant, n = 0.01, 0.06, 2000
-    right = np.zeros(n, bool)
-    a, b = right.copy(), right.copy()
-    a[: round(n * (discordant + effect) / 2)] = True
-    b[-round(n * (discordant - effect) / 2) :] = True
-    text = stats.compare([Outcomes(a, "x")], [Outcomes(b, "x")]).needs(effect, stats.ALPHA)
-    needed = int(text.split()[1].replace(",", ""))
-    assert power(effect, discordant, needed) == pytest.approx(0.8, abs=0.03)
-
-
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(120, 3000))
 def test_the_interval_holds_the_effect_and_stays_in_bounds(only_a, only_b, n):
     low, high = stats.paired_interval(only_a, only_b, n)
@@ -196,80 +184,12 @@ def test_two_sides_on_the_margin_are_called_close_in_at_most_5_percent(question)
     assert false_positives(decide, 800) <= stats.ALPHA + 0.01
 
 
-def test_undecided_says_what_would_decide_and_with_which_power():
-    rng = np.random.default_rng(3)
-    a, b = two_models(rng, 300, difference=0.01)
-    needed = stats.compare([a], [b]).needs(0.01, stats.ALPHA)
-    assert needed.endswith(f"test examples would decide an effect of this size{stats.WITH_POWER}")
-
-
-@pytest.mark.parametrize("n", [3, 4, 6])
-@pytest.mark.parametrize("level", [stats.ALPHA, stats.ALPHA / 8])
-def test_the_units_said_to_be_needed_for_a_t_test_decide_and_one_less_does_not(n, level):
-    """Drawn again, so many units with this effect and scatter are decided in 80 % of cases."""
-    values = np.linspace(-1.0, 1.0, n) + 0.5
-    made = stats.mean(list(values), unit=Unit.TIMES, drawn="processes")
-    needed = int(made.needs(made.effect, level).split()[1])
-    sd, rng = float(values.std(ddof=1)), np.random.default_rng(0)
-
-    def power(units: int) -> float:
-        drawn = rng.normal(made.effect, sd, (4000, units))
-        return float((ttest_1samp(drawn, 0.0, axis=1).pvalue <= level).mean())
-
-    assert needed > n
-    assert power(needed) > 0.78
-    assert needed == n + 1 or power(needed - 1) < 0.82
-
-
-@pytest.mark.parametrize("level", [stats.ALPHA, stats.ALPHA / 5])
-def test_the_seeds_said_to_be_needed_allow_for_a_scatter_known_from_few(level):
-    """On so many examples that the seeds alone scatter, as many as a t test over seeds needs."""
-    won, n = (300, 180, 120), 2000
-    pairs = [(Outcomes(np.arange(n) < w, "x"), Outcomes(np.zeros(n, bool), "x")) for w in won]
-    made = stats.compare(*zip(*pairs, strict=True))
-    needed = int(made.needs(made.effect, level).split()[1])
-    drawn = np.random.default_rng(0).normal(made.effect, np.std(won, ddof=1) / n, (4000, needed))
-    power = float((ttest_1samp(drawn, 0.0, axis=1).pvalue <= level).mean())
-    assert 0.75 < power < 0.9
-
-
-def test_where_the_examples_are_too_few_it_says_how_many_more_it_would_take():
-    rng = np.random.default_rng(5)
-    a, b = (np.array([rng.random(400) < 0.5] * 2) for _ in range(2))
-    a[1, :3] ^= True  # two models that are all but one
-    sides = ([Outcomes(row, "x") for row in side] for side in (a, b))
-    made = stats.compare(*sides)
-    assert "times as many examples" in made.needs(0.03, stats.ALPHA)
-    assert made.needs(1e-6, stats.ALPHA).startswith("no affordable number")
-
-
-def test_more_units_are_needed_beside_more_claims_and_never_as_few_as_did_not_decide():
-    made = stats.mean([0.9, 1.0, 1.1], unit=Unit.TIMES, drawn="processes")
-    few, many = (int(made.needs(1.0, stats.ALPHA / k).split()[1]) for k in (1, 1000))
-    assert 3 < few < many
-
-
 def test_outcomes_on_other_examples_cannot_be_paired():
     a, b = Outcomes(np.ones(3, bool), "x"), Outcomes(np.ones(3, bool), "y")
     with pytest.raises(ValueError, match="different examples"):
         stats.compare([a], [b])
     with pytest.raises(ValueError, match="same seeds"):
         stats.compare([a], [a, a])
-
-
-@settings(max_examples=50)
-@given(st.lists(st.booleans(), min_size=1, max_size=70))
-def test_outcomes_survive_json(correct):
-    outcomes = Outcomes(np.array(correct), "x")
-    again = Outcomes.from_json(outcomes.to_json())
-    assert again._correct.tolist() == correct
-    assert again.n == len(correct)
-
-
-@pytest.mark.parametrize("bits", ["", "AAAA", "!"])
-def test_bits_that_are_no_outcomes_are_refused(bits):
-    with pytest.raises(ValueError, match=r"outcomes|padding|base64|alphabet"):
-        Outcomes.from_json({"n": 4, "bits": bits, "examples": "x"})
 
 
 def test_samples_that_change_part_by_part_widen_the_interval():
@@ -285,7 +205,7 @@ def test_samples_that_change_part_by_part_widen_the_interval():
 
 
 def quiet(baseline, candidate):
-    return stats.ratio(baseline, candidate, contention=0.0)
+    return stats.ratio(baseline, candidate, contention=[0.0] * len(baseline))
 
 
 @pytest.mark.parametrize("processes", [1, 5])
@@ -315,24 +235,42 @@ def test_the_same_timings_are_undecided():
     assert verdict(quiet([samples], [samples])) == "undecided"
 
 
-@pytest.mark.parametrize(("contention", "says"), [(0.5, "50 %"), (None, "unknown")])
-def test_times_taken_beside_other_work_or_nobody_knows_what_decide_nothing(contention, says):
-    rng = np.random.default_rng(0)
-    fast = list(1 + 0.01 * rng.standard_normal(20))
-    slow = [2 * sample for sample in rng.permutation(fast)]
-    assert verdict(stats.ratio([slow], [fast], contention=0.1)) == "supported"
-    blocked = stats.ratio([slow], [fast], contention=contention)
-    assert verdict(blocked) == "undecided"
-    assert verdict(blocked, lambda one: one.within(0.05)) == "undecided"
-    judged = contrast(blocked, []).judge(supported="s", refuted="r", undecided="u")
-    assert says in judged.needs(stats.ALPHA)
+FAST = [list(1 + 0.01 * np.random.default_rng(i).standard_normal(20)) for i in range(5)]
+SLOW = [[2 * sample for sample in one[::-1]] for one in FAST]
+
+
+@pytest.mark.parametrize(
+    ("contention", "units", "dropped", "blocked"),
+    [
+        ((0.0, 0.1, 0.0, 0.2, 0.0), 5, 0, ""),
+        ((0.0, 0.5, 0.0, 0.9, 0.0), 3, 2, ""),
+        ((0.0, 0.5, 0.5, 0.9, 0.0), 2, 3, ""),
+        ((0.0, 0.5, 0.5, 0.9, 0.3), 5, 4, "contended"),
+        ((0.0, None, 0.5, 0.0, 0.0), 5, 1, "unknown load"),
+        ((0.0,), 5, 0, ""),  # parts of the one process that there is
+        ((0.5,), 5, 1, "contended"),
+    ],
+)
+def test_contended_processes_are_dropped_one_by_one(contention, units, dropped, blocked):
+    count = len(contention)
+    made = stats.ratio(SLOW[:count], FAST[:count], contention=contention)
+    assert (made.units, made.dropped, made.blocked) == (units, dropped, blocked)
+    assert np.exp(made.effect) == pytest.approx(2, abs=0.05)
+    assert verdict(made) == ("undecided" if blocked else "supported")
+    assert verdict(made, lambda one: one.within(0.05)) == ("undecided" if blocked else "refuted")
+
+
+def test_a_contended_process_does_not_count():
+    slow = [*SLOW[:4], [9.0] * 20]
+    made = stats.ratio(slow, FAST, contention=[0.0] * 4 + [0.9])
+    assert made.effect == quiet(SLOW[:4], FAST[:4]).effect
 
 
 def test_the_paired_mean_is_scipys_paired_t_test():
     rng = np.random.default_rng(0)
     a = rng.normal(0, 1, 300)
     b = a + rng.normal(0.1, 0.5, 300)
-    found = stats.paired_mean(list(b), list(a), unit=Unit.NATS, drawn="test examples of 1 model")
+    found = stats.paired_mean(list(b), list(a), unit=Unit.NATS, drawn="test sentences")
     expected = ttest_rel(b, a)
     assert 2 * min(found.tails(0.0)) == pytest.approx(expected.pvalue)
     assert tuple(found.interval) == pytest.approx(tuple(expected.confidence_interval()))
@@ -348,8 +286,180 @@ def test_units_that_all_agree_decide():
 def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
     right, wrong = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
     one, three = stats.compare([right], [wrong]), stats.compare([right] * 3, [wrong] * 3)
-    assert (three.effect, three.drawn, three.test) == (one.effect, one.drawn, one.test)
-    assert one.test == "exact McNemar"
+    assert (three.effect, three.units, three.method) == (one.effect, one.units, one.method)
+    assert three.population == "test sentences"
+    assert three.by_unit == (0.4, 0.4, 0.4)
+
+
+# ---- the two inferences -------------------------------------------------------------------------
+
+
+def test_of_these_models_the_sentences_alone_are_drawn_again():
+    """A clear loss of models that differ much: shown of these five, not of such models."""
+    rng = np.random.default_rng(3)
+    sides = methods(rng, 5, 2000, effect=1.0, seed_sd=1.0)
+    made = stats.compare(*sides[::-1])
+    these = made.these
+    correct = [np.mean([one._correct for one in side], axis=0) for side in sides]
+    expected = ttest_rel(correct[1], correct[0])
+    assert 2 * min(these.tails(0.0)) == pytest.approx(expected.pvalue)
+    assert (these.population, these.units, these.effect) == ("test sentences", 2000, made.effect)
+    assert these.by_unit == made.by_unit
+    assert verdict(made) == "undecided"
+    assert verdict(these) == "supported"
+    assert np.mean(made.by_unit) == pytest.approx(made.effect)
+
+
+def test_models_that_differ_by_chance_alone_are_called_different_in_at_most_5_percent():
+    def decide(rng):
+        difficulty = rng.normal(1.5, 2.0, 400)
+        correct = rng.random((2, 3, 400)) < 1 / (1 + np.exp(-difficulty))
+        a, b = ([Outcomes(row, "x") for row in side] for side in correct)
+        return decided(stats.compare(a, b).these)
+
+    assert false_positives(decide, 6000) <= stats.ALPHA + 0.01
+
+
+def test_what_never_differs_has_an_interval_beside_it():
+    first, second = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
+    these = stats.compare([first, second], [second, first]).these
+    assert these.effect == 0
+    assert these.interval.low < 0 < these.interval.high
+
+
+# ---- power --------------------------------------------------------------------------------------
+
+
+@given(st.floats(1.0, 60), st.sampled_from([0.05, 0.05 / 3, 0.005]), st.floats(0.5, 0.95))
+def test_the_smallest_effect_that_can_be_decided_is_that_of_noncentral_t(freedom, level, power):
+    needed = stats.errors_needed(freedom, level, power)
+    critical = t.isf(level / 2, freedom)
+    assert nct.sf(critical, freedom, needed) == pytest.approx(power, abs=1e-6)
+
+
+def test_with_many_units_it_is_the_normal_distribution_s():
+    expected = norm.isf(0.025) + norm.ppf(0.8)
+    assert stats.errors_needed(np.inf) == pytest.approx(expected)
+    assert stats.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("units", [3, 5])
+@pytest.mark.parametrize("level", [stats.ALPHA, stats.ALPHA / 3])
+def test_the_smallest_effect_is_decided_in_80_percent_of_draws(units, level):
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 1, units)
+    values *= 0.02 / values.std(ddof=1)
+    smallest = stats.mean(list(values), unit=Unit.NATS, drawn="studies").smallest(level)
+    drawn = rng.normal(smallest, 0.02, (8000, units))
+    tested = ttest_1samp(drawn, 0.0, axis=1)
+    found = ((tested.pvalue <= level) & (tested.statistic > 0)).mean()
+    assert found == pytest.approx(0.8, abs=0.015)
+
+
+def test_the_power_of_a_design_is_what_it_finds():
+    between, within, units, n, effect = 0.02, 0.3, 5, 400, 0.04
+    said = stats.design_power(effect, between=between, within=within, units=units, examples=n)
+
+    def decide(rng):
+        sentences = rng.normal(0, within, n)
+        made = rng.normal(effect, between, (units, 1)) + sentences
+        return verdict(stats._crossed(made, "models", "seeds × sentences")) == "supported"
+
+    assert false_positives(decide, 600) == pytest.approx(said, abs=0.06)
+    assert stats.design_power(0.08, between=between, units=units) > 0.99
+    with pytest.raises(ValueError, match="two or more units, which scatter"):
+        stats.design_power(0.08, between=0.0, units=units)
+
+
+def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
+    a, b = methods(np.random.default_rng(0), 5, 400)
+    for made in (stats.compare(a, b), stats.compare(a[:1], b[:1])):
+        powers = [made.power(effect) for effect in (0.0, 0.01, 0.03, 0.1)]
+        assert powers == sorted(powers)
+        assert powers[0] == pytest.approx(stats.ALPHA / 2)
+        assert made.power(made.smallest(0.01), 0.01) == pytest.approx(0.8)
+        assert made.power(-0.03) == made.power(0.03)
+
+
+# ---- pooled -------------------------------------------------------------------------------------
+
+
+def formats(rng, count, seeds, n=300, *, share_control, seed_sd=0.02, effect=0.0):
+    """Comparisons of several formats on the same seeds and sentences, as crossed models."""
+    control = rng.normal(0, 1, (seeds, 1)), rng.normal(0, 1, (seeds, n))
+    made = []
+    for _ in range(count):
+        other = control if share_control else [rng.normal(0, 1, one.shape) for one in control]
+        by_seed = seed_sd * (rng.normal(0, 1, (seeds, 1)) - other[0])
+        rest = 0.3 * (rng.normal(0, 1, (seeds, n)) - other[1])
+        difference = effect + by_seed + rng.normal(0, 0.15, n) + rest
+        made.append(stats._crossed(difference, "models", "seeds × sentences"))
+    return made
+
+
+@pytest.mark.parametrize("share_control", [False, True])
+@pytest.mark.parametrize(("count", "seeds"), [(3, 5), (12, 5), (12, 3)])
+def test_equal_formats_are_called_different_in_at_most_5_percent(count, seeds, share_control):
+    """Whether each has a control of its own, or all share one, so that their variances agree."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        every = formats(rng, count, seeds, share_control=share_control)
+        found += [decided(one) for one in stats.pooled(every)]
+    assert np.mean(found) <= stats.ALPHA + 0.005  # of 1,200 draws and more
+
+
+def test_what_is_pooled_decides_more():
+    rng, alone, together = np.random.default_rng(0), [], []
+    for _ in range(100):
+        every = formats(rng, 8, 3, share_control=True, effect=0.07)
+        alone += [decided(one) for one in every]
+        together += [decided(one) for one in stats.pooled(every)]
+    assert np.mean(together) > np.mean(alone) + 0.08
+
+
+def test_pooling_shares_the_variance_and_keeps_the_effects():
+    every = formats(np.random.default_rng(0), 6, 5, share_control=False)
+    made = stats.pooled(every)
+    assert [one.effect for one in made] == [one.effect for one in every]
+    assert [one.by_unit for one in made] == [one.by_unit for one in every]
+    assert made[0].method == "seeds × sentences, pooled"
+    shared = {round(one.error**2 - was.parts.of_examples, 12) for one, was in zip(made, every)}
+    assert len(shared) == 1
+    assert stats.pooled(every[:1]) == every[:1]
+
+
+def test_one_comparison_several_times_gains_no_freedom():
+    (one,) = formats(np.random.default_rng(0), 1, 5, share_control=False)
+    again = stats.pooled([one] * 9)[0]
+    assert again.freedom == pytest.approx(one.freedom)
+    assert again.interval == pytest.approx(one.interval)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
+def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
+    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
+    covariance = np.atleast_2d(np.cov(values))
+    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
+
+
+def test_a_pair_that_is_one_pair_of_models_stays_as_it_is():
+    rng = np.random.default_rng(0)
+    a, b = methods(rng, 3, 200)
+    c, _ = methods(rng, 3, 200)
+    same = stats.compare(a, a)
+    made = stats.pooled([stats.compare(a, b), same, stats.compare(c, b)])
+    assert made[1] is same
+    assert made[0].method.endswith("pooled")
+
+
+def test_other_seeds_or_sentences_share_nothing():
+    rng = np.random.default_rng(0)
+    three, five = (stats.compare(*methods(rng, seeds, 200)) for seeds in (3, 5))
+    with pytest.raises(ValueError, match="the same units and examples"):
+        stats.pooled([three, five])
+
+
+# ---- groups -------------------------------------------------------------------------------------
 
 
 def some(*correct: int) -> list[Outcomes]:
@@ -359,27 +469,24 @@ def some(*correct: int) -> list[Outcomes]:
 
 def test_a_group_s_models_are_averaged_within_it():
     a, b = [some(80, 60), some(70, 70)], [some(60, 60), some(60, 40)]
-    made = stats.compare_groups(a, b, of="trained models")
+    made = stats.compare_groups(a, b, of="models")
     assert made.effect == pytest.approx(0.15)  # 10 and 20 points
-    assert made.drawn == "2 trained models × 100 test examples"
-    assert made.test == "models × examples, both random"
-    assert "models" in made.needs(0.2, stats.ALPHA)
+    assert made.by_unit == pytest.approx((0.1, 0.2))
+    assert (made.population, made.units, made.examples) == ("models", 2, 100)
 
 
-def test_groups_of_one_are_compared_as_seeds_are_and_carry_their_own_name():
+def test_groups_of_one_are_compared_as_seeds_are():
     rng = np.random.default_rng(0)
     a, b = methods(rng, 4, 200, effect=1.0)
     seeds = stats.compare(a, b)
-    made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="shapes of 1 model")
-    assert (made.effect, made.error) == (seeds.effect, seeds.error)
-    assert made.interval == seeds.interval
-    assert made.drawn == "4 shapes of 1 model × 200 test examples"
-    assert "seed" not in made.test + made.needs(0.3, stats.ALPHA)
+    made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="studies")
+    assert (made.effect, made.error, made.interval) == (seeds.effect, seeds.error, seeds.interval)
+    assert (made.population, made.method) == ("studies", "studies × sentences")
 
 
 def test_groups_of_the_same_models_have_no_interval_of_width_zero():
     same = [some(80), some(70)]
-    made = stats.compare_groups(same, same, of="studies of 1 model")
+    made = stats.compare_groups(same, same, of="studies")
     assert made.effect == 0
     assert made.interval.low < 0 < made.interval.high
 
@@ -390,12 +497,6 @@ def test_groups_that_do_not_fit_together_are_refused():
     other = [Outcomes(np.ones(100, bool), "y")]
     with pytest.raises(ValueError, match="different examples"):
         stats.compare_groups([some(80), some(60)], [other, other], of="studies")
-
-
-def test_pairs_that_are_not_examples_are_named_in_what_would_decide():
-    found = stats.paired_mean([0.1, 0.3], [0.2, 0.1], unit=Unit.POINTS, drawn="studies of 1 model")
-    assert found.drawn == "2 studies of 1 model"
-    assert "studies of 1 model would decide" in found.needs(0.05, stats.ALPHA)
 
 
 def test_holm_multiplies_by_what_is_left_and_never_falls():
@@ -411,65 +512,3 @@ def test_holm_keeps_the_order_and_only_raises(p_values):
     assert all(p <= adjusted[name] <= 1 for name, p in named.items())
     ordered = sorted(named, key=lambda name: named[name])
     assert [adjusted[n] for n in ordered] == sorted(adjusted[n] for n in ordered)
-
-
-def test_an_estimate_is_printed_and_chooses_nothing():
-    estimate = Estimate(0.8215, Interval(0.80, 0.84), Unit.PERCENT, 2000)
-    assert f"{estimate}" == "82.2 %" or f"{estimate}" == "82.1 %"
-    assert f"{estimate:i}".endswith("% [80.0, 84.0]")
-    assert f"{Estimate(-0.012, None, Unit.POINTS, 9):+}" == "−1.2 points"
-    assert f"{Estimate(np.log(1.5), None, Unit.TIMES, 9)}" == "1.5 ×"
-    for choose in (
-        lambda: max(estimate, estimate),
-        lambda: estimate > 0.8,
-        lambda: float(estimate),
-        lambda: estimate + estimate,
-        lambda: sorted([estimate, estimate]),
-        lambda: estimate == estimate,
-        lambda: round(estimate, 2),
-        lambda: {estimate: 1},
-        lambda: bool(estimate),
-    ):
-        with pytest.raises(TypeError, match="a test value chooses nothing"):
-            choose()
-
-
-def test_an_unknown_unit_is_one_clear_line():
-    with pytest.raises(MadlError, match="unknown unit 'furlongs'; known: points, %"):
-        Unit("furlongs")
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.0, "0"),
-        (64, "64"),
-        (1024, "1,024"),
-        (3.14159, "3.14"),
-        (-0.5, "−0.5"),
-        (1234.5, "1,230"),
-        (758859782.0, "759,000,000"),
-        (0.000123, "0.000123"),
-        (20.6, "20.6"),
-        (99.96, "100"),
-        (999.6, "1,000"),
-        (-1e-9, "0"),
-    ],
-)
-def test_numbers_have_three_significant_digits_and_counts_are_counts(value, shown):
-    assert stats.number(value) == shown
-
-
-def test_a_value_and_its_interval_have_the_same_decimals():
-    assert stats.numbers([1.5, 1.43, 1.57]) == ["1.50", "1.43", "1.57"]
-
-
-@given(st.integers(0, 50), st.integers(1, 50))
-def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
-    n = successes + more
-    expected = binomtest(successes, n).proportion_ci(method="wilson")
-    assert tuple(stats.wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)
-
-
-def test_a_power_is_shown_raised():
-    assert f"10{stats.superscript(-12)}" == "10⁻¹²"

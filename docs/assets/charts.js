@@ -1,7 +1,7 @@
-/* What a chart gains by a script: a point's values under the pointer and by the arrow keys, a
-   legend that hides and shows series, and a large view. Without it, the figure is complete. */
+/* What a chart gains by a script: values under the pointer and by arrow keys, names that hide
+   their series, and a large view. Without it, the figure is complete. */
 (() => {
-  const REACH = 22; // pixels from the pointer to the point that it means
+  const REACH = 22; // pixels from the pointer to a point
 
   const make = (tag, attributes, ...children) => {
     const made = document.createElement(tag);
@@ -16,7 +16,7 @@
     const view = figure.querySelector(".view");
     const legend = figure.querySelector(".legend");
     const [wide, narrow] = view.querySelectorAll(":scope > svg");
-    const twins = narrow.querySelectorAll(".pt"); // the same points in the same order
+    const twins = narrow.querySelectorAll(".pt");
     const titles = new Map();
     wide.querySelectorAll(".pt").forEach((point, i) => {
       const title = point.querySelector("title");

@@ -29,7 +29,7 @@ from madl.training.families import short
 
 page = Experiment(title="Number formats", needs=("baseline",))
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DRAWN_BITS = 8
 LOW, HIGH = -12, 8  # exponents of the drawn values
 PARTS = ("weights", "inputs")

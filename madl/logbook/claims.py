@@ -28,7 +28,6 @@ from madl.logbook.judged import Fact as Fact
 from madl.logbook.judged import Finding as Finding
 from madl.logbook.judged import Judged as Judged
 from madl.logbook.judged import all_of as all_of
-from madl.logbook.judged import faster as faster
 from madl.logbook.judged import judge_family as judge_family
 from madl.logbook.records import Case, Record, Records, Run
 from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval
@@ -117,6 +116,11 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
 
 
+def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
+    """As the old pages ask: whether A is faster than B, in the words of their labels."""
+    return judged.faster(compare(a, b), a, b, where, part)
+
+
 def above(a: Arm, level: float) -> Contrast:
     """An arm's test accuracy against a known level, guessing for one."""
     return Contrast(comparison=stats.exceeding(a.outcomes, level), cases=a.cases, a=a, level=level)
@@ -203,10 +207,8 @@ class Result:
     def effect(self) -> Estimate:
         """Raises: MadlError: it was not measured."""
         made = self.comparison
-        seeds = len(made.by_unit)
-        return Estimate(
-            made.effect, self._measured.interval, made.unit, made.examples or made.units, seeds
-        )
+        n, seeds = (made.examples, len(made.by_unit)) if made.examples else (made.units, 1)
+        return Estimate(made.effect, self._measured.interval, made.unit, n, seeds)
 
     @property
     def boundaries(self) -> tuple[float, ...]:

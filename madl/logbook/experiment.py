@@ -34,6 +34,8 @@ TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, which 
 TUNING_SEED = 0  # chooses everything, by validation loss
 CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
 
+SAID = ("effect", "smallest", "agree")  # what a sentence in a claim block has by name
+
 T = TypeVar("T")
 Made = TypeVar("Made", bound=Callable[..., Any])
 AS_QUICK: Any = object()
@@ -258,6 +260,8 @@ class Experiment:
         """Declare what the template prints by name: functions of the records (see `numbers`)."""
         for name, make in made.items():
             self._is_new(name)
+            if name in SAID:
+                raise MadlError(f"a number has the name {name!r} of a claim block; rename it")
             self.made_numbers[name] = make
 
     @overload

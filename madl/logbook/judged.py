@@ -5,23 +5,54 @@ It ends with the last of those pages: then this file goes, and what `claims` tak
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from madl.errors import MadlError
 from madl.logbook import stats
-from madl.logbook.arms import TimedArm
+from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.records import Case
 from madl.logbook.stats import ALPHA, Comparison, Interval, Unit
 from madl.logbook.values import shown_margin
-
-if TYPE_CHECKING:
-    from madl.logbook.claims import Claim, Contrast
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 LACKS = {
     "contended": "a quiet machine (others used too much of this one, or many samples came late)",
     "unknown load": "a machine whose load can be read (this one's is unknown)",
 }
+
+
+class Contrast(Protocol):
+    """What is read of `claims.Contrast`."""
+
+    @property
+    def comparison(self) -> Comparison: ...
+    @property
+    def cases(self) -> tuple[Case, ...]: ...
+    @property
+    def a(self) -> Arm | TimedArm | None: ...
+    @property
+    def b(self) -> Arm | TimedArm | None: ...
+    @property
+    def boundary(self) -> float: ...
+    @property
+    def margin(self) -> float | None: ...
+    @property
+    def boundaries(self) -> tuple[float, ...]: ...
+    @property
+    def interval(self) -> Interval: ...
+    def p_values(self) -> tuple[float, float]: ...
+    def smallest(self, level: float = ALPHA) -> float: ...
+
+
+class Claim(Protocol):
+    """What is read of `claims.Claim`."""
+
+    @property
+    def hypothesis(self) -> str: ...
+    @property
+    def headline(self) -> bool: ...
+    @property
+    def digest(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +84,7 @@ class Judged:
     evidence: Evidence
     needs: Callable[[float], str]  # what would decide it at a level of significance, in words
     cases: tuple[Case, ...]
-    contrasts: "tuple[Contrast, ...]"  # what was compared
+    contrasts: tuple[Contrast, ...]  # what was compared
 
     def __post_init__(self) -> None:
         for verdict in ("supported", "refuted", "undecided"):
@@ -66,7 +97,7 @@ class Judged:
         return replace(self, **{name: f"{getattr(self, name)}; {more}" for name in verdicts})
 
 
-def judge_contrast(one: "Contrast", supported: str, refuted: str, undecided: str) -> Judged:
+def judge_contrast(one: Contrast, supported: str, refuted: str, undecided: str) -> Judged:
     """The test's answer, with the finding that each verdict would print."""
     for_it, against = one.p_values()
     made = one.comparison
@@ -93,14 +124,15 @@ def judge_contrast(one: "Contrast", supported: str, refuted: str, undecided: str
     )
 
 
-def _needed(one: "Contrast", level: float) -> str:
-    """What would decide: a better machine, or an effect that these data could have shown."""
+def _needed(one: Contrast, level: float) -> str:
+    """What would decide: a quiet machine, or an effect that these data can show."""
     made = one.comparison
     if made.blocked:
         return LACKS[made.blocked]
     if not (smallest := one.smallest(level)):
         return ""
-    return f"an effect {shown_margin(smallest, made.unit)} from the boundary, with these data"
+    beyond = " beyond the margin" if any(one.boundaries) else ""
+    return f"these data decide effects of {shown_margin(smallest, made.unit)} or more{beyond}"
 
 
 def _drawn(made: Comparison) -> str:
@@ -108,7 +140,7 @@ def _drawn(made: Comparison) -> str:
     return f"{made.units:,} {made.population}{examples}"
 
 
-def _test(one: "Contrast") -> str:
+def _test(one: Contrast) -> str:
     unit, method = one.comparison.unit, one.comparison.method
     if one.margin is not None:
         return f"equivalence within ±{shown_margin(one.margin, unit)}, {method}"
@@ -119,23 +151,21 @@ def _test(one: "Contrast") -> str:
     return method
 
 
-def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
+def faster(one: Contrast, a: TimedArm, b: TimedArm, where: str, part: str) -> Judged:
     """Whether A is faster than B, in the words of their labels; `where` says of what problem.
 
     What A's label has between commas is of both. `part` tells the problem from another, as
     `Evidence` keeps it, where `where` says more.
     """
-    from madl.logbook import claims  # which reads this file
-
     times = f"{a} a call against {b}"
     name, _, both = a.label.partition(", ")
     start = f"{both.rstrip(',')}, {name}" if both.endswith(",") else a.label
     start = start[:1].upper() + start[1:]
-    made = claims.compare(a, b)
     why = "with the page's other claims corrected for"
-    if blocked := made.comparison.blocked:
+    if blocked := one.comparison.blocked:
         why = f"which takes {LACKS[blocked]}"
-    judged = made.judge(
+    judged = judge_contrast(
+        one,
         supported=f"{start} is {b / a} as fast as {b.label} {where}: {times}",
         refuted=f"{start} takes {a / b} the time of {b.label} {where}: {times}",
         undecided=f"Whether {a.label} is faster than {b.label} {where} is not decided, {why}: "
@@ -145,7 +175,7 @@ def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
 
 
 def all_of(
-    contrasts: "Mapping[str, Contrast]", *, supported: str, refuted: str, undecided: str
+    contrasts: Mapping[str, Contrast], *, supported: str, refuted: str, undecided: str
 ) -> Judged:
     """The claim that all of these hold: as sure as the least sure; refuted as soon as one is.
 
@@ -154,7 +184,7 @@ def all_of(
     Source: Berger 1982, Technometrics 24:295 (intersection-union tests need no correction).
     """
     said = {"supported": supported, "refuted": refuted, "undecided": undecided}
-    parts = {name: one.judge(**said) for name, one in contrasts.items()}
+    parts = {name: judge_contrast(one, **said) for name, one in contrasts.items()}
     losing = {name: part.p for name, part in parts.items() if not part.agrees}
     p = min(1.0, len(parts) * min(losing.values())) if losing else 0.0
     shown = min(losing, key=lambda n: losing[n]) if losing else max(parts, key=lambda n: parts[n].p)
@@ -189,7 +219,7 @@ def compare_leads(
         ValueError: as `stats.compare_groups`.
     """
     splits = [stats.by_group(*sides, of) for sides in (seen, tested)]
-    parts = [stats.parts(difference) for difference in splits]
+    parts = [stats.parts_of(difference) for difference in splits]
     more_seen = splits[0].mean(1) - splits[1].mean(1)
     both = stats.Parts(
         float(more_seen.var(ddof=1)),
@@ -197,7 +227,7 @@ def compare_leads(
         sum(part.floor for part in parts),
     )
     every = f"{of} × validation and test sentences"
-    return stats.of_units(float(more_seen.mean()), more_seen, parts=both, of=every, method=every)
+    return stats.over_units(float(more_seen.mean()), more_seen, parts=both, of=every, method=every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +253,7 @@ class Finding:
 
 
 def judge_family(
-    claims: "Mapping[str, Claim]",
+    claims: Mapping[str, Claim],
     judged: Mapping[str, Judged],
     missing: Mapping[str, str],
     registered: Mapping[str, Mapping[str, str]],
@@ -256,7 +286,7 @@ def _judged(
     judged: Judged,
     p: float,
     level: float,
-    claim: "Claim",
+    claim: Claim,
     registered: Mapping[str, Mapping[str, str]],
 ) -> Finding:
     verdict: Verdict = "undecided"

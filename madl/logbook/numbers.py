@@ -13,7 +13,7 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Contrast
-from madl.logbook.records import Case, Record, Records
+from madl.logbook.records import Case, Pending, Record, Records
 from madl.logbook.stats import Estimate, Unit, number
 
 
@@ -49,6 +49,8 @@ def number_of(name: str, made: Any, records: Records) -> Number:
     Raises:
         MadlError: it gave something else, or a value that no record has.
     """
+    if not records:
+        raise Pending(name)
     every = tuple(record.case for record in records)
     match made:
         case Arm():

@@ -34,7 +34,7 @@ COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
     "#00795a": "var(--c-green, #00795a)",
     "#aa4a8d": "var(--c-purple, #aa4a8d)",
     "#946a00": "var(--c-gold, #946a00)",
-    "#2b9ad6": "var(--c-sky, #2b9ad6)",
+    "#6155c9": "var(--c-indigo, #6155c9)",
     "#6b3410": "var(--c-brown, #6b3410)",
     "#5d6b85": "var(--c-slate, #5d6b85)",
 }

@@ -23,13 +23,13 @@ from jinja2.parser import Parser
 
 from madl.errors import MadlError
 from madl.logbook.claims import Result
+from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.stats import Unit
 from madl.site.evidence import NOT_RUN, chip, inline, literal
 from madl.site.views import View
 
 VERDICTS = ("supported", "refuted", "undecided")
-INSIDE = ("effect", "smallest", "agree")
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
 
@@ -67,9 +67,9 @@ class Claims(Extension):
             )
             body = [*bodies[verdict], nodes.Output([_called("_mark", name)])]
             node = [nodes.If(is_it, body, [], node)]
-        names = [nodes.Name(one, "store") for one in INSIDE]
+        names = [nodes.Name(one, "store") for one in SAID]
         values = [
-            nodes.Getattr(nodes.Call(value, [name], [], None, None), one, "load") for one in INSIDE
+            nodes.Getattr(nodes.Call(value, [name], [], None, None), one, "load") for one in SAID
         ]
         return nodes.With([judged, *names], [found, *values], node).set_lineno(line)
 
@@ -170,7 +170,8 @@ class Printed:
         if (made := self.number) is None:
             return f'<span class="pending">{NOT_RUN}</span>'
         text = made.precise if which == "precise" else made.text
-        of = " · ".join(part for part in (made.precise, made.interval, made.n) if part)
+        drawn = (made.interval, made.n) if made.interval or made.n else ("exact",)
+        of = " · ".join(part for part in (made.precise, *drawn) if part)
         return (
             f'<a class="n" href="{self.folder}/{made.name}.json" data-n="{html.escape(of)}">'
             f"{literal(html.escape(text))}</a>"
@@ -182,7 +183,7 @@ def mark(result: Result) -> str:
     assert result.verdict is not None
     return (
         f'<a class="mark {result.verdict.replace(" ", "-")}" href="#claim-{result.name}" '
-        f'title="{result.verdict}: how sure" aria-label="{result.verdict}: how sure">'
+        f'data-n="{result.verdict}: how sure" aria-label="{result.verdict}: how sure">'
         f"{MARKS[result.verdict]}</a>"
     )
 
@@ -307,14 +308,6 @@ def judged(results: Mapping[str, Result], template: str) -> Callable[[str], Spok
         return Spoken(results[name])
 
     return find
-
-
-def names_of(numbers: Mapping[str, Any]) -> list[str]:
-    """Raises: MadlError: a number has the name of what a claim block gives."""
-    taken = [name for name in numbers if name in INSIDE]
-    if taken:
-        raise MadlError(f"a number is named {taken[0]!r}, which a claim block gives; rename it")
-    return list(numbers)
 
 
 def behind(view: View) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ A page renders at any moment: what is missing says so, and what cannot be read o
 of day. What was rendered before is never needed: it is replaced, whatever has become of it.
 """
 
+import contextlib
 import functools
 import json
 import re
@@ -99,9 +100,12 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
 def _answer(project: Project, page: Page) -> str:
     """The first thing that answers it, as pages say it; else what would."""
     made = page.answer
+    calls = PageCalls(project, page)
     if page.view.own and page.view.experiment.speaks:
-        return BeautifulSoup(PageCalls(project, page).answer(), "html.parser").get_text().strip()
-    return evidence.sentence(made) if made else PageCalls(project, page).how_to_run()
+        with contextlib.suppress(MadlError):  # said where the page is rendered
+            return BeautifulSoup(calls.answer(), "html.parser").get_text().strip()
+        return calls.how_to_run()
+    return evidence.sentence(made) if made else calls.how_to_run()
 
 
 def _result_row(result: Result, claim: Claim) -> dict[str, Any]:

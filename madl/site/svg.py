@@ -112,7 +112,7 @@ def bared(svg: str) -> str:
     svg = re.sub(
         r' style="[^"]*"', lambda style: style[0].replace(": ", ":").replace("; ", ";"), svg
     )
-    return re.sub(r">\s+<", "><", svg)
+    return re.sub(r">\s+<", "><", svg).replace("<g></g>", "")
 
 
 def _rounded(numbers: str) -> str:
@@ -132,7 +132,8 @@ def inline(plot: Plot, size: Size) -> str:
             _tagged(group, *plot.tags[group.attrib.pop("id")], size)
     root.attrib = {"class": size.name, "viewBox": root.attrib["viewBox"], "aria-hidden": "true"}
     svg = palette.colored(ElementTree.tostring(root, encoding="unicode"))
-    return re.sub(r"<g>(<text [^>]*>[^<]*</text>)</g>", r"\1", svg.replace(" />", "/>"))
+    svg = svg.replace(" />", "/>").replace("<g/>", "")
+    return re.sub(r"<g>(<(?:text|path) [^<]*(?:</text>|(?<=/)>))</g>", r"\1", svg)
 
 
 def _tagged(group: Element, series: int, titles: Sequence[str], size: Size) -> None:

@@ -45,7 +45,7 @@ print(f"{len(rows)} formats of {len(families)} kinds: {'; '.join(map(str, famili
 # One point a format; the line joins those that none beats with fewer bits, on validation.
 
 # %%
-COLORS = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#2b9ad6", "#6b3410", "#5d6b85")
+COLORS = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#6155c9", "#6b3410", "#5d6b85")
 figure, axes = plt.subplots(figsize=(6.4, 3.6))
 for family, color in zip(families, COLORS):
     of_it = [row for row in rows if row["formats"] == family]

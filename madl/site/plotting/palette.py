@@ -18,14 +18,14 @@ MARKERS = {
     "green": "D",
     "purple": "^",
     "gold": "v",
-    "sky": "P",
+    "indigo": "P",
     "brown": "X",
     "slate": "h",
 }
 KNOWN = {
     **{"fp32": "ink", "bf16": "purple", "mxint8": "blue"},
     **{"ptq": "blue", "qat": "orange", "weights": "blue", "inputs": "orange"},
-    **{"l1-norm": "blue", "random": "purple", "grid": "gold", "tpe": "sky"},
+    **{"l1-norm": "blue", "random": "purple", "grid": "gold", "tpe": "blue"},
     **{"training": "blue", "validation": "orange", "test": "green"},
     **{"naive": "purple", "tuned": "blue", "sdpa flash": "green", "sdpa math": "orange"},
 }

@@ -1,0 +1,40 @@
+"""What `mkdocs build` does to pages: the search knows words, and a number keeps its unit."""
+
+import pytest
+
+hooks = pytest.importorskip("madl.site.hooks", reason="mkdocs is not there")
+
+
+@pytest.mark.parametrize(
+    ("before", "left_out"),
+    [
+        ('<div><span class="filename">a/b.py, line 8</span><pre><code>x</code></pre></div>', "pre"),
+        ("<table><tr></tr></table>", "table"),
+        ("<pre><code>make logbook</code></pre>", ""),  # to be typed, so to be found
+    ],
+)
+def test_the_search_leaves_out_what_is_only_cited(before, left_out):
+    made = hooks.on_page_content(before)
+    assert made.count(" data-search-exclude") == bool(left_out)
+    assert made.replace(" data-search-exclude", "") == before
+    assert f"<{left_out} data-search-exclude" in made or not left_out
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<p>of 9 %, 2 ms</p>", "<p>of 9\u00a0%, 2\u00a0ms</p>"),
+        ("<p>by 2 msgs</p><pre>9 % 2</pre>", "<p>by 2 msgs</p><pre>9 % 2</pre>"),
+        ('<p title="9 %">22.5 ×</p>', '<p title="9 %">22.5\u00a0×</p>'),
+    ],
+)
+def test_a_unit_stays_on_the_line_of_its_number_but_for_code(before, after):
+    assert hooks.on_page_content(before) == after
+
+
+def test_a_build_without_pages_says_what_makes_them(tmp_path):
+    config = {"docs_dir": str(tmp_path)}
+    with pytest.raises(hooks.PluginError, match="run `python cli.py report` first"):
+        hooks.on_config(config)
+    (tmp_path / "index.md").touch()
+    assert hooks.on_config(config) is None

@@ -1,0 +1,100 @@
+"""Values: printed as a reader sees them, read again as they were, and nothing chosen by them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from madl.errors import MadlError
+from madl.logbook import stats
+from madl.logbook.values import Estimate, Interval, Outcomes, Unit, shown_margin, with_unit
+
+
+@settings(max_examples=50)
+@given(st.lists(st.booleans(), min_size=1, max_size=70))
+def test_outcomes_survive_json(correct):
+    outcomes = Outcomes(np.array(correct), "x")
+    again = Outcomes.from_json(outcomes.to_json())
+    assert again._correct.tolist() == correct
+    assert again.n == len(correct)
+
+
+@pytest.mark.parametrize("bits", ["", "AAAA", "!"])
+def test_bits_that_are_no_outcomes_are_refused(bits):
+    with pytest.raises(ValueError, match=r"outcomes|padding|base64|alphabet"):
+        Outcomes.from_json({"n": 4, "bits": bits, "examples": "x"})
+
+
+def test_an_estimate_is_printed_and_chooses_nothing():
+    estimate = Estimate(0.8215, Interval(0.80, 0.84), Unit.PERCENT, 2000)
+    assert f"{estimate}" == "82.2 %" or f"{estimate}" == "82.1 %"
+    assert f"{estimate:i}".endswith("% [80.0, 84.0]")
+    assert f"{Estimate(-0.012, None, Unit.POINTS, 9):+}" == "−1.2 points"
+    assert f"{Estimate(np.log(1.5), None, Unit.TIMES, 9)}" == "1.5 ×"
+    for choose in (
+        lambda: max(estimate, estimate),
+        lambda: estimate > 0.8,
+        lambda: float(estimate),
+        lambda: estimate + estimate,
+        lambda: sorted([estimate, estimate]),
+        lambda: estimate == estimate,
+        lambda: round(estimate, 2),
+        lambda: {estimate: 1},
+        lambda: bool(estimate),
+    ):
+        with pytest.raises(TypeError, match="a test value chooses nothing"):
+            choose()
+
+
+def test_an_unknown_unit_is_one_clear_line():
+    with pytest.raises(MadlError, match="unknown unit 'furlongs'; known: points, %"):
+        Unit("furlongs")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"),
+        (64, "64"),
+        (1024, "1,024"),
+        (3.14159, "3.14"),
+        (-0.5, "−0.5"),
+        (1234.5, "1,230"),
+        (758859782.0, "759,000,000"),
+        (0.000123, "0.000123"),
+        (20.6, "20.6"),
+        (99.96, "100"),
+        (999.6, "1,000"),
+        (-1e-9, "0"),
+    ],
+)
+def test_numbers_have_three_significant_digits_and_counts_are_counts(value, shown):
+    assert stats.number(value) == shown
+
+
+def test_a_value_and_its_interval_have_the_same_decimals():
+    assert stats.numbers([1.5, 1.43, 1.57]) == ["1.50", "1.43", "1.57"]
+
+
+@given(st.integers(0, 50), st.integers(1, 50))
+def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
+    n = successes + more
+    expected = binomtest(successes, n).proportion_ci(method="wilson")
+    assert tuple(stats.wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_a_power_is_shown_raised():
+    assert f"10{stats.superscript(-12)}" == "10⁻¹²"
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.01, "1 point"), (0.02, "2 points"), (0.005, "0.5 points")]
+)
+def test_a_margin_of_one_point_is_no_plural(share, said):
+    assert shown_margin(share, Unit.POINTS) == said
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "×", "%", "ρ"])
+def test_a_unit_that_is_no_plural_stays_as_it_is(unit):
+    assert with_unit("1", Unit(unit)) == f"1 {unit}"
