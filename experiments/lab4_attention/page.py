@@ -94,6 +94,14 @@ def cases(plan: Plan) -> Iterable[Params]:
     yield from timings(plan, processes)
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    """Three lengths in two processes."""
+    is_cheap = params.get("length") in (128, 512, 1024) and params.get("dtype") == "float32"
+    is_one = params.get("process") in CONFIRMING[:2] and params["device"] == "cpu"
+    return params["kind"] == "time" and is_cheap and is_one
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab4_attention import study

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError, WrongCommand
-from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, Profile
+from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING, Profile
 from madl.logbook.records import (
     RUNS_AGAIN,
     Case,
@@ -129,16 +129,40 @@ def published_plans(plan: StoredPlan, machines: Mapping[str, Source]) -> list[St
     ]
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """This store's results of an experiment, and of what it needs others' where it has none."""
+
+    own: Source
+    name: str
+    machines: Sequence[Source]
+
+    def get(self, case: Case) -> Record | None:
+        record = self.own.get(case)
+        is_good = record is not None and record.status == "ok"
+        if is_good or case.experiment.removesuffix(TUNING) == self.name:
+            return record
+        others = (machine.get(case) for machine in self.machines)
+        return next((other for other in others if other and other.status == "ok"), record)
+
+
+def beside_published(plan: StoredPlan, name: str, published: Sequence[StoredPlan]) -> StoredPlan:
+    """The plan of this store's own results, on published evidence of what the experiment needs."""
+    sources = [one.store for one in published]
+    return replace(plan.whole, store=_Beside(plan.store, name, sources), is_fixed=True)
+
+
 def most_complete(plans: Iterable[StoredPlan], name: str) -> StoredPlan:
     """The plan with the evidence that a page shows; of equal ones, the first.
 
     A whole one before all others, of more seeds before one of fewer, this machine's own before a
-    published one; of parts, the one with most results.
+    published one; of parts, the one with most results, or of which the cases are known.
     """
 
     def rank(plan: StoredPlan) -> tuple[object, ...]:
         is_whole, is_own = plan.has_all(name), plan.host is None
-        return is_whole, is_whole * plan.num_seeds, is_whole and is_own, len(plan.good(name))
+        good = len(plan.good(name))
+        return is_whole, is_whole * plan.num_seeds, is_whole and is_own, good, plan.is_ready(name)
 
     found = (next((p for p in plan.by_seeds if p.has_all(name)), plan) for plan in plans)
     return max(found, key=rank)
@@ -153,7 +177,9 @@ class Sample(StoredPlan):
 
     def cases(self, name: str) -> list[Case]:
         if ("cases", name) not in self._known:
-            shown = most_complete(self._plans, name)
+            own, *published = self._plans
+            beside = beside_published(own, name, published)
+            shown = most_complete([own, beside, *published], name)
             every = shown.cases(name) if shown.is_ready(name) else []
             is_quick = self.project.load(name).is_quick
             self._known["cases", name] = [case for case in every if is_quick(case.params)]
@@ -212,7 +238,7 @@ def parse_seeds(text: str | None, profile: str) -> int:
     if text is None:
         return most
     if profile != "full":
-        raise WrongCommand(f"--seeds is of the full profile; leave it out, or --profile {profile}")
+        raise WrongCommand("--seeds is of the full profile; leave it out, or use --profile full")
     if text not in map(str, range(1, most + 1)):
         raise WrongCommand(f"--seeds is 1 to {most}; got {text[:40]!r}")
     return int(text)

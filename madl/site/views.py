@@ -34,7 +34,7 @@ from madl.logbook.records import (
     published_by_machine,
     sealed,
 )
-from madl.running.plans import StoredPlan, most_complete, published_plans
+from madl.running.plans import StoredPlan, beside_published, most_complete, published_plans
 from madl.running.project import Project
 from madl.site.again import Again, run_again
 from madl.training import workloads
@@ -590,7 +590,8 @@ def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
 
     plan = sources.plan
     published = sources.published(plan.workload)
-    here = most_complete([sources.own(), *published], name)
+    own = sources.own()
+    here = most_complete([own, beside_published(own, name, published), *published], name)
     others = [
         whole
         for host, machine in sources.machines.items()
