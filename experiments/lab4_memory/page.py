@@ -315,7 +315,8 @@ def savings(r: Records) -> Chart:
 def reasons(r: Records) -> Sequence[Row]:
     """The share saved, and by how much each reason changes it."""
     found = {reason: round(100 * share, 1) for reason, share in steps(r).items()}
-    changes = ["–", *numbers([b - a for a, b in pairwise(found.values())], sign=True, places=1)]
+    changes = numbers([b - a for a, b in pairwise(found.values())], sign=True, places=1)
+    changes = ["–", *(change.replace("+0.0", "0.0") for change in changes)]
     return [
         {
             "counted, one reason more each": reason,
