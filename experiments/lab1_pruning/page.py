@@ -258,7 +258,6 @@ def of_draws(r: Records, best: bool) -> Counted:
 page.numbers(
     l1=partial(pruned, part="weights", method="l1", at=THIRD),
     random=partial(pruned, part="weights", method="random", at=THIRD),
-    random_untrained=partial(pruned, part="weights", method="random", at=THIRD, when="before"),
     l1_half=partial(pruned, part="weights", method="l1", at=HALF),
     l1_most=partial(pruned, part="weights", method="l1", at=MOST),
     l1_both=partial(pruned, part="both", method="l1", at=THIRD),
