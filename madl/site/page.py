@@ -204,7 +204,7 @@ class PageCalls:
             return svg.figure(
                 made,
                 id=f"{self.page.name}-{name}",
-                title=title,
+                title=_text(title),
                 caption=caption or one.caption,
                 data=data,
                 cache=self.cache,
@@ -400,6 +400,11 @@ class PageCalls:
         """The rows of a figure as CSV."""
         made = self.page.view.shown[name]
         return to_csv(made.rows if isinstance(made, Chart) else made)
+
+
+def _text(made: str) -> str:
+    """HTML as text, without the marks of verdicts."""
+    return html.unescape(re.sub(r'<a class="mark .*?</a>|<[^>]+>', "", made)).strip()
 
 
 def _test_size(view: View) -> int | None:
