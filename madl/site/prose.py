@@ -118,7 +118,7 @@ class Spoken:
             return ""
         made = self.result.comparison
         text = magnitude(self.result.smallest, made.unit)
-        return f"a factor of {text.removesuffix(' ×')}" if made.unit is Unit.TIMES else text
+        return f"a factor of {text.removesuffix('\u00a0×')}" if made.unit is Unit.TIMES else text
 
     @property
     def agree(self) -> str:
