@@ -12,7 +12,7 @@ from madl.logbook.records import Case
 from madl.logbook.stats import Interval, Unit
 from madl.site import evidence, home
 from madl.site.views import Page
-from tests.conftest import a_record, a_run
+from tests.conftest import a_record
 
 
 def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.0,), **more):

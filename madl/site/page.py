@@ -52,12 +52,19 @@ class PageCalls:
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
+
+        def mark(name: str) -> str:
+            return prose.mark(find(name).result)
+
+        def unmeasured(name: str) -> str:
+            return self._unmeasured(find(name).result)
+
         return {
             **{call.__name__: self.tried(call) for call in calls},
             **{name: prose.Printed(view.numbers[name], self.records) for name in view.numbers},
             "_judged": find,
-            "_mark": lambda name: prose.mark(find(name).result),
-            "_pending_claim": lambda name: self._unmeasured(find(name).result),
+            "_mark": mark,
+            "_pending_claim": unmeasured,
         }
 
     def answer(self, up: str = "") -> str:
@@ -65,7 +72,7 @@ class PageCalls:
 
         `up` leads from where it stands to the page's folder.
         """
-        calls = replace(self, up=up).all() | {"_mark": lambda name: ""}
+        calls = replace(self, up=up).all() | {"_mark": "".format}
         return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
 
     @property
@@ -197,7 +204,7 @@ class PageCalls:
             return svg.figure(
                 made,
                 id=f"{self.page.name}-{name}",
-                title=title,
+                title=_text(title),
                 caption=caption or one.caption,
                 data=data,
                 cache=self.cache,
@@ -393,6 +400,11 @@ class PageCalls:
         """The rows of a figure as CSV."""
         made = self.page.view.shown[name]
         return to_csv(made.rows if isinstance(made, Chart) else made)
+
+
+def _text(made: str) -> str:
+    """HTML as text, without the marks of verdicts."""
+    return html.unescape(re.sub(r'<a class="mark .*?</a>|<[^>]+>', "", made)).strip()
 
 
 def _test_size(view: View) -> int | None:
