@@ -187,7 +187,7 @@ def section(here: View, others: Sequence[View]) -> str:
 
 
 def _has(view: View, name: str) -> bool:
-    return view.findings[name].verdict != "not measured"
+    return name in view.findings and view.findings[name].verdict != "not measured"
 
 
 def _title(view: View, here: View) -> str:
