@@ -248,7 +248,7 @@ def kinds(r: Records) -> Sequence[Row]:
     examples["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
     return [
         {
-            "kind": f"`{kind}`",
+            "kind": kind,
             "nodes": v["kinds"][kind],
             "stands for": meaning,
             "one of them": _call(examples[kind]) if kind in examples else _elsewhere(v, kind),

@@ -118,7 +118,8 @@ class Spoken:
             return ""
         made = self.result.comparison
         text = magnitude(self.result.smallest, made.unit)
-        return f"a factor of {text.removesuffix('\u00a0×')}" if made.unit is Unit.TIMES else text
+        bare = text.partition("\u00a0")[0]
+        return f"a factor of {bare}" if made.unit is Unit.TIMES else text
 
     @property
     def agree(self) -> str:
