@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from experiments.lab1_quantization.width_panel import lost, width_alt, width_panels, width_rows
-from experiments.lab4_memory.memory_panel import memory_rows
 from madl.logbook.drawing import field
-from madl.logbook.records import Case, Records
+from madl.logbook.records import Case
 from madl.running.project import Project
 from madl.site import explain, report
 from madl.site.page import _tight
 from tests.conftest import a_record
-from tests.synthetic import judgement, published, read
+from tests.synthetic import judgement, read
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
 ROOT = Path(__file__).parents[1]
@@ -29,20 +28,6 @@ def test_what_a_format_loses_is_counted_where_it_can_be_by_hand():
     assert made.clipped == pytest.approx(1 / 4)
     error = 3 * 2 * 0.5**3 / 3 + 1 / 3
     assert made.db == pytest.approx(10 * math.log10((3 / 3 + 7 / 3) / error))
-
-
-def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
-    ledger = published("lab4_memory")
-    every = memory_rows(Records([*ledger, *published("formats")]))
-    assert len({row["format"] for row in every}) > 30
-    for record in (one for one in ledger if one.case.params["what"] == "ledger"):
-        (packed,) = (
-            row
-            for row in every
-            if (row["model"], row["format"]) == (record.case.params["of"], "mxint8")
-        )
-        assert packed["Linear weights"] == record.values["ledger"]["packed_bytes"]
-    assert {row["format"] for row in memory_rows(Records(ledger))} == {"FP32", "mxint8"}
 
 
 def test_a_format_is_drawn_without_a_histogram():
