@@ -41,6 +41,7 @@ SPACES = {
 OFFERS = {ASKED: "8, 16 or 32 bits", NARROWER: "4, 5 or 6 bits"}
 SAMPLERS = {"tpe": "TPE", "random": "Random"}
 FINEST, COARSE, NARROWEST = "16 8 8", "16 2 2", "8 8 8"  # of one layer, as asked for
+KINDS = ("query", "key", "value", "output", "up", "down", "pooler", "classifier")  # as they run
 Floats = NDArray[np.float64]
 
 
@@ -162,14 +163,11 @@ def early_layers_matter_more(r: Records) -> Contrast:
 # ---- searches -----------------------------------------------------------------------------------
 
 
-def within_budget(a: Arm) -> list[Any]:
-    """All trials of a search whose model fits, of every study and model; others have values < 0."""
-    every = [t for record in a.records for study in record.values["studies"] for t in study]
-    return [trial for trial in every if trial["value"] >= 0]
-
-
 def so_far(a: Arm) -> list[list[float]]:
-    """The best so far of every study of one model; of several, their means. NaN: nothing fits."""
+    """The best so far of every study of one model; of several, their means.
+
+    NaN before a model is within the budget; trials over it have values below zero.
+    """
 
     def best(study: Sequence[Any]) -> list[float]:
         reached = searches.best_so_far([trial["value"] for trial in study])
@@ -324,9 +322,13 @@ def curves(r: Records) -> Chart:
 
 def layer_map(values: dict[str, float], what: str) -> Chart:
     """Blocks × kinds of layer; the head's layers stand below, in a column of their own."""
+    known = {name: i for i, name in enumerate(KINDS)}
+    order = sorted(
+        values, key=lambda x: (block(x) is None, block(x), known.get(kind(x), len(KINDS)))
+    )
     rows = [
-        {"block": place(x), "layer": "head" if block(x) is None else kind(x), what: value}
-        for x, value in values.items()
+        {"block": place(x), "layer": "head" if block(x) is None else kind(x), what: values[x]}
+        for x in order
     ]
     return Chart(rows, x=category("layer"), y=category("block"), marks=[cells(what)])
 
