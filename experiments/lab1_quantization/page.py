@@ -1,32 +1,52 @@
 """Question 1.1: accuracy against fixed-point width, after quantization and after training on.
 
-Every Linear layer takes fixed point of one width. Where the point lies, how long the starting point
-is fine-tuned and at which rate it is trained on is chosen on the tuning seed, by validation loss,
-and stands here as constants.
+Every Linear layer takes fixed point of one width. What is chosen, on the tuning seed and by
+validation loss, stands here as constants: how many bits lie after the point, and the rates of
+training on; `baseline.PASSES` is chosen so, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import product
+from statistics import fmean
 
+from experiments.lab1_quantization.width_panel import LOSSES, width_alt, width_panels, width_rows
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, doubling, level, line, percent
+from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.records import Params, Values
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.training import baseline
 from madl.training.widths import Pair, point
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
 
-NARROW = 4  # bits
-STARTS: dict[int, Pair] = {  # of the sweeps: bits behind the point of weights, of inputs
-    **{4: (5, 2), 5: (6, 3), 6: (6, 3), 7: (7, 4), 8: (8, 4), 10: (8, 5), 12: (10, 6)},
-    **{16: (12, 9), 24: (16, 12), 32: (20, 16)},
-}
-WIDTHS = tuple(STARTS)
-TRAINED = (4, 5, 6, 8)  # bits, on every seed
-TRAINED_ONCE = (10, 16, 32)  # on one seed
-RATES = (1e-5, 3e-5, 1e-4)
+NARROW, PROBE = 4, 8  # bits: the narrowest, and what the coursework starts from
+# Bits after the point of weights and of inputs, where validation loss is least on the tuning seed.
 CHOSEN: dict[int, Pair] = {
     **{4: (5, 2), 5: (6, 3), 6: (6, 3), 7: (7, 4), 8: (8, 4), 10: (8, 5), 12: (10, 6)},
     **{16: (12, 9), 24: (16, 12), 32: (20, 16)},
 }
+SHARED = {4: 5, 5: 5, 6: 5, 8: 6}  # of both, where one point is best
+ALONE = {"weights": 5, "inputs": 2}  # at the narrowest width, the other operand in FP32
+RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-5, 5: 3e-5, 6: 3e-5, 8: 3e-5}  # None: FP32
+TRIED = (1e-5, 3e-5, 1e-4)
+TRAINED = (4, 5, 6, 8)  # bits, on every seed
+TRAINED_ONCE = (10, 12, 16, 32)  # on the first, at the rate of the widest of TRAINED
+FIXED_RULE = 4  # one of the coursework's two rules: always four bits after the point
+STEPS = ("layer", "row")  # what has a step of its own
+
+
+# ---- cases --------------------------------------------------------------------------------------
+
+
+def trained(plan: Plan, learning_rate: float) -> Params:
+    return {
+        "tune_examples": plan.profile.choose(smoke=32, quick=None),
+        "tune_learning_rate": learning_rate,
+        "tune_batch_size": 16,
+    }
 
 
 @page.tuning
@@ -34,6 +54,50 @@ def tuning(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for passes in choose(smoke=(1,), quick=(3, 1, 2)):
         yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
+    base = baseline.drawn_params(plan, TUNING_SEED)
+    for width, (weights, inputs) in choose(smoke={NARROW: CHOSEN[NARROW]}, quick=CHOSEN).items():
+        yield {"method": "sweep", **base, **start(width, weights, inputs)}
+    for operands, frac in ALONE.items():
+        yield {"method": "sweep", **base, **start(NARROW, frac, frac, operands)}
+    for rate, width in product(
+        choose(smoke=TRIED[:1], quick=TRIED), choose(smoke=(4,), quick=RATES)
+    ):
+        yield on_at(base, width) | trained(plan, rate)
+
+
+def start(width: int, weights: int, inputs: int, operands: str = "both") -> Params:
+    return {
+        **{"operands": operands, "width": width},
+        **{"start_weights": weights, "start_inputs": inputs},
+    }
+
+
+def on_at(base: Params, width: int | None) -> Params:
+    """What is trained on: in the chosen format of a width, or in FP32."""
+    if width is None:
+        return {"method": "control", **base}
+    return {"method": "qat", **base, **point(width, CHOSEN[width])}
+
+
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
+    choose = plan.profile.choose
+    widths = choose(smoke=(NARROW, PROBE), quick=tuple(CHOSEN))
+    for seed in plan.seeds:
+        base = baseline.drawn_params(plan, seed)
+        yield {"method": "fp32", **base}
+        for width in widths:
+            yield {"method": "ptq", **base, **point(width, CHOSEN[width])}
+        for width, frac in SHARED.items():
+            yield {"method": "ptq", **base, **point(width, (frac, frac))}
+        for operands, frac in ALONE.items():
+            yield {"method": "ptq", **base, **point(NARROW, (frac, frac), operands)}
+        for per in STEPS:
+            yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
+        once = TRAINED_ONCE if seed == plan.seeds[0] else ()
+        for width in choose(smoke=(None, NARROW), quick=(None, *TRAINED, *once)):
+            rate = RATES.get(width, RATES[TRAINED[-1]])
+            yield on_at(base, width) | trained(plan, rate)
 
 
 @page.run
@@ -45,7 +109,237 @@ def run(params: Params, ctx: Context) -> Values:
     return study.judged(params, ctx)
 
 
-@page.cases
-def cases(plan: Plan) -> Iterable[Params]:
-    for seed in plan.seeds:
-        yield {"method": "fp32", **baseline.drawn_params(plan, seed)}
+# ---- arms ---------------------------------------------------------------------------------------
+
+
+def fp32(r: Records) -> Arm:
+    return arm(r, "FP32", method="fp32")
+
+
+def control(r: Records) -> Arm:
+    return arm(r, "FP32 trained as long", method="control")
+
+
+def ptq(r: Records, width: int = NARROW) -> Arm:
+    """Quantized alone, with a point for weights and one for inputs."""
+    return judged(r, f"PTQ at {width} bits", method="ptq", **point(width, CHOSEN[width]))
+
+
+def shared(r: Records, width: int = NARROW) -> Arm:
+    """Quantized alone, with the best point for both."""
+    one = (SHARED[width], SHARED[width])
+    return judged(r, f"PTQ at {width} bits, one point for both", method="ptq", **point(width, one))
+
+
+def alone(r: Records, operands: str) -> Arm:
+    """Quantized alone, at the narrowest width, one operand of the two."""
+    one = (ALONE[operands], ALONE[operands])
+    return judged(r, f"{operands} alone", method="ptq", **point(NARROW, one, operands))
+
+
+def own_steps(r: Records, per: str) -> Arm:
+    """Quantized alone, at the narrowest width, with a step for each layer's or row's weights."""
+    return arm(r, f"a step per {per}", method="ptq", step_per=per)
+
+
+def qat(r: Records, width: int = NARROW) -> Arm:
+    """Trained on in PTQ's format."""
+    return judged(r, f"QAT at {width} bits", method="qat", width=width)
+
+
+def judged(r: Records, label: str, **where: Scalar) -> Arm:
+    return arm(r.without("step_per"), label, **where)
+
+
+# ---- claims -------------------------------------------------------------------------------------
+
+
+@page.claim(primary=True)
+def eight_bits_cost_nothing_that_matters(r: Records) -> Contrast:
+    """At 8 bits, PTQ is at most one point less accurate than FP32."""
+    return compare(ptq(r, PROBE), fp32(r)).no_worse(0.01)
+
+
+@page.claim(primary=True)
+def training_on_wins_back_accuracy(r: Records) -> Contrast:
+    """At 4 bits, training on (QAT) is more accurate than quantization alone (PTQ), same format."""
+    return compare(qat(r), ptq(r))
+
+
+@page.claim(primary=True)
+def four_bits_trained_are_nearly_fp32(r: Records) -> Contrast:
+    """At 4 bits, QAT is at most two points less accurate than FP32 trained as long."""
+    return compare(qat(r), control(r)).no_worse(0.02)
+
+
+@page.claim
+def the_same_training_of_fp32(r: Records) -> Contrast:
+    """The same training makes FP32 more accurate."""
+    return compare(control(r), fp32(r))
+
+
+@page.claim
+def own_points_beat_one(r: Records) -> Contrast:
+    """At 4 bits, PTQ with a point for weights and one for inputs beats the best point for both."""
+    return compare(ptq(r), shared(r))
+
+
+@page.claim
+def inputs_need_more_bits(r: Records) -> Contrast:
+    """At 4 bits, quantizing the weights alone costs less than quantizing the inputs alone."""
+    return compare(alone(r, "weights"), alone(r, "inputs"))
+
+
+@page.claim
+def rows_want_their_own_step(r: Records) -> Contrast:
+    """At 4 bits, a step for each row of a weight matrix beats one step for all layers."""
+    return compare(own_steps(r, "row"), ptq(r))
+
+
+@page.claim
+def layers_want_their_own_step(r: Records) -> Contrast:
+    """At 4 bits, a step for each weight matrix beats one step for all layers."""
+    return compare(own_steps(r, "layer"), ptq(r))
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def share(r: Records, what: str) -> Counted:
+    """Of the values at the narrowest width with one point for both: to zero, or clipped."""
+    a = shared(r)
+    return counted(round(100 * mean_share(a, what)), "%", of=a.records)
+
+
+def mean_share(a: Arm, what: str) -> float:
+    return fmean(record.values["shares"][what] for record in a.records)
+
+
+page.numbers(
+    fp32=fp32,
+    control=control,
+    ptq4=ptq,
+    ptq6=partial(ptq, width=6),
+    ptq8=partial(ptq, width=PROBE),
+    qat4=qat,
+    shared4=shared,
+    weights4=partial(alone, operands="weights"),
+    inputs4=partial(alone, operands="inputs"),
+    rows4=partial(own_steps, per="row"),
+    layers4=partial(own_steps, per="layer"),
+    same_training=the_same_training_of_fp32,
+    zeroed=partial(share, what="weight_zeroed"),
+    clipped=partial(share, what="input_saturated"),
+    chance=lambda r: counted(round(100 * larger_class(r)), "%", of=fp32(r).records),
+    num_test=lambda r: counted(fp32(r).accuracy.n, of=fp32(r).records),
+)
+
+
+def larger_class(r: Records) -> float:
+    positive = float(fp32(r).value("positive_share"))
+    return max(positive, 1 - positive)
+
+
+# ---- figures and tables -------------------------------------------------------------------------
+
+
+@page.chart
+def accuracy(r: Records) -> Chart:
+    trained_at = r.where(method="qat").each("width")
+    one = "PTQ, one point for both"
+    rows = [
+        {
+            "width": width,
+            "PTQ": ptq(r, width),
+            "QAT": qat(r, width) if width in trained_at else None,
+            one: shared(r, width) if width in SHARED else None,
+        }
+        for width in widths_of(r)
+    ]
+    marks = [line("PTQ"), line("QAT"), line(one), level(fp32(r)), level(control(r))]
+    marks.append(level(larger_class(r), "larger class"))
+    return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
+
+
+def widths_of(r: Records) -> list[int]:
+    return r.where(method="ptq", operands="both").each("width")
+
+
+@page.drawing(panels=width_panels, alt=width_alt, script="width")
+def octaves(r: Records) -> Sequence[Row]:
+    formats = [(ptq(r, w), "own") for w in widths_of(r)]
+    formats += [(shared(r, w), "one") for w in SHARED if w in widths_of(r)]
+    return width_rows(fp32(r).first.records[0], formats)
+
+
+@page.chart
+def rules(r: Records) -> Chart:
+    """PTQ on the tuning seed's validation sentences, under more and more restriction."""
+    rows = [
+        {
+            "width": width,
+            "one for each": tried(sweep, sweep.values["weights"], sweep.values["inputs"]),
+            "best one for both": tried(sweep, sweep.values["shared"]),
+            "half the width": tried(sweep, width // 2),
+            "always four": tried(sweep, FIXED_RULE),
+        }
+        for width, sweep in sweeps(r).items()
+    ]
+    marks = [line(name) for name in rows[0] if name != "width"]
+    return Chart(rows, x=doubling("width", "bits"), y=percent("validation accuracy"), marks=marks)
+
+
+def sweeps(r: Records) -> dict[int, Record]:
+    """By width, what the tuning seed tried of fraction widths for weights and inputs."""
+    found = r.tuning.all(method="sweep", operands="both")
+    return {int(record.case.params["width"] or 0): record for record in found}
+
+
+def tried(sweep: Record, weights: int, inputs: int | None = None) -> float:
+    """Validation accuracy of a format that the sweep tried."""
+    at = {"weights": weights, "inputs": weights if inputs is None else inputs}
+    return next(
+        float(one["accuracy"]) for one in sweep.values["tried"] if at.items() <= one.items()
+    )
+
+
+@page.table
+def points(r: Records) -> Sequence[Row]:
+    trained_at = r.where(method="qat").each("width")
+    return [
+        {
+            "bits": width,
+            "weights, inputs": "{}, {}".format(*CHOSEN[width]),
+            "PTQ": ptq(r, width),
+            "QAT": qat(r, width) if width in trained_at else None,
+            "QAT, models": len(qat(r, width).records) if width in trained_at else None,
+            "rate": f"{RATES.get(width, RATES[TRAINED[-1]]):.0e}" if width in trained_at else None,
+        }
+        for width in widths_of(r)
+    ]
+
+
+@page.table
+def lost(r: Records) -> Sequence[Row]:
+    """What a format does to the values: shares that become zero or are clipped."""
+    widths = [w for w in (NARROW, 6, PROBE) if w in widths_of(r)]
+    return [
+        {"format": a.label}
+        | {name: f"{100 * mean_share(a, key):.1f} %" for name, key in LOSSES.items()}
+        | {"accuracy": a}
+        for width in widths
+        for a in (shared(r, width), ptq(r, width))
+    ]
+
+
+@page.table
+def rates(r: Records) -> Sequence[Row]:
+    """Validation loss of the tuning seed after training on, by rate."""
+    found = [*r.tuning.all(method="control"), *r.tuning.all(method="qat")]
+    by_width: dict[object, Row] = {}
+    for record in found:
+        params = record.case.params
+        width = params.get("width")
+        row = by_width.setdefault(width, {"trained": f"{width} bits" if width else "FP32"})
+        row[f"{params['tune_learning_rate']:.0e}"] = f"{record.values['validation_loss']:.4f}"
+    return list(by_width.values())

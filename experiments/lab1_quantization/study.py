@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from madl.compression.quantize import Rule, quantize_, range_use
+from experiments.lab1_quantization.width_panel import FIRST, LAST, PARTS
+from madl.compression.quantize import Rule, linear_layers, quantize_, range_use
 from madl.formats.base import NumberFormat
 from madl.formats.fixed import FixedPoint
 from madl.logbook.experiment import Context
@@ -34,7 +35,7 @@ def judged(params: Params, ctx: Context) -> Values:
     if params["method"] == "fp32":
         return fp32(params, ctx)
     model = build(params, ctx)
-    values = baseline.judge_on_test(model, params, ctx.device)
+    values = baseline.judge(model, params, ctx.device)
     if params.get("width") is None:
         return values
     probe = baseline.load_splits(params).validation.first(PROBE_SENTENCES)
@@ -43,10 +44,12 @@ def judged(params: Params, ctx: Context) -> Values:
 
 def fp32(params: Params, ctx: Context) -> Values:
     """The fine-tuned model, and what it was fine-tuned and judged on."""
-    splits = baseline.load_splits(params)
+    splits, model = baseline.load_splits(params), baseline.fine_tuned(params, ctx)
+    probe = splits.validation.first(PROBE_SENTENCES)
     return {
-        **baseline.judge(baseline.fine_tuned(params, ctx), params, ctx.device),
+        **baseline.judge(model, params, ctx.device),
         **baseline.history(params, ctx),
+        "octaves": octaves(model, probe.batch(range(len(probe)))),
         "num_train": len(splits.train),
         "positive_share": sum(splits.test.labels) / len(splits.test),
     }
@@ -80,6 +83,31 @@ def build(params: Params, ctx: Context) -> torch.nn.Module:
     )
     quantize_(model, [rule])
     return model
+
+
+@torch.no_grad()
+def octaves(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, list[float]]:
+    """Shares of the weights, and of the inputs on a batch, of all Linear layers by octave.
+
+    The first octave holds all below it, and zero; the last all above it.
+    """
+    counts = {part: torch.zeros(LAST - FIRST + 1) for part in PARTS}
+
+    def count(part: str, x: Tensor) -> None:
+        _, exponents = torch.frexp(x.flatten())  # of m · 2^e with m in [1/2, 1)
+        octave = torch.where(x.flatten() == 0, FIRST, exponents - 1).clamp(FIRST, LAST)
+        counts[part] += torch.bincount(octave - FIRST, minlength=LAST - FIRST + 1)
+
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, given: count("inputs", given[0]))
+        for layer in linear_layers(model)
+    ]
+    for layer in linear_layers(model):
+        count("weights", layer.weight)
+    model.eval()(**batch)
+    for hook in hooks:
+        hook.remove()
+    return {part: (found / found.sum()).tolist() for part, found in counts.items()}
 
 
 # ---- the choice of fraction widths --------------------------------------------------------------

@@ -88,7 +88,7 @@ def _tune(params: Params, ctx: Context, folder: Path) -> None:
     from madl.training.train import train
 
     model: Any = quantized_(baseline.fine_tuned(params, ctx), params)
-    num_examples = params["tune_examples"]
+    num_examples = params.get("tune_examples")
     assert num_examples is None or isinstance(num_examples, int)
     examples = baseline.load_splits(params).train.first(num_examples)
     recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
