@@ -7,7 +7,6 @@ training on; `baseline.PASSES` is chosen so, too.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import product
 from statistics import fmean
 
 from experiments.lab1_quantization.width_panel import LOSSES, width_alt, width_panels, width_rows
@@ -23,15 +22,22 @@ from madl.training.widths import Pair, point
 page = Experiment(title="Fixed-point width: PTQ and QAT")
 
 NARROW, PROBE = 4, 8  # bits: the narrowest, and what the coursework starts from
-# Bits after the point of weights and of inputs, where validation loss is least on the tuning seed.
-CHOSEN: dict[int, Pair] = {
+STARTS: dict[int, Pair] = {  # of the searches for the point
     **{4: (5, 2), 5: (6, 3), 6: (6, 3), 7: (7, 4), 8: (8, 4), 10: (8, 5), 12: (10, 6)},
     **{16: (12, 9), 24: (16, 12), 32: (20, 16)},
 }
+# Bits after the point of weights and of inputs, where validation loss is least on the tuning seed.
+CHOSEN: dict[int, Pair] = {
+    **{4: (5, 2), 5: (6, 3), 6: (6, 2), 7: (7, 4), 8: (8, 3), 10: (8, 5), 12: (10, 6)},
+    **{16: (12, 9), 24: (16, 12), 32: (20, 16)},
+}
 SHARED = {4: 5, 5: 5, 6: 5, 8: 6}  # of both, where one point is best
-ALONE = {"weights": 5, "inputs": 2}  # at the narrowest width, the other operand in FP32
-RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-5, 5: 3e-5, 6: 3e-5, 8: 3e-5}  # None: FP32
-TRIED = (1e-5, 3e-5, 1e-4)
+ALONE = {"weights": 5, "inputs": 3}  # at the narrowest width, the other operand in FP32
+TRIED: dict[int | None, tuple[float, ...]] = {  # rates of training on; None: FP32
+    **{4: (3e-5, 1e-4, 1e-5), 8: (1e-5, 3e-5, 1e-4), None: (3e-5, 1e-5, 1e-4)},
+    **{5: (3e-5, 1e-4, 1e-5), 6: (3e-5, 1e-4, 1e-5)},
+}
+RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-5, 5: 3e-5, 6: 3e-5, 8: 3e-5}
 TRAINED = (4, 5, 6, 8)  # bits, on every seed
 TRAINED_ONCE = (10, 12, 16, 32)  # on the first, at the rate of the widest of TRAINED
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits after the point
@@ -55,14 +61,14 @@ def tuning(plan: Plan) -> Iterable[Params]:
     for passes in choose(smoke=(1,), quick=(3, 1, 2)):
         yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
     base = baseline.drawn_params(plan, TUNING_SEED)
-    for width, (weights, inputs) in choose(smoke={NARROW: CHOSEN[NARROW]}, quick=CHOSEN).items():
+    for width, (weights, inputs) in choose(smoke={NARROW: CHOSEN[NARROW]}, quick=STARTS).items():
         yield {"method": "sweep", **base, **start(width, weights, inputs)}
-    for operands, frac in ALONE.items():
+    for operands, frac in (("weights", 5), ("inputs", 2)):
         yield {"method": "sweep", **base, **start(NARROW, frac, frac, operands)}
-    for rate, width in product(
-        choose(smoke=TRIED[:1], quick=TRIED), choose(smoke=(4,), quick=RATES)
-    ):
-        yield on_at(base, width) | trained(plan, rate)
+    few = {None: TRIED[None][:1], NARROW: TRIED[NARROW][:1]}
+    for width, rates in choose(smoke=few, quick=TRIED).items():
+        for rate in rates:
+            yield on_at(base, width) | trained(plan, rate)
 
 
 def start(width: int, weights: int, inputs: int, operands: str = "both") -> Params:
@@ -82,12 +88,11 @@ def on_at(base: Params, width: int | None) -> Params:
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    widths = choose(smoke=(NARROW, PROBE), quick=tuple(CHOSEN))
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
         yield {"method": "fp32", **base}
-        for width in widths:
-            yield {"method": "ptq", **base, **point(width, CHOSEN[width])}
+        for width, own in CHOSEN.items():
+            yield {"method": "ptq", **base, **point(width, own)}
         for width, frac in SHARED.items():
             yield {"method": "ptq", **base, **point(width, (frac, frac))}
         for operands, frac in ALONE.items():
@@ -254,21 +259,17 @@ def accuracy(r: Records) -> Chart:
             "QAT": qat(r, width) if width in trained_at else None,
             one: shared(r, width) if width in SHARED else None,
         }
-        for width in widths_of(r)
+        for width in CHOSEN
     ]
     marks = [line("PTQ"), line("QAT"), line(one), level(fp32(r)), level(control(r))]
     marks.append(level(larger_class(r), "larger class"))
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 
-def widths_of(r: Records) -> list[int]:
-    return r.where(method="ptq", operands="both").each("width")
-
-
 @page.drawing(panels=width_panels, alt=width_alt, script="width")
 def octaves(r: Records) -> Sequence[Row]:
-    formats = [(ptq(r, w), "own") for w in widths_of(r)]
-    formats += [(shared(r, w), "one") for w in SHARED if w in widths_of(r)]
+    formats = [(ptq(r, width), "own") for width in CHOSEN]
+    formats += [(shared(r, width), "one") for width in SHARED]
     return width_rows(fp32(r).first.records[0], formats)
 
 
@@ -315,19 +316,18 @@ def points(r: Records) -> Sequence[Row]:
             "QAT, models": len(qat(r, width).records) if width in trained_at else None,
             "rate": f"{RATES.get(width, RATES[TRAINED[-1]]):.0e}" if width in trained_at else None,
         }
-        for width in widths_of(r)
+        for width in CHOSEN
     ]
 
 
 @page.table
 def lost(r: Records) -> Sequence[Row]:
     """What a format does to the values: shares that become zero or are clipped."""
-    widths = [w for w in (NARROW, 6, PROBE) if w in widths_of(r)]
     return [
         {"format": a.label}
         | {name: f"{100 * mean_share(a, key):.1f} %" for name, key in LOSSES.items()}
         | {"accuracy": a}
-        for width in widths
+        for width in (NARROW, 6, PROBE)
         for a in (shared(r, width), ptq(r, width))
     ]
 
