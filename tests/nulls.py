@@ -37,7 +37,7 @@ class World:
     """
 
     def __init__(self, records: Records) -> None:
-        self.original = Records(map(_calm, records), records.missing)
+        self.original = Records(map(_calm, records), records.missing, tuning=records.tuning)
         self.outcomes: dict[Place, Outcomes] = {}
         self.samples: dict[Place, list[float]] = {}
         for i, record in enumerate(records):
@@ -62,7 +62,7 @@ class World:
             replace(record, values=values[i]) if i in values else record
             for i, record in enumerate(self.original)
         ]
-        return Records(found, self.original.missing)
+        return Records(found, self.original.missing, tuning=self.original.tuning)
 
     def places(self, arm: Arm | TimedArm | None) -> list[Place]:
         """Where an arm's outcomes or samples stand."""

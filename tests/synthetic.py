@@ -86,6 +86,7 @@ def a_measurement(samples_s: Sequence[float], **changes: Any) -> dict[str, Any]:
     subject = {"dtype": "float32", "shape": "(1, 8)", "training": False, "records_gradient": False}
     good = {
         "samples_s": list(samples_s),
+        "calls_per_sample": 1,
         "first_call_s": 1.5,
         "clock": "perf_counter",
         "result_on": "cpu",

@@ -274,14 +274,16 @@ def silent(r):
 
 def test_a_claim_without_a_hypothesis_is_refused_where_it_is_declared(plan):
     plan = toy_with(plan, SILENT)
-    with pytest.raises(MadlError, match=r"experiments/toy\.py: claim 'silent' has no hypothesis"):
+    with pytest.raises(
+        MadlError, match=r"experiments/toy/page\.py: claim 'silent' has no hypothesis"
+    ):
         plan.project.load("toy")
 
 
 @pytest.mark.parametrize("decorator", ["claim", "fact", "table", "output", 'chart(caption="c")'])
 def test_no_two_things_of_a_page_have_one_name(plan, decorator):
     plan = toy_with(plan, f'\n\n@page.{decorator}\ndef grows(r):\n    """It grows."""\n')
-    with pytest.raises(MadlError, match=r"experiments/toy\.py: 'grows' is declared twice"):
+    with pytest.raises(MadlError, match=r"experiments/toy/page\.py: 'grows' is declared twice"):
         plan.project.load("toy")
 
 

@@ -6,15 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from experiments.lab1_quantization.width_panel import lost, width_alt, width_panels, width_rows
-from experiments.lab4_decode import decode_loop
-from experiments.lab4_decode.decode_panel import definition, is_right, steps, value
 from experiments.lab4_memory.memory_panel import memory_rows
-from experiments.lab4_tiles import page as lab4_tiles
-from experiments.lab4_tiles.accesses import WARP
-from experiments.lab4_tiles.places import place
 from madl.logbook.drawing import field
 from madl.logbook.records import Case, Records
 from madl.running.project import Project
@@ -26,55 +20,6 @@ from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project(ROOT)
-STORED = ROOT / "docs" / "data" / "lab4_tiles.jsonl"
-CODES = [(mantissa, scale) for scale in range(256) for mantissa in range(-128, 128)]
-
-
-def test_all_steps_are_those_of_the_loop_in_torch():
-    mantissas, scales = torch.arange(-128, 128).repeat(256, 1), torch.arange(256)[:, None]
-    loop = decode_loop.coursework_loop(mantissas, scales)
-    meant = decode_loop.definition(mantissas, scales).bfloat16().double()
-    every = [steps(*code) for code in CODES]
-    for name in ("out", "bias", "result"):
-        made = torch.tensor([value(getattr(one, name)) for one in every]).double()
-        torch.testing.assert_close(
-            made.reshape(256, 256), loop[name], rtol=0, atol=0, equal_nan=True
-        )
-    made = torch.tensor([definition(*code) for code in CODES], dtype=torch.float64)
-    torch.testing.assert_close(made.reshape(256, 256), meant, rtol=0, atol=0, equal_nan=True)
-
-
-def test_it_counts_the_wrong_codes_that_the_record_has():
-    record = json.loads((ROOT / "docs/data/lab4_decode.jsonl").read_text().splitlines()[0])
-    wrong = sum(not is_right(*code) for code in CODES)
-    assert wrong == record["values"]["wrong"]["all"]
-
-
-def mappings():
-    for line in STORED.read_text().splitlines():
-        record = json.loads(line)
-        for kernel in record["values"]["kernels"]:
-            if kernel["kernel"] in (lab4_tiles.LAB, lab4_tiles.TILE):
-                m, k = kernel["tile"]
-                row = {
-                    **kernel,
-                    "tile m": m,
-                    "tile k": k,
-                    "group": record["case"]["params"]["group"],
-                }
-                yield pytest.param(row, id=f"{kernel['kernel']}, groups of {row['group']}")
-
-
-@pytest.mark.parametrize("row", list(mappings()))
-def test_a_place_follows_from_the_layout_as_cute_has_it(row):
-    first = [place(row, thread) for thread in range(WARP)]
-    assert [one.byte for one in first] == row["first_warp"]
-    assert [one.slot for one in first] == row["first_warp_shared"]
-    for warp, box in enumerate(row["warps"]):
-        held = [place(row, WARP * warp + lane) for lane in range(WARP)]
-        down = [one.m + i for one in held for i in (0, row["bytes"] - 1)]
-        along = [one.k for one in held]
-        assert box[:4] == [min(down), max(down), min(along), max(along)]
 
 
 def test_what_a_format_loses_is_counted_where_it_can_be_by_hand():
@@ -148,7 +93,8 @@ def test_accuracies_of_several_models_are_not_told_under_the_name_of_one():
 @pytest.mark.parametrize("name", PROJECT.names())
 def test_each_script_that_a_page_names_is_there(name):
     for one in PROJECT.load(name).shown.values():
-        assert not one.script or (ROOT / f"docs/assets/explain_{one.script}.js").is_file()
+        shared, own = ROOT / f"docs/assets/explain_{one.script}.js", PROJECT.experiments / name
+        assert not one.script or shared.is_file() or (own / explain.OWN).is_file()
 
 
 # ---- the mechanism ------------------------------------------------------------------------------

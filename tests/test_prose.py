@@ -201,3 +201,10 @@ def test_a_number_that_is_none_is_one_line(project, code, message):
     except MadlError as error:
         problems = [str(error)]
     assert message in problems[0]
+
+
+def test_a_page_that_imports_anothers_is_one_line(project):
+    path = project.experiments / "toy" / "page.py"
+    path.write_text(path.read_text() + "\nfrom experiments.other import page as stranger\n")
+    with pytest.raises(MadlError, match=r"toy/page\.py imports experiments\.other\.page"):
+        project.load("toy")

@@ -275,7 +275,7 @@ def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(pla
     state = report.write(plan, fill(plan))
     (problem,) = state.problems
     assert message in problem
-    assert "toy.md.j2" in problem
+    assert "toy/page.md.j2" in problem
     docs = plan.project.docs
     assert not list((docs / "labs").rglob("*.*"))
     assert (docs / "other.md").is_file()
@@ -584,8 +584,8 @@ def test_a_page_without_reported_figures_needs_no_file_of_them(plan):
 def test_each_reported_figure_is_shown_once_on_its_page():
     project = Project()
     shown = [
-        path.name.removesuffix(".md.j2")
-        for path in project.templates.glob("*.j2")
+        path.parent.name
+        for path in project.experiments.glob("*/page.md.j2")
         for _ in re.findall(r"\{\{ reported\(\) \}\}", path.read_text())
     ]
     assert sorted(shown) == sorted(project.reported)

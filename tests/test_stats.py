@@ -362,11 +362,13 @@ def test_the_power_of_a_design_is_what_it_finds():
 
     def decide(rng):
         sentences = rng.normal(0, within, n)
-        made = rng.normal(effect, between, (units, 1)) + sentences + 0 * rng.normal(size=(units, n))
+        made = rng.normal(effect, between, (units, 1)) + sentences
         return verdict(stats._crossed(made, "models", "seeds × sentences")) == "supported"
 
     assert false_positives(decide, 600) == pytest.approx(said, abs=0.06)
     assert stats.design_power(0.08, between=between, units=units) > 0.99
+    with pytest.raises(ValueError, match="two or more units, which scatter"):
+        stats.design_power(0.08, between=0.0, units=units)
 
 
 def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():

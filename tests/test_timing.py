@@ -14,7 +14,6 @@ from torch import nn
 
 from madl.errors import MadlError
 from madl.logbook import stats
-from madl.logbook.claims import contrast
 from madl.machine import device, fresh, lint, timing
 from tests.in_fresh import spin
 
@@ -110,6 +109,10 @@ def test_a_synchronized_cuda_record_passes():
     assert lint.mistakes(on_gpu, against=SLOWER) == []
 
 
+def test_more_calls_in_a_row_than_the_rival_are_a_mistake():
+    assert lint.mistakes(changed(calls_per_sample=7), against=SLOWER) == [lint.ALIKE]
+
+
 def test_an_effect_inside_the_spread_is_no_effect():
     noisy = changed(samples_s=[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.1, 1.9])
     near = changed(samples_s=[1.2 * s for s in noisy["samples_s"]])
@@ -203,6 +206,38 @@ def test_what_is_timed_is_observed_not_claimed():
     assert (seen.dtype, seen.shape) == ("float32", "4×64")
 
 
+def test_a_fast_variant_makes_no_more_calls_in_a_row_than_the_slowest():
+    ran: list[str] = []
+
+    def variant(name: str, seconds: float):
+        def call():
+            ran.append(name)
+            time.sleep(seconds)
+
+        return call
+
+    fns = {"fast": variant("fast", 0.0), "slow": variant("slow", 0.002)}
+    measured = timing.compare(fns, budget_s=0.0, min_samples=6, min_sample_s=0.008)
+    assert measured["fast"].calls_per_sample == measured["slow"].calls_per_sample > 1
+    assert ran.count("fast") == ran.count("slow")
+    assert lint.ALIKE not in lint.mistakes(
+        measured["fast"].to_json(), against=measured["slow"].to_json()
+    )
+
+
+def test_contention_is_of_the_process_and_the_same_for_all_that_took_turns(monkeypatch):
+    monkeypatch.setattr(timing, "contention_meter", lambda device: Quiet())
+    fns = {"steady": lambda: None, "late": lambda: time.sleep(next(pauses))}
+    pauses = iter([0.001] * 3 + [0.001, 0.02] * 50)  # from the first sample on, every other is late
+    measured = timing.compare(fns, budget_s=0.0, min_samples=20)
+    assert measured["steady"].contention == measured["late"].contention > 0.1
+
+
+class Quiet:
+    def share(self) -> float:
+        return 0.0
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided():
     spawn = multiprocessing.get_context("spawn")
@@ -220,23 +255,16 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
     assert crowded > lint.CONTENDED
     assert "quiet machine" in lint.mistakes(measured["slow"].to_json())
     slow, fast = (measured[name].samples_s for name in fns)
-    found = {share: judged(slow, fast, share) for share in (crowded, 0.0)}
-    assert found[crowded].p > stats.ALPHA
-    assert "quiet machine" in found[crowded].needs(stats.ALPHA)
-    assert found[0.0].p <= stats.ALPHA
-    assert found[0.0].agrees
-
-
-def judged(slow, fast, contention):
-    """What a claim that fast is faster says of these samples."""
-    made = contrast(stats.ratio([slow], [fast], contention=[contention]), [])
-    return made.judge(supported="s", refuted="r", undecided="u")
+    assert stats.ratio([slow], [fast], contention=[crowded]).blocked == "contended"
+    assert not stats.ratio([slow], [fast], contention=[0.0]).blocked
 
 
 def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
-    assert timing.contention(0.01, [1.0] * 20) == 0.01
-    assert timing.contention(0.01, [1.0] * 14 + [2.0] * 6) == 0.3
-    assert timing.contention(None, [1.0] * 20) is None
+    steady, late = [1.0] * 20, [1.0] * 14 + [2.0] * 6
+    assert timing.contention(0.01, [steady]) == 0.01
+    assert timing.contention(0.01, [late]) == 0.3
+    assert timing.contention(0.01, [late, [30.0 * one for one in steady]]) == 0.15
+    assert timing.contention(None, [late]) is None
     assert timing.contention(None, []) is None
 
 

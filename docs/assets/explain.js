@@ -30,7 +30,7 @@
 
   const controls = (figure) => {
     const tools = make("div", { class: "tools" });
-    figure.querySelector(".panel > p").after(tools); // below the title
+    (figure.querySelector(":scope > .title") ?? figure.querySelector(".panel > p")).after(tools);
     const named = (text, control, ...more) => {
       tools.append(make("label", {}, make("span", {}, text), control, ...more));
       return control;

@@ -1,300 +1,413 @@
 """Question 4.2: attention written out against the fused forms of it, in time and in memory.
 
-Correct first, against float64 on random inputs. Forms that are compared take turns within every
-one of several fresh processes. The rival of a fused form is the formula as it is taught, and the
-same written out with care. Memory is measured apart, under a limit that the naive form runs into.
+The rival of a fused form is the fastest form that is written by hand, in the same dtype at the same
+length, as a tuning process found it; other processes confirm, and they are the units.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
 
-from experiments.lab4_attention import attention_checks, attention_profile
-from experiments.lab4_attention.attention_times import (
-    DTYPES,
-    WITH_MEMORY,
-    against_naive,
-    at_course,
-    by_length,
-    chosen_rows,
-    grown,
-    in_scores,
-    memory_rows,
-    of,
-    of_longest,
-    ran,
-    said,
-    shape_of,
-    time_rows,
-    where_it_ends,
-    without_kernel,
-)
-from madl.logbook.charts import Chart, line, log
-from madl.logbook.claims import Fact, Judged, faster
+from madl.logbook.arms import TimedArm, timed
+from madl.logbook.charts import Chart, doubling, level, line, linear, log
+from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
+from madl.logbook.stats import Estimate
+from madl.machine import lint
 from madl.machine.device import no_device
 
-TIMED = ("time", "dtypes", "variants", "profile")
+FORMS = {
+    "naive": "naive",
+    "tuned": "tuned",
+    "cast": "tuned in FP32",
+    "math": "SDPA math",
+    "flash": "SDPA flash",
+    "efficient": "SDPA efficient",
+    "cudnn": "SDPA cuDNN",
+}
+WRITTEN = ("naive", "tuned", "cast")
+FUSED = ("flash", "cudnn", "efficient")  # the first that a device has for a problem
+DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
+DEVICES = {"cpu": "CPU", "cuda": "CUDA GPU"}
+HEAD_DIM = 64
+SHAPES = {"cpu": {"batch": 1, "heads": 4}, "cuda": {"batch": 8, "heads": 8}}
+NOTEBOOK = {"batch": 32, "heads": 8, "length": 128}  # the shape of the coursework's notebook
+TINY = {"batch": 2, "heads": 2, "length": 16}
+CONFIRMING, TUNING, AGAIN = (1, 2, 3, 4, 5), (0,), (0, 1, 2)  # processes; AGAIN: of quick
+NO_KERNEL = "no kernel"
+APART: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
+LENGTHS_AGAIN = (128, 1024, 4096)
+
 page = Experiment(
     title="Attention: fused against naive",
-    needs=("machine",),
-    timed=lambda params: params["kind"] in TIMED,
+    timed=lambda params: params["kind"] in ("time", "notebook", "profile"),
 )
 page.unavailable(no_device)
 
-HEAD_DIM = 64
-COURSE = {"batch": 32, "heads": 8, "length": 128}  # the shape of the coursework's notebook
-TINY = {"batch": 2, "heads": 2, "length": 16}
-SHAPES = {"cpu": {"batch": 1, "heads": 8}, "cuda": {"batch": 8, "heads": 8}}
+
+# ---- cases --------------------------------------------------------------------------------------
+
+
+def limits(plan: Plan, device: str) -> Params:
+    """Of one call, and how long a round goes on: GiB and seconds."""
+    choose = plan.profile.choose
+    limit_gb = 16.0 if device == "cuda" else choose(smoke=0.25, quick=2.0)
+    most = {"limit_gb": limit_gb, "limit_s": 1.0, "budget_s": choose(smoke=0.0, quick=0.05)}
+    return {"device": device, "head_dim": HEAD_DIM, **most}
+
+
+def timings(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
+    """Every form at every length, a case a process."""
+    choose = plan.profile.choose
+    lengths = {
+        "cpu": choose(smoke=(64,), quick=(128, 512, 1024, 2048, 4096)),
+        "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 32768)),
+    }
+    for process, (device, shape), dtype in product(processes, SHAPES.items(), DTYPES):
+        base = {**limits(plan, device), "dtype": dtype, "process": process}
+        yield {"kind": "notebook", **base, **choose(smoke=TINY, quick=NOTEBOOK)}
+        for length in lengths[device]:
+            yield {"kind": "time", **base, **shape, "length": length}
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    yield from timings(plan, TUNING)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    lengths = {
-        "cpu": choose(smoke="32 64", quick="128 512 2048", full="128 256 512 1024 2048 4096"),
-        "cuda": choose(smoke="64", quick="512 2048 8192 16384", full="512 2048 8192 32768"),
-    }
-    middle = {"cpu": choose(smoke=64, quick=512), "cuda": 4096}
-    longest = {"cpu": choose(smoke=128, quick=8192), "cuda": 32768}
-    limits = {"cpu": choose(smoke=0.25, quick=0.5, full=2.0), "cuda": 16.0}
-    taken_apart = {"cpu": choose(smoke=64, quick=2048), "cuda": 2048}
-    processes = choose(smoke=1, quick=5, full=9)
-    fewer = choose(smoke=1, quick=3, full=5)  # where no claim is decided
-    repeated = {
-        "processes": processes,
-        "budget_s": choose(smoke=0.0, quick=0.05),
-        "limit_s": choose(smoke=1.0, quick=0.5, full=2.0),
-    }
+    processes = choose(smoke=CONFIRMING[:1], quick=CONFIRMING)
     for device, shape in SHAPES.items():
-        base = {"device": device, "head_dim": HEAD_DIM}
-        size = {"length": choose(smoke=16, quick=96, full=200), "lengths": lengths[device]}
-        yield {"kind": "correct", **base, **size}
-        base |= {"limit_gb": limits[device]}
-        yield {"kind": "memory", **base, **shape, "longest": longest[device]}
-        base |= repeated
-        yield {"kind": "dtypes", **base, **choose(smoke=TINY, quick=COURSE)}
-        usual = "float16" if device == "cuda" else "float32"
-        yield {"kind": "variants", **base, **shape, "dtype": usual, "length": middle[device]}
-        alone = {"dtype": "float32", "length": taken_apart[device], "processes": fewer}
-        yield {"kind": "profile", **base, **shape, **alone}
-        for dtype in DTYPES:
-            times = {**base, **shape, "dtype": dtype, "lengths": lengths[device]}
-            times |= {"processes": processes if dtype == "float32" else fewer}
-            yield {"kind": "time", **times}
+        base = limits(plan, device)
+        small = {"batch": 2, "heads": 2, "length": choose(smoke=16, quick=200)}
+        yield {"kind": "correct", "device": device, "head_dim": HEAD_DIM, **small}
+        longest = 32768 if device == "cuda" else choose(smoke=128, quick=8192)
+        yield {"kind": "memory", **base, **shape, "longest": longest, "limit_s": 3.0}
+        apart = {"dtype": "float32", "length": choose(smoke=64, quick=2048)}
+        for process in processes:
+            yield {"kind": "profile", **base, **shape, **apart, "process": process}
+    yield from timings(plan, processes)
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_attention import attention_study
+    from experiments.lab4_attention import study
 
-    return attention_study.study(params)
+    return study.study(params)
+
+
+# ---- arms ---------------------------------------------------------------------------------------
+
+
+def arm(r: Records, form: str, **where: Scalar) -> TimedArm:
+    """A form in all of these processes. Raises: Pending: it is missing in one of them."""
+    found = r.all(**where)
+    if any(form not in record.values["measurements"] for record in found):
+        raise Pending(f"{form}, {where}")
+    return timed(found, form, FORMS.get(form, form))
+
+
+def first_of(forms: Sequence[str], record: Record) -> str:
+    """The first of these forms that ran. Raises: Pending: none did."""
+    for form in forms:
+        if form in record.values["measurements"]:
+            return form
+    raise Pending(f"{record.place}, any of {', '.join(forms)}")
+
+
+def fused(r: Records, **where: Scalar) -> TimedArm:
+    """The fused form of this device."""
+    return arm(r, first_of(FUSED, r.all(**where)[0]), **where)
+
+
+def written(r: Records, **where: Scalar) -> TimedArm:
+    """The strongest form written by hand: the fastest of the tuning process."""
+    tried = r.tuning.one(**where)
+    first_of(WRITTEN, tried)
+    ran = [form for form in WRITTEN if form in tried.values["measurements"]]
+    return arm(r, min(ran, key=lambda form: arm(r.tuning, form, **where).median_s), **where)
+
+
+def longest(r: Records, **where: Scalar) -> dict[str, Scalar]:
+    """The problem of the longest sequence that a written and a fused form held in tuning."""
+    where = {"kind": "time", **where}
+    for length in reversed(r.tuning.all(**where).each("length")):
+        ran = r.tuning.one(**where, length=length).values["measurements"].keys()
+        if ran & set(WRITTEN) and ran & set(FUSED):
+            return {**where, "length": length}
+    raise Pending(f"a length that both hold, {where}")
+
+
+def fused_against_written(r: Records, **where: Scalar) -> Contrast:
+    return compare(fused(r, **where), written(r, **where))
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def _of_course(r: Records, *variants: str) -> Judged:
-    """Two variants at the notebook's shape on the CPU."""
-    record = r.one(kind="dtypes", device="cpu")
-    a, b = (of(record, variant, said(variant)) for variant in variants)
-    return faster(a, b, f"on this CPU at the notebook's shape ({shape_of(record)})")
+@page.claim(primary=True)
+def fused_is_faster_in_fp32(r: Records) -> Contrast:
+    """In FP32 on a CPU, fused attention is faster than the fastest form written by hand, at the
+    longest sequence that both hold."""
+    return fused_against_written(r, **longest(r, device="cpu", dtype="float32"))
+
+
+@page.claim(primary=True)
+def fused_is_faster_in_bf16(r: Records) -> Contrast:
+    """In BF16 on a CPU, fused attention is faster than the fastest form written by hand, at the
+    longest sequence that both hold."""
+    return fused_against_written(r, **longest(r, device="cpu", dtype="bfloat16"))
 
 
 @page.claim
-def fp32_faster(r: Records) -> Judged:
-    """In FP32, fused attention is faster than naive at the notebook's shape on this CPU."""
-    return _of_course(r, "fused float32", "naive float32")
+def fused_is_faster_in_fp16(r: Records) -> Contrast:
+    """In FP16 on a CPU, fused attention is faster than the fastest form written by hand, at the
+    longest sequence that both hold."""
+    return fused_against_written(r, **longest(r, device="cpu", dtype="float16"))
 
 
 @page.claim
-def bf16_faster(r: Records) -> Judged:
-    """In BF16 too, fused attention is faster than naive at the notebook's shape on this CPU."""
-    return _of_course(r, "fused bfloat16", "naive bfloat16")
+def care_pays_in_fp32(r: Records) -> Contrast:
+    """In FP32 on a CPU, the formula written with care is faster than the naive one, at the longest
+    sequence of the first claim."""
+    at = longest(r, device="cpu", dtype="float32")
+    return compare(arm(r, "tuned", **at), arm(r, "naive", **at))
 
 
 @page.claim
-def fp16_faster(r: Records) -> Judged:
-    """In FP16 too, fused attention is faster than naive at the notebook's shape on this CPU."""
-    return _of_course(r, "fused float16", "naive float16")
+def fused_is_faster_on_cuda(r: Records) -> Contrast:
+    """In FP16 on CUDA, fused attention is faster than the fastest form written by hand, at the
+    longest sequence that both hold."""
+    return fused_against_written(r, **longest(r, device="cuda", dtype="float16"))
 
 
-@page.claim
-def fp16_slower(r: Records) -> Judged:
-    """On this CPU, naive attention is slower in FP16 than in FP32 at the notebook's shape."""
-    return _of_course(r, "naive float32", "naive float16")
+# ---- numbers ------------------------------------------------------------------------------------
 
 
-@page.claim(headline=True)
-def cpu_faster(r: Records) -> Judged:
-    """On the CPU, fused attention is faster than naive in FP32 at the longest sequence timed."""
-    return of_longest(r, "cpu", "fused", "naive")
+def over_naive(r: Records, dtype: str) -> Contrast:
+    """Fused over naive at the notebook's shape on the CPU: the speed-up that reports give."""
+    at: dict[str, Scalar] = {"kind": "notebook", "device": "cpu", "dtype": dtype}
+    return compare(fused(r, **at), arm(r, "naive", **at))
 
 
-@page.claim(headline=True)
-def beats_tuned(r: Records) -> Judged:
-    """On the CPU, fused attention is faster in FP32 at the longest sequence timed than the formula
-    written out with care."""
-    return of_longest(r, "cpu", "fused", "tuned")
+def peak(r: Records, form: str, part: str = "") -> Counted:
+    """Of one FP32 call at the longest sequence that naive holds; with `part`, in units of that."""
+    record = r.one(kind="memory", device="cpu")
+    held = [x for x in record.values["peaks"] if x["dtype"] == "float32" and "peak_bytes" in x]
+    at = max((x["length"] for x in held if x["form"] == "naive"), default=None)
+    for x in held:
+        if (x["form"], x["length"]) == (form, at):
+            size = x[part] if part else 1e6
+            return counted(x["peak_bytes"] / size, "" if part else "MB", of=[record])
+    raise Pending(f"the peak of {form}")
 
 
-@page.claim
-def care_pays(r: Records) -> Judged:
-    """On the CPU, the formula written out with care is faster than naive in FP32 at the longest
-    sequence timed."""
-    return of_longest(r, "cpu", "tuned", "naive")
+def positions(r: Records) -> Counted:
+    """Of the first claim."""
+    at = longest(r, device="cpu", dtype="float32")
+    return counted(int(str(at["length"])), of=r.all(**at))
 
 
-@page.claim(headline=True)
-def cuda_faster(r: Records) -> Judged:
-    """On CUDA, fused attention is faster than naive in FP32 at the longest sequence timed."""
-    return of_longest(r, "cuda", "fused", "naive")
+def worst_error(r: Records) -> Counted:
+    """Of all forms and dtypes, as a share of what rounding allows."""
+    found = r.where(kind="correct")
+    worst = max(share for record in found for share in record.values["errors"].values())
+    return counted(100 * worst, "%", of=found)
 
 
-BACKWARD = "fused attention, forward and backward,", "naive attention"
+def scale_error(r: Records, inputs: str) -> Counted:
+    """Of attention without its scale, as a share of the largest output."""
+    record = r.one(kind="correct", device="cpu")
+    return counted(100 * record.values["scales"][inputs], "%", of=[record])
 
 
-def _of_variants(
-    r: Records, a: str, b: str, label: str, rival: str, dtype: str = "float32"
-) -> Judged:
-    record = r.one(kind="variants", device="cpu")
-    where = f"in {DTYPES[dtype]} on this CPU at {record.case.params['length']:,} positions"
-    return faster(of(record, a, label), of(record, b, rival), where)
+def share_of_naive(r: Records, *steps: str) -> Counted:
+    """What these steps take alone, of a whole naive call."""
+    whole = arm(r, "naive", **APART)
+    taken = sum(arm(r, step, **APART).median_s for step in steps)
+    return counted(100 * taken / whole.median_s, "%", of=whole.records)
 
 
-@page.claim
-def training_faster(r: Records) -> Judged:
-    """On the CPU, fused attention is faster in FP32 with the backward pass as well."""
-    return _of_variants(r, "fused and backward", "naive and backward", *BACKWARD)
+def profiled(r: Records, name: str, unit: str, size: float) -> Counted:
+    found = r.all(**APART)
+    return counted(found[0].values[name] / size, unit, of=found)
 
 
-@page.claim
-def bf16_training_faster(r: Records) -> Judged:
-    """On the CPU, fused attention is faster with the backward pass in BF16 too."""
-    variants = "fused BF16 and backward", "naive BF16 and backward"
-    return _of_variants(r, *variants, *BACKWARD, dtype="bfloat16")
+def faulted(r: Records, form: str) -> Counted:
+    """New memory that the system clears and maps in one call."""
+    found = r.all(**APART)
+    return counted(found[0].values["fault_bytes"][form] / 1e6, "MB", of=found)
 
 
-@page.claim
-def causal_saves(r: Records) -> Judged:
-    """On this CPU, the fused form is faster with a causal mask than without one."""
-    both = "fused attention with a causal mask", "without one"
-    return _of_variants(r, "fused causal", "fused no mask", *both)
+def failing_checks(r: Records) -> Counted:
+    """Timings of the page in which the linter finds a mistake, each held against naive."""
+    found = [x for x in r if "measurements" in x.values]
+    runs = [(x.values["measurements"], form) for x in found for form in x.values["measurements"]]
+    bad = sum(bool(lint.mistakes(m[form], against=m.get("naive", m[form]))) for m, form in runs)
+    return counted(100 * bad / max(len(runs), 1), "%", of=found)
 
 
-# ---- facts --------------------------------------------------------------------------------------
-
-
-@page.fact(headline=True)
-def at_shape(r: Records) -> Fact:
-    return Fact(text=at_course(r), of="all processes; intervals not corrected for one another")
-
-
-@page.fact(headline=True)
-def grows(r: Records) -> Fact:
-    return Fact(text=f"In FP32 on this CPU, {grown(r)}", of="1 peak each, all processes' times")
-
-
-@page.fact(headline=True)
-def naive_runs_out(r: Records) -> Fact:
-    text, count = where_it_ends(r)
-    return Fact(text=text, of=f"{count} calls under the limit")
-
-
-@page.fact
-def no_kernel(r: Records) -> Fact:
-    text = f"On the CPU, torch has no kernel for {' and '.join(without_kernel(r, 'CPU')) or 'none'}"
-    return Fact(text=text, of=f"{len(WITH_MEMORY)} forms in {len(DTYPES)} dtypes")
-
-
-@page.fact
-def peak_in_scores(r: Records) -> Fact:
-    text = f"In FP32 on this CPU, in matrices of scores: {in_scores(r)}"
-    return Fact(text=text, of="every allocation of 1 call of each form")
-
-
-@page.fact
-def time_goes(r: Records) -> Fact:
-    return Fact(text=attention_profile.where_time_goes(r), of=attention_profile.MEANS)
-
-
-@page.fact
-def faults(r: Records) -> Fact:
-    return Fact(text=attention_profile.faulted(r), of="1 call of each form after others")
-
-
-@page.fact
-def under_the_roof(r: Records) -> Fact:
-    text = attention_profile.of_the_roof(r, "cpu")
-    return Fact(text=text, of=f"{attention_profile.MEANS}; the fastest sample of each ceiling")
-
-
-@page.fact
-def all_are_correct(r: Records) -> Fact:
-    return attention_checks.within_tolerance(ran(r, "correct"))
-
-
-@page.fact
-def ones_prove_nothing(r: Records) -> Fact:
-    return attention_checks.wrong_scales(r.one(kind="correct", device="cpu"))
-
-
-@page.fact
-def linted(r: Records) -> Fact:
-    return attention_checks.linted(ran(r, kind) for kind in TIMED)
+page.numbers(
+    over_naive_fp32=partial(over_naive, dtype="float32"),
+    over_naive_bf16=partial(over_naive, dtype="bfloat16"),
+    over_naive_fp16=partial(over_naive, dtype="float16"),
+    positions=positions,
+    naive_peak=partial(peak, form="naive"),
+    fused_peak=partial(peak, form="flash"),
+    naive_scores=partial(peak, form="naive", part="score_bytes"),
+    tuned_scores=partial(peak, form="tuned", part="score_bytes"),
+    worst=worst_error,
+    wrong_on_ones=partial(scale_error, inputs="ones"),
+    wrong_on_random=partial(scale_error, inputs="random"),
+    in_between=lambda r: share_of_naive(r, "scale", "softmax"),
+    naive_faults=partial(faulted, form="naive"),
+    tuned_faults=partial(faulted, form="tuned"),
+    operations=partial(profiled, name="flops", unit="G", size=1e9),
+    exponentials=partial(profiled, name="exponentials", unit="M", size=1e6),
+    linted=failing_checks,
+)
 
 
 # ---- charts and tables --------------------------------------------------------------------------
 
 
-@page.chart(
-    caption="Time of one call, forward, a panel a dtype. SDPA forms are torch's, each held to one "
-    "kernel: math is written out as well, the others are fused. A line goes on to the longest "
-    "length tried unless the form runs out of memory or of time."
-)
-def time(r: Records) -> Chart:
-    return by_length(time_rows(r), log(label="time of one call", unit="ms"))
+def or_none(make: Callable[..., Any], *args: Any, **where: Scalar) -> Any:
+    """What it makes; None where records are missing."""
+    try:
+        return make(*args, **where)
+    except Pending:
+        return None
 
 
-@page.chart(
-    caption="Peak memory of one call beyond what was held before, forward, a panel a dtype. A line "
-    "ends before the length at which the form runs out under the limit. Peaks are counted from "
-    "allocations, and what the limit sees can differ: a call that ran may lie above it."
-)
+def timed_problems(r: Records) -> list[dict[str, Any]]:
+    """What ran, as parameters, in the order of devices, dtypes and lengths."""
+    order = [*DEVICES, *DTYPES]
+    found = {(x.case.params["device"], x.case.params["dtype"], x.case.params["length"]) for x in r}
+    places = sorted(found, key=lambda x: (order.index(str(x[0])), order.index(str(x[1])), x[2]))
+    return [{"kind": "time", "device": a, "dtype": b, "length": c} for a, b, c in places]
+
+
+def speed_up_of(r: Records, **at: Scalar) -> Estimate:
+    return written(r, **at) / fused(r, **at)
+
+
+@page.chart
+def speed_up(r: Records) -> Chart:
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for at in timed_problems(r.where(kind="time")):
+        device, length = DEVICES[at["device"]], at["length"]
+        start = {"device": device, "positions": length, **dict.fromkeys(DTYPES.values())}
+        row = rows.setdefault((device, length), start)
+        row[DTYPES[at["dtype"]]] = or_none(speed_up_of, r, **at)
+    several = len({device for device, _ in rows}) > 1
+    return Chart(
+        list(rows.values()),
+        x=doubling("positions"),
+        y=linear(label="speed-up of fused over the fastest written form", unit="×"),
+        marks=[*(line(title) for title in DTYPES.values()), level(1.0, "as fast")],
+        facet="device" if several else None,
+    )
+
+
+@page.chart
 def memory(r: Records) -> Chart:
-    y = log(label="peak memory of one call", unit="MB", factor=1e-6)
-    return by_length(memory_rows(r), y, line("limit", markers=False))
-
-
-@page.chart(
-    caption="A point is a form in FP32 at a number of positions: across, its operations for each "
-    "byte that it must move, if every pass over the scores went to memory; upward, the operations "
-    "it does a second. The line is what the machine reached in a copy, on its slope, and in a "
-    "product, where it is flat. Bytes are counted by hand: naive passes over its scores when a "
-    "product writes them, twice to scale them, twice in the softmax and when a product reads them; "
-    "tuned does not scale; fused moves queries, keys, values and output alone. Short sequences "
-    "whose scores stay in the cache may lie above the slope."
-)
-def roofline(r: Records) -> Chart:
-    return attention_profile.roofline(r)
-
-
-@page.table
-def steps(r: Records) -> Sequence[Row]:
-    return attention_profile.step_rows(r)
+    """In FP32 on the CPU."""
+    record = r.one(kind="memory", device="cpu")
+    rows: dict[int, dict[str, Any]] = {}
+    ran = [x for x in record.values["peaks"] if x["dtype"] == "float32" and "peak_bytes" in x]
+    forms = list(dict.fromkeys(FORMS[x["form"]] for x in ran))
+    for x in sorted(ran, key=lambda x: x["length"]):
+        row = rows.setdefault(x["length"], {"positions": x["length"], **dict.fromkeys(forms)})
+        row[FORMS[x["form"]]] = x["peak_bytes"]
+    return Chart(
+        list(rows.values()),
+        x=doubling("positions"),
+        y=log(label="peak memory of one call", unit="MB", factor=1e-6),
+        marks=[line(form) for form in forms],
+    )
 
 
 @page.table
-def dtypes(r: Records) -> Sequence[Row]:
-    """The notebook's shape: the speed-up that a report gives depends on the dtype it used."""
-    return against_naive(r, "dtypes")
+def forms(r: Records) -> Sequence[Row]:
+    """Each form at the longest sequence of each dtype, and why one did not run."""
+    rows: list[Row] = []
+    for device, form in product(DEVICES, FORMS):
+        cells = {
+            title: or_none(at_longest, r, form, device=device, dtype=dtype)
+            for dtype, title in DTYPES.items()
+        }
+        if any(cell not in (None, NO_KERNEL) for cell in cells.values()):
+            rows.append({"device": DEVICES[device], "form": FORMS[form], **cells})
+    ran = {row["device"] for row in rows}
+    nothing = dict.fromkeys(DTYPES.values())
+    return rows + [
+        {"device": x, "form": "all", **nothing} for x in DEVICES.values() if x not in ran
+    ]
+
+
+def at_longest(r: Records, form: str, **where: Scalar) -> TimedArm | str:
+    return time_or_why(r, form, **longest(r, **where))
+
+
+def time_or_why(r: Records, form: str, **at: Scalar) -> TimedArm | str:
+    """Raises: Pending: a process is missing."""
+    why = [x.values["missing"][form] for x in r.all(**at) if form in x.values["missing"]]
+    return why[0] if why else arm(r, form, **at)
 
 
 @page.table
-def variants(r: Records) -> Sequence[Row]:
-    return against_naive(r, "variants")
+def notebook(r: Records) -> Sequence[Row]:
+    """At the notebook's shape on the CPU: one call, three dtypes, two baselines."""
+    rows: list[Row] = []
+    for dtype, title in DTYPES.items():
+        at: dict[str, Scalar] = {"kind": "notebook", "device": "cpu", "dtype": dtype}
+        ours, naive, rival = fused(r, **at), arm(r, "naive", **at), written(r, **at)
+        row: dict[str, Any] = {"dtype": title, "fused": ours, "over naive": naive / ours}
+        rows.append({**row, "fastest written": rival.label, "over it": rival / ours})
+    return rows
+
+
+SCORE_PASSES = {  # reads, writes, lines read before they are written, new pages cleared
+    "naive": 3 + 3 + 3 + 3,
+    "tuned": 2 + 2 + 1,
+    "flash": 0,
+}
+COPY_PASSES = 3  # read, write, and the lines read before they are written
 
 
 @page.table
-def chosen(r: Records) -> Sequence[Row]:
-    """What torch picks when it is free to, for each mask and dtype; all lengths and passes."""
-    return chosen_rows(r)
+def bounds(r: Records) -> Sequence[Row]:
+    """What each form must do in FP32 on the CPU, and how long that takes at the least."""
+    values = r.all(**APART)[0].values
+    product_s, copy_s = (arm(r, name, **APART).median_s for name in ("product", "copy"))
+    products_ms = 1e3 * product_s * values["flops"] / values["product_flops"]
+    a_byte_s = copy_s / (COPY_PASSES * values["score_bytes"])
+    rows: list[Row] = []
+    for form, passes in SCORE_PASSES.items():
+        moved = passes * values["score_bytes"] + 4 * values["tensor_bytes"]
+        rows.append(
+            {
+                "form": FORMS[form],
+                "moves (MB)": moved / 1e6,
+                "moving, at least (ms)": 1e3 * moved * a_byte_s,
+                "products, at least (ms)": products_ms,
+                "measured": arm(r, form, **APART),
+            }
+        )
+    return rows
+
+
+@page.table
+def times(r: Records) -> Sequence[Row]:
+    """All forms at all lengths."""
+    rows: list[Row] = []
+    for at in timed_problems(r.where(kind="time")):
+        problem = f"{DEVICES[at['device']]}, {DTYPES[at['dtype']]}, {at['length']:,}"
+        cells = {title: or_none(time_or_why, r, form, **at) for form, title in FORMS.items()}
+        rows.append({"problem": problem, **cells})
+    return rows

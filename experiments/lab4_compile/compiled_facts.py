@@ -268,6 +268,7 @@ MISTAKES = {  # what it means when a check fails
     "interleaved": "eager and compiled do not take turns",
     "enough samples": f"fewer than {lint.MIN_SAMPLES} samples",
     "quiet machine": "others use the machine meanwhile",
+    lint.ALIKE: "eager and compiled do not make as many calls in a row",
     lint.EFFECT: f"its median differs from eager mode's by {100 * lint.NO_EFFECT:g} % or more, but "
     "by less than its samples' scatter can tell",
 }

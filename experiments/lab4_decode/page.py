@@ -1,153 +1,147 @@
 """Question 4.3b: what `dont_need_abs` and `bias` do in the coursework's dequantize loop.
 
-The loop is run beside the definition on all 65,536 pairs of mantissa and scale, step by step, so
-what its variables are for is seen in what they change. The codec is the one that every kernel of
-this repository shares, and it too is held against the definition in float64.
-
-Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop is that of
-`dequantize1d_host` in DeepWok/mase-cuda, src/csrc/mxint/dequantize.cuh, written anew.
+The loop runs beside the definition on all 65,536 pairs of mantissa and scale.
 """
 
+import struct
 from collections.abc import Iterable, Sequence
 
-from experiments.lab4_decode.decode_panel import decode_alt, decode_panels
-from madl.logbook.charts import Chart, category, intervals, line, linear, points, span
-from madl.logbook.claims import Fact
+from madl.logbook.charts import Chart, line, linear, points, span
+from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, superscript
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.stats import superscript
 
-CODES = 256
-BIT_SIX, BELOW_BIT_SIX = 0x40, 0x3F
-BIAS = 127
-EXAMPLES = (64, 80, 127, 32, 1, 0, -80, -1, -127, -128)  # mantissas worked out in full
+CODES = 256 * 256
+BIT_SIX = 0x40
 
-
-page = Experiment(title="The implicit one in the dequantize loop", version=2)
+page = Experiment(title="The implicit one in the dequantize loop", version=3)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    yield {"codes": CODES * CODES}  # all of them, whatever the profile
+    yield {"codes": CODES}  # all of them, whatever the profile
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_decode import decode_loop
+    from experiments.lab4_decode.study import study
 
-    return decode_loop.study()
-
-
-# ---- facts --------------------------------------------------------------------------------------
+    return study()
 
 
-def _counted(r: Records) -> Values:
-    return r.one(codes=CODES * CODES).values
+def _of(r: Records) -> Record:
+    return r.one(codes=CODES)
 
 
-@page.fact(headline=True)
-def what_they_are_for(r: Records) -> Fact:
-    values = _counted(r)
-    return Fact(
-        text="`dont_need_abs` is bit 6 of the mantissa's magnitude, the leading one that BF16 adds "
-        "by itself: where it is set, the assembled bits are the value; where it is clear, `bias` "
-        "is the one too many, ±2ᴱ with E = scale − 127, and is subtracted. Still, the loop gives a "
-        f"wrong value for {values['wrong']['all']} of {values['codes']:,} codes",
-        of="all pairs of mantissa and scale",
-    )
+def _count(name: str, r: Records) -> Counted:
+    values = _of(r).values
+    return counted(values["wrong"]["all"] if name == "wrong" else values[name], of=[_of(r)])
 
 
-@page.fact(headline=True)
-def both_cases_are_right(r: Records) -> Fact:
-    values = _counted(r)
-    return Fact(
-        text=f"Under scales that are neither 0 nor NaN, {values['with_one_off']} of the "
-        f"{values['with_one']:,} codes with bit 6 set are off, and {values['without_one_off']} of "
-        f"the {values['without_one']:,} with it clear, mantissa −128 left out",
-        of="the same loop",
-    )
+page.numbers(
+    codes=lambda r: _count("codes", r),
+    failing=lambda r: _count("wrong", r),
+    with_one=lambda r: _count("with_one", r),
+    without_one=lambda r: _count("without_one", r),
+)
 
 
-@page.fact(headline=True)
-def wrong_codes(r: Records) -> Fact:
-    values = _counted(r)
-    wrong = values["wrong"]
-    return Fact(
-        text=f"The loop gives a wrong value for {wrong['all']} codes: {wrong['lowest']} with "
-        f"mantissa −128, {wrong['zero']} more with scale 0, {wrong['nan']} with the scale that "
-        f"means NaN, and {wrong['elsewhere']} anywhere else",
-        of=f"{values['codes']:,} pairs of mantissa and scale",
-    )
+# ---- the toy ------------------------------------------------------------------------------------
 
 
-@page.fact
-def codec_is_right(r: Records) -> Fact:
-    values = _counted(r)
-    beyond = [
-        f"{_typeset(one['truth'])} (mantissa {one['mantissa']}, scale {one['scale']})"
-        for one in values["beyond"]
-    ]
-    return Fact(
-        text=f"The codec of this repository is wrong on {values['codec_wrong']} codes. Of all that "
-        f"mean a number it is exact but on {len(beyond)}, {', '.join(beyond)}, which is below "
-        "BF16's lowest value and becomes −∞, counted as right".replace("-", "−"),
-        of=f"{values['codes']:,} pairs of mantissa and scale",
-    )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
-
-
-def _typeset(value: str) -> str:
-    base, power, exponent = value.partition("^")
-    base = base.replace("-", "−").replace("nan", "NaN")
-    return base + superscript(exponent) if power else base
-
-
+BIT_SEVEN = "its one is bit seven, which nothing looks at"
 SUBNORMAL = "a subnormal BF16 has no implied one, and its fraction counts double"
-WHY = {
-    (-128, 127): ("lowest", "its one is bit 7, which nothing looks at"),
-    (-128, 254): ("lowest", "the same; and it is below BF16's lowest value, so −∞ would be right"),
-    (100, 0): ("zero", SUBNORMAL),
-    (1, 0): ("zero", SUBNORMAL),
-    (64, 255): ("nan", "an empty fraction is ∞, not NaN"),
+EMPTY = "an empty fraction under this scale is ∞, not NaN"
+CAUSES = {  # in the records: where, and why
+    "lowest": ("mantissa −128", BIT_SEVEN),
+    "zero": ("scale 0", SUBNORMAL),
+    "nan": ("scale 255", EMPTY),
 }
-CAUSES = {"lowest": "mantissa −128", "zero": "scale 0", "nan": "scale 255"}
 
 
-SHOWN_FIRST = (32, 80)  # mantissas: bit six clear, and set
+def _cause(example: Row) -> str:
+    if example["result"] == example["truth"]:
+        return ""
+    if example["mantissa"] == -128:
+        return "lowest"
+    return "zero" if example["scale"] == 0 else "nan"
 
 
-@page.drawing(
-    caption="The loop on any of its codes: set bits, or move the sliders. The codes to begin with "
-    "are one with bit six clear, one with it set, and the ones that the loop gets wrong.",
-    panels=decode_panels,
-    alt=decode_alt,
-    script="decode",
-)
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    """The first code of the rows, as the script shows any other."""
+    row = rows[0]
+    magnitude = abs(row["mantissa"])
+    heads = ("", "±", "exponent", "bit 6", "fraction", "value")
+    spans = {"fraction": ' colspan="7"'}
+    top = "".join(f"<th{spans.get(head, '')}>{head}</th>" for head in heads)
+    body = (
+        _word(
+            "mantissa",
+            f"mantissa {field('mantissa', row['mantissa'])}",
+            (int(row["mantissa"] < 0), magnitude >> 7, magnitude >> 6 & 1),
+            f"{magnitude & 0x3F:06b}",
+            row["truth"],
+        ),
+        _word("out", "<code>out</code>", *_bits(row["out"]), row["out"]),
+        _word("bias", "<code>bias</code>", *_bits(row["bias"]), row["bias"]),
+        _word("result", field("rule", "out - bias", "code"), *_bits(row["result"]), row["result"]),
+    )
+    table = f'<table class="words"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody>'
+    return [Panel(title="", svg=f"{table}</table>\n{says(_said(row))}", folded=False)]
+
+
+def _bits(value: str) -> tuple[tuple[int, int, int], str]:
+    """Sign, exponent, implied one and fraction of a BF16."""
+    (bits,) = struct.unpack(">H", struct.pack(">f", float(value))[:2])
+    exponent = bits >> 7 & 0xFF
+    return (bits >> 15, exponent, int(exponent > 0)), f"{bits & 0x7F:07b}"
+
+
+def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, value: object) -> str:
+    """A row of cells: sign, exponent, one and fraction, each a place of the script's."""
+    looks = ("bit", "bit" if name == "mantissa" else "bit exponent", "bit lead")
+    cells = "".join(
+        f"<td>{field(f'{name}-{place}', bit, look=f'{look} on' if bit == 1 else look)}</td>"
+        for place, look, bit in (
+            *zip("sel", looks, first, strict=True),
+            *((str(i), "bit", int(bit)) for i, bit in enumerate(fraction)),
+        )
+    )
+    cells += "<td></td>" * (7 - len(fraction))
+    return (
+        f'<tr class="{name}"><th scope="row">{head}</th>{cells}'
+        f"<td>{field(f'{name}-value', value)}</td></tr>"
+    )
+
+
+def _said(row: Row) -> str:
+    """What happens to a code without the leading one; the script says it of any."""
+    return (
+        f"Bit six is 0, yet BF16 reads a one there: out is {row['out']}. Without that one, "
+        f"{row['out']} − {row['bias']} = {row['result']}, what the code means."
+    )
+
+
+def _alt(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    return f"The loop on mantissa {row['mantissa']}, scale {row['scale']}. {_said(row)}"
+
+
+@page.drawing(panels=_panels, alt=_alt, script="decode")
 def loop(r: Records) -> Sequence[Row]:
-    values = _counted(r)
-    steps = {step["mantissa"]: step for step in values["steps"]}
     return [
-        *(
-            {"mantissa": m, "scale": BIAS, "where": "right", "because": ""}
-            | {"loop": number(steps[m]["result"]), "definition": number(steps[m]["truth"])}
-            for m in SHOWN_FIRST
-        ),
-        *(
-            {"mantissa": one["mantissa"], "scale": one["scale"], "where": CAUSES[cause]}
-            | {"because": why, "loop": _typeset(one["loop"]), "definition": _typeset(one["truth"])}
-            for one in values["examples_of_wrong"]
-            for cause, why in [WHY[one["mantissa"], one["scale"]]]
-        ),
+        {**example, "where": where, "because": why}
+        for example in _of(r).values["examples"]
+        for where, why in [CAUSES.get(_cause(example), ("", ""))]
     ]
 
 
-@page.chart(
-    caption="Every mantissa under one scale. In the shaded part, and at the lowest mantissa, "
-    "bit six of the magnitude is clear. A dot off the dashed line is a value that differs from the "
-    "definition.",
-)
+# ---- chart and table ----------------------------------------------------------------------------
+
+
+@page.chart
 def one(r: Records) -> Chart:
     rows = [
         {
@@ -156,14 +150,14 @@ def one(r: Records) -> Chart:
             "bits read as BF16": step["out"],
             "after the loop": step["result"],
         }
-        for step in _counted(r)["steps"]
+        for step in _of(r).values["steps"]
     ]
     return Chart(
         rows,
         x=linear("mantissa"),
         y=linear(label="value, in units of 2ᴱ"),
         marks=[
-            span(0.5 - BIT_SIX, BIT_SIX - 0.5, "no leading one"),
+            span(0.5 - BIT_SIX, BIT_SIX - 0.5, "bit six is 0"),
             line("definition", markers=False, like="FP32"),
             points("bits read as BF16"),
             points("after the loop"),
@@ -171,68 +165,24 @@ def one(r: Records) -> Chart:
     )
 
 
-@page.chart(
-    caption="Each dot is a code that the loop and the definition give different values for. Scales "
-    "that are not shown look like their neighbours.",
-)
-def map_of_wrong(r: Records) -> Chart:
-    found = _counted(r)["wrong_mantissas"]
-    rows = [
-        {"scale": scale, "mantissa": mantissa}
-        for scale in sorted(map(int, found))
-        for mantissa in found[str(scale)]
-    ]
-    return Chart(
-        rows,
-        x=linear(label="mantissa"),
-        y=category("scale"),
-        marks=[intervals("mantissa", "wrong code")],
-    )
-
-
-def _bits(value: int, width: int) -> str:
-    return f"{value & ((1 << width) - 1):0{width}b}"
-
-
-@page.table
-def examples(r: Records) -> Sequence[Row]:
-    """Each step on a few mantissas; spaces within bits do not break."""
-    steps = {step["mantissa"]: step for step in _counted(r)["steps"]}
-    rows: list[Row] = []
-    for mantissa in EXAMPLES:
-        magnitude, step = abs(mantissa), steps[mantissa]
-        fraction = _bits((magnitude & BELOW_BIT_SIX) << 1, 7)
-        needs_bias = not magnitude & BIT_SIX
-        rows.append(
-            {
-                "mantissa": mantissa,
-                "magnitude": f"`{_bits(magnitude, 8)}`",
-                "bit 6": int(not needs_bias),
-                "BF16 bits": f"`{int(mantissa < 0)}\u00a0{_bits(BIAS, 8)}\u00a0{fraction}`",
-                "`out`": step["out"],
-                "`bias`": number(step["bias"]) if needs_bias else "not needed",
-                "result": step["result"],
-                "definition": step["truth"],
-            }
-        )
-    return rows
+def _typeset(value: str) -> str:
+    base, _, exponent = value.partition("^")
+    return base.replace("-", "−") + superscript(exponent)
 
 
 @page.table
 def wrong(r: Records) -> Sequence[Row]:
-    values = _counted(r)
-    rows: list[Row] = []
-    for example in values["examples_of_wrong"]:
-        cause, why = WHY[example["mantissa"], example["scale"]]
-        rows.append(
-            {
-                "where": CAUSES[cause],
-                "wrong codes": values["wrong"][cause],
-                "mantissa": example["mantissa"],
-                "scale": example["scale"],
-                "loop": _typeset(example["loop"]),
-                "definition": _typeset(example["truth"]),
-                "because": why,
-            }
-        )
-    return rows
+    values = _of(r).values
+    first = {_cause(example): example for example in reversed(values["examples"])}
+    return [
+        {
+            "where": where,
+            "wrong codes": values["wrong"][cause],
+            "such as": f"{other} {first[cause][other]}",
+            "loop": _typeset(first[cause]["result"]),
+            "definition": _typeset(first[cause]["truth"]),
+            "because": why,
+        }
+        for cause, (where, why) in CAUSES.items()
+        for other in ["scale" if cause == "lowest" else "mantissa"]
+    ]

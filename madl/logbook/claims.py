@@ -207,10 +207,8 @@ class Result:
     def effect(self) -> Estimate:
         """Raises: MadlError: it was not measured."""
         made = self.comparison
-        seeds = len(made.by_unit)
-        return Estimate(
-            made.effect, self._measured.interval, made.unit, made.examples or made.units, seeds
-        )
+        n, seeds = (made.examples, len(made.by_unit)) if made.examples else (made.units, 1)
+        return Estimate(made.effect, self._measured.interval, made.unit, n, seeds)
 
     @property
     def boundaries(self) -> tuple[float, ...]:

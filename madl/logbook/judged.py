@@ -219,7 +219,7 @@ def compare_leads(
         ValueError: as `stats.compare_groups`.
     """
     splits = [stats.by_group(*sides, of) for sides in (seen, tested)]
-    parts = [stats.parts(difference) for difference in splits]
+    parts = [stats.parts_of(difference) for difference in splits]
     more_seen = splits[0].mean(1) - splits[1].mean(1)
     both = stats.Parts(
         float(more_seen.var(ddof=1)),
@@ -227,7 +227,7 @@ def compare_leads(
         sum(part.floor for part in parts),
     )
     every = f"{of} × validation and test sentences"
-    return stats.of_units(float(more_seen.mean()), more_seen, parts=both, of=every, method=every)
+    return stats.over_units(float(more_seen.mean()), more_seen, parts=both, of=every, method=every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,8 +145,13 @@ def design_power(
 
     `between`: standard deviation of the effect from unit to unit, as it was measured; `within`:
     that from sentence to sentence, of their means over units.
+
+    Raises:
+        ValueError: neither scatters, or there is one unit alone.
     """
     variance = between**2 / units + within**2 / examples
+    if not variance or units < 2:
+        raise ValueError("power is that of two or more units, which scatter")
     freedom = _freedom(units - 1, units, between**2, variance)
     return power_at(abs(effect) / math.sqrt(variance), freedom, level)
 
@@ -312,13 +317,13 @@ def _crossed(difference: NDArray[np.float64], of: str, method: str) -> Compariso
     by_example = difference.mean(0)
     spread = max(float(by_example.var(ddof=1)), 1 / (units**2 * n))  # of one pair more, at least
     effect = float(difference.mean())
-    made = of_units(effect, difference.mean(1), parts=parts(difference), of=of, method=method)
+    made = over_units(effect, difference.mean(1), parts=parts_of(difference), of=of, method=method)
     error = math.sqrt(spread / n)
     these = _by_t(effect, error, n - 1, Unit.POINTS, SENTENCES, n, made.by_unit, "paired t")
     return replace(made, examples=n, these=these)
 
 
-def parts(difference: NDArray[np.float64]) -> Parts:
+def parts_of(difference: NDArray[np.float64]) -> Parts:
     """Of differences (units, examples)."""
     units, n = difference.shape
     by_unit, by_example = difference.mean(1), difference.mean(0)
@@ -328,7 +333,7 @@ def parts(difference: NDArray[np.float64]) -> Parts:
     return Parts(float(by_unit.var(ddof=1)), of_examples, rest_ms / n)
 
 
-def of_units(
+def over_units(
     effect: float, by_unit: NDArray[np.float64], *, parts: Parts, of: str, method: str
 ) -> Comparison:
     """A mean over units and examples, both random."""

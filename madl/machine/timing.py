@@ -3,6 +3,7 @@
 `compare` times every variant once in every round, so that a drift of the machine (clock, heat,
 neighbours) falls on all of them alike and their ratio survives it. The order within a round is
 shuffled: a variant that always follows the same one would inherit what that one left in the cache.
+A sample has as many calls in a row of each: a second call finds its inputs in the cache.
 
 A CPU sample is read from `perf_counter`, a CUDA sample from two events around the calls, read after
 a synchronization; they include the launches, as a caller sees them.
@@ -72,7 +73,7 @@ class Measurement:
     turns: int  # how often another variant was timed between two of these samples
     compilations: int  # of torch.compile, while samples were taken
     clock_mhz: list[float] | None  # before and after
-    contention: float | None
+    contention: float | None  # of the process while all variants were sampled, so the same for all
     subject: Subject | None
 
     @property
@@ -98,17 +99,16 @@ def compare(
     """Time variants interleaved: at least `min_samples` rounds, more while the budget lasts.
 
     The functions take no argument and their results are dropped: check them before timing them.
-    A call shorter than `min_sample_s` is repeated within a sample: the clock's own cost vanishes.
-    `memory` takes the peak of one call, which
-    on a CPU runs under the profiler and so costs some time, outside the samples. `renew` gives the
-    same functions on tensors that lie elsewhere: where memory happens to lie makes a few per cent,
-    so an interval that is to hold for the next run as well needs several such places. `inside`
-    makes the context that a variant is called in; entering and leaving it is not timed.
+    A sample is as many calls in a row as make the slowest variant's last `min_sample_s`, of every
+    variant alike. `memory` takes the peak of one call, which on a CPU runs under the profiler and
+    so costs some time, outside the samples. `renew` gives the same functions on tensors that lie
+    elsewhere: where memory happens to lie makes a few per cent, so an interval that is to hold for
+    the next run as well needs several such places. `inside` makes the context that a variant is
+    called in; entering and leaving it is not timed.
     """
     stopwatch = stopwatch_of(device)
     first: dict[str, float] = {}
     warmup: dict[str, list[float]] = {}
-    calls: dict[str, int] = {}
     lies_on: dict[str, str | None] = {}
     peaks: dict[str, int | None] = {}
     contexts = {name: (inside or {}).get(name, nullcontext) for name in fns}
@@ -117,20 +117,20 @@ def compare(
             first[name] = stopwatch.first(fn)
             lies_on[name] = _device_of(fn())
             warmup[name] = [stopwatch.sample(fn, 1) for _ in range(WARMUP_CALLS)]
-            once_s = max(warmup[name][-1], 1e-9)
-            calls[name] = max(1, round(min_sample_s / once_s))
             peaks[name] = peak_bytes(fn, device) if memory or device == "cuda" else None
+    slowest_s = max((min(several) for several in warmup.values()), default=1.0)
+    calls = max(1, round(min_sample_s / max(slowest_s, 1e-9)))
     meter = contention_meter(device)
     mhz, compiled = clock_mhz(device), _compilations()
     taken = _rounds(fns, calls, stopwatch, min_samples, budget_s, renew, contexts)
     compiled = _compilations() - compiled
     clocks = [reading for reading in (mhz, clock_mhz(device)) if reading is not None]
-    crowded = meter.share()
     samples = {name: [one.seconds for one in taken if one.name == name] for name in fns}
+    crowded = contention(meter.share(), samples.values())
     return {
         name: Measurement(
             samples_s=samples[name],
-            calls_per_sample=calls[name],
+            calls_per_sample=calls,
             first_call_s=first[name],
             clock=stopwatch.clock,
             result_on=lies_on[name],
@@ -143,7 +143,7 @@ def compare(
             turns=_turns([one.name for one in taken], name),
             compilations=compiled,
             clock_mhz=clocks or None,
-            contention=contention(crowded, samples[name]),
+            contention=crowded,
             subject=(subjects or {}).get(name),
         )
         for name in fns
@@ -160,7 +160,7 @@ class _Taken(NamedTuple):
 
 def _rounds(
     fns: Mapping[str, Call],
-    calls: Mapping[str, int],
+    calls: int,
     stopwatch: "Stopwatch",
     min_samples: int,
     budget_s: float,
@@ -182,7 +182,7 @@ def _rounds(
         while len(taken) < target or time.perf_counter() < end:
             for name in order.sample(list(fns), len(fns)):
                 with contexts[name]():
-                    seconds = stopwatch.sample(fns[name], calls[name])
+                    seconds = stopwatch.sample(fns[name], calls)
                 taken.append(_Taken(name, seconds, stopwatch.finished()))
     return taken
 
@@ -256,7 +256,7 @@ def naive(fn: Call, *, device: str, calls: int, subject: Subject | None = None) 
         turns=0,
         compilations=_compilations() - compiled,
         clock_mhz=None,
-        contention=contention(meter.share(), []),
+        contention=meter.share(),
         subject=subject,
     )
 
@@ -302,17 +302,16 @@ def _tensors(result: object) -> Iterator[Any]:
         yield result
 
 
-def contention(load: float | None, samples_s: Sequence[float]) -> float | None:
+def contention(load: float | None, variants_s: Iterable[Sequence[float]]) -> float | None:
     """The larger of two signs: others' share of the device, and the share of disturbed samples.
 
-    The load misses what a neighbour on the same host takes; the samples show it as stragglers.
-    Where the load is unknown, a few stragglers do not make it known: None.
+    The load misses what a neighbour on the same host takes; the samples show it as stragglers, of
+    all variants together. Where the load is unknown, a few stragglers do not make it known: None.
     """
-    if load is None or len(samples_s) < 5:
+    late = [one > DISTURBED * np.median(samples) for samples in variants_s for one in samples]
+    if load is None or len(late) < 5:
         return load
-    limit = DISTURBED * float(np.median(samples_s))
-    disturbed = sum(sample > limit for sample in samples_s) / len(samples_s)
-    return round(max(load, disturbed), 3)
+    return round(max(load, float(np.mean(late))), 3)
 
 
 # ---- clocks -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import contextlib
 import graphlib
 import importlib
 import importlib.util
+import re
 import sys
 import tomllib
 import traceback
@@ -242,6 +243,7 @@ class Project:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
+        self._check_imports(stem)
         try:
             with self._named(stem):
                 spec.loader.exec_module(module)
@@ -253,6 +255,17 @@ class Project:
             raise MadlError(f"{page_of(stem)} declares no page; write `page = Experiment(title=…)`")
         _ = page.digests  # now: a file that is edited while its cases run has other lines
         return page
+
+    def _check_imports(self, stem: str) -> None:
+        """Raises: MadlError: a file of the page imports what is another page's own."""
+        for path in sorted((self.experiments / stem).glob("*.py")):
+            text = path.read_text("utf-8", errors="replace")
+            for other, module in re.findall(r"\bexperiments\.(\w+)(?:\.| import )(\w+)", text):
+                if other != stem and module != "records":
+                    raise MadlError(
+                        f"experiments/{stem}/{path.name} imports experiments.{other}.{module}; of "
+                        "another page its `records` alone may be imported"
+                    )
 
 
 def page_of(stem: str) -> str:

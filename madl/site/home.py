@@ -198,7 +198,7 @@ def thumbnail_of(calls: PageCalls) -> str | None:
         calls.project.experiments / calls.page.name / "page.md.j2", "save it as text"
     )
     shown = calls.page.view.shown
-    names = re.findall(r"\{\{\s*figure\(\"([^\"]+)\"\)", template)
+    names = re.findall(r"\bfigure\(\"([^\"]+)\"", template)
     charts = [name for name in names if isinstance(shown.get(name), Chart)]
     return next((n for n in charts if shown[n].facet is None), next(iter(charts), None))
 

@@ -414,7 +414,7 @@ def _sizes(values: Any) -> list[int]:
 def _panels(panels: Sequence[Panel]) -> str:
     """Open panels, and beside them the folded ones where the window is wide enough."""
     opened = "\n".join(
-        f'<div class="panel"><p>{html.escape(panel.title)}</p>{_tight(panel.svg)}</div>'
+        f'<div class="panel">{_titled(panel)}{_tight(panel.svg)}</div>'
         for panel in panels
         if not panel.folded
     )
@@ -427,6 +427,11 @@ def _panels(panels: Sequence[Panel]) -> str:
     if not folded:
         return opened
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _titled(panel: Panel) -> str:
+    """A panel's own title; of a single one, the figure's is enough."""
+    return f"<p>{html.escape(panel.title)}</p>" if panel.title else ""
 
 
 def _tight(drawing: str) -> str:

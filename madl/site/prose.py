@@ -170,7 +170,8 @@ class Printed:
         if (made := self.number) is None:
             return f'<span class="pending">{NOT_RUN}</span>'
         text = made.precise if which == "precise" else made.text
-        of = " · ".join(part for part in (made.precise, made.interval, made.n) if part)
+        drawn = (made.interval, made.n) if made.interval or made.n else ("exact",)
+        of = " · ".join(part for part in (made.precise, *drawn) if part)
         return (
             f'<a class="n" href="{self.folder}/{made.name}.json" data-n="{html.escape(of)}">'
             f"{literal(html.escape(text))}</a>"
@@ -182,7 +183,7 @@ def mark(result: Result) -> str:
     assert result.verdict is not None
     return (
         f'<a class="mark {result.verdict.replace(" ", "-")}" href="#claim-{result.name}" '
-        f'title="{result.verdict}: how sure" aria-label="{result.verdict}: how sure">'
+        f'data-n="{result.verdict}: how sure" aria-label="{result.verdict}: how sure">'
         f"{MARKS[result.verdict]}</a>"
     )
 

@@ -252,7 +252,8 @@ class View:
         if self.experiment.speaks:
             return {}, {}
         registered = {record.case.key: record.run.at_first for record in self.used}
-        return judge_family(self.experiment.claims, judged, missing, registered), judged
+        claims = {n: c for n, c in self.experiment.claims.items() if n in judged or n in missing}
+        return judge_family(claims, judged, missing, registered), judged
 
     @functools.cached_property
     def _tested(self) -> tuple[dict[str, Judged | Contrast], dict[str, str]]:

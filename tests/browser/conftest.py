@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8")).values()
-STEMS = sorted(p.stem for p in (ROOT / "experiments").glob("[!_]*.py"))
+STEMS = sorted(p.parent.name for p in (ROOT / "experiments").glob("*/page.py"))
 PAGES = sorted(
     [
         *(f"{name}.html" for name in ("index", "ledger", "usage", "own", "architecture", "log")),

@@ -4,8 +4,11 @@ Needs what `test_site` needs.
 """
 
 import gzip
+import re
 
 import pytest
+
+from experiments.lab4_tiles import study
 
 pytestmark = pytest.mark.browser
 
@@ -80,26 +83,30 @@ def test_on_paper_there_are_no_controls(opened, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_scripts_and_data_are_small(opened, site, name):
-    assert (site / f"assets/explain_{name}.js").stat().st_size < 10_000
+    assert script(site, name).stat().st_size < 10_000
     assert (site / "assets/explain.js").stat().st_size < 10_000
     _, figure = opened(name)
     data = figure.locator("script[type='application/json']").text_content()
     assert len(gzip.compress(data.encode())) < 30_000
 
 
+def script(site, name):
+    """The page's own, or the one that it still shares a folder with."""
+    own = site / "labs" / "figures" / PAGES[name] / "explain.js"
+    return own if own.is_file() else site / f"assets/explain_{name}.js"
+
+
 def test_each_page_loads_its_own_script_only(site):
-    loaded = {
-        path.name: [name for name in PAGES if f"explain_{name}.js" in path.read_text()]
-        for path in (site / "labs").glob("*.html")
-    }
-    assert {name: found for name, found in loaded.items() if found} == {
-        f"{page}.html": [name] for name, page in PAGES.items()
-    }
+    for path in (site / "labs").glob("*.html"):
+        loaded = re.findall(r'src="([^"]*explain[^"/]*)"', path.read_text())
+        own = [one for one in loaded if not one.endswith("assets/explain.js")]
+        known = [script(site, name) for name, page in PAGES.items() if page == path.stem]
+        assert [(path.parent / one).resolve() for one in own] == known
 
 
 def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
     torch = pytest.importorskip("torch")
-    from experiments.lab4_decode import decode_loop
+    from experiments.lab4_decode import study
     from kernels import mxint8
 
     page, _ = opened("decode")
@@ -117,7 +124,7 @@ def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
     )
     live = torch.tensor(found, dtype=torch.int32).reshape(256, 256, 4)
     mantissas, scales = torch.arange(-128, 128).repeat(256, 1), torch.arange(256)[:, None]
-    loop = decode_loop.coursework_loop(mantissas, scales)
+    loop = study.coursework_loop(mantissas, scales)
     codec = mxint8.dequantize(mantissas.to(torch.int8), scales.to(torch.uint8), 256)
     for i, meant in enumerate((loop["out"], loop["bias"], loop["result"], codec)):
         as_bits = meant.bfloat16().view(torch.int16).int() & 0xFFFF
@@ -128,53 +135,75 @@ def test_all_codes_of_the_loop_are_those_that_torch_computes(opened):
 
 def test_a_bit_is_set_by_a_tap(opened):
     page, figure = opened("decode", has_touch=True, viewport={"width": 390, "height": 800})
-    first = figure.locator("button.bit").first  # the sign
-    first.tap()
-    assert first.get_attribute("aria-pressed") == "true"
+    sign, six = (figure.locator("button.bit").nth(i) for i in (0, 1))
+    sign.tap()
+    assert sign.get_attribute("aria-pressed") == "true"
+    assert figure.locator("[data-f=mantissa]").text_content() == "−32"
+    six.tap()
     assert figure.locator("[data-f=mantissa]").text_content() == "−96"
+    assert figure.locator("[data-f=rule]").text_content() == "out"
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_the_wrong_codes_say_why(opened):
     _, figure = opened("decode")
-    figure.locator("select").select_option(label="mantissa −128, scale 127")
-    assert "where it should be −2: its one is bit 7" in figure.locator(".says").text_content()
+    figure.locator("select").select_option(label="−128, scale 127")
+    assert (
+        "gives 0, but the code means −2: its one is bit seven"
+        in figure.locator(".says").text_content()
+    )
+
+
+def test_the_toy_is_the_figure_of_the_first_screen(opened):
+    _, figure = opened("decode", viewport={"width": 1400, "height": 900})
+    assert figure.bounding_box()["y"] < 700
+    said = figure.locator(".says").bounding_box()
+    assert said["y"] + said["height"] < 900
+
+
+def test_a_number_says_by_keyboard_what_it_is_within_the_window(opened):
+    page, _ = opened("decode", viewport={"width": 390, "height": 800})
+    number = page.locator(".lead a.n").last
+    number.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")  # as a reader comes to it
+    said = number.evaluate("e => getComputedStyle(e, '::after').content")
+    assert said == '"65,536 · exact"'
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_threads_have_the_bytes_that_cute_gives_them(opened):
     page, _ = opened("tiles")
-    rows, bytes_, slots = page.evaluate(
+    rows, firsts = page.evaluate(
         f"""() => {{
-        const {{ first, place }} = {EXPLAINED};
-        const lanes = Array.from({{ length: 32 }}, (_, lane) => lane);
-        const each = (what) =>
-            first.map((row) => lanes.map((lane) => place(row, lane, [0, 0])[what]));
-        return [first, each("byte"), each("slot")];
+        const {{ rows, warpOf, sectors, passes }} = {EXPLAINED};
+        return [rows, rows.map((row) => {{
+            const warp = warpOf(row, 0, [0, 0]);
+            const places = warp.map((at) => [at.byte, at.slot]);
+            return [places, sectors(row, warp).length, passes(row, warp)];
+        }})];
         }}"""
     )
-    assert len(rows) == 14
-    for row, places, held in zip(rows, bytes_, slots):
-        assert places == [int(word) for word in row["global bytes"].split()]
-        assert held == [int(word) for word in row["shared bytes"].split()]
+    assert len(rows) == 21
+    for row, (places, sectors, passes) in zip(rows, firsts, strict=True):
+        made = [study.place(row, lane) for lane in range(32)]  # as CuTe has it: test_tiles
+        assert places == [[one.byte, one.slot] for one in made]
+        assert (sectors, passes) == (row["sectors"], row["passes"])
 
 
-def test_so_have_those_of_the_other_block_that_cute_was_asked_for(opened):
+def test_so_have_those_of_another_block(opened):
     page, _ = opened("tiles")
-    rows, bytes_, slots = page.evaluate(
+    rows, places = page.evaluate(
         f"""() => {{
-        const {{ first, place }} = {EXPLAINED};
-        const lanes = Array.from({{ length: 32 }}, (_, lane) => lane);
-        const each = (what) => first.map((row) => {{
-            const block = row["other block"].split(" ").map(Number);
-            return lanes.map((lane) => place(row, 32 * row["other warp"] + lane, block)[what]);
-        }});
-        return [first, each("byte"), each("slot")];
+        const {{ rows, warpOf }} = {EXPLAINED};
+        const one = (row) => warpOf(row, 3, [row.group > row["tile m"] ? 1 : 0, 5]);
+        return [rows, rows.map((row) => one(row).map((at) => [at.byte, at.slot]))];
         }}"""
     )
-    for row, places, held in zip(rows, bytes_, slots, strict=True):
-        assert row["other block"] != "0 0"
-        assert places == [int(word) for word in row["other global bytes"].split()]
-        assert held == [int(word) for word in row["other shared bytes"].split()]
+    for row, found in zip(rows, places, strict=True):
+        block = (int(row["group"] > row["tile m"]), 5)
+        made = [study.place(row, 96 + lane, block) for lane in range(32)]
+        assert found == [[one.byte, one.slot] for one in made]
 
 
 def test_a_thread_and_a_block_are_chosen_by_a_tap(opened):
@@ -184,20 +213,17 @@ def test_a_thread_and_a_block_are_chosen_by_a_tap(opened):
     figure.locator("[data-part=blocks] > g").nth(3).tap()
     assert figure.locator(".says").text_content().count("T5 of block (0, 3)")
     figure.locator("[data-part=warps] > g").nth(2).tap()
-    assert figure.locator("[data-f=warp]").text_content().startswith("warp 2, ")
+    assert "warp 2, " in figure.locator("[data-f=warp]").text_content()
 
 
-def test_any_mapping_can_be_chosen_and_keeps_its_drawing(opened):
+def test_any_mapping_can_be_chosen_and_is_drawn(opened):
     _, figure = opened("tiles")
-    for group in ("8", "512"):
-        for kernel in (0, 1):
+    for kernel in range(3):
+        for group in ("8", "512"):
             figure.locator("select").nth(0).select_option(index=kernel)
             figure.locator("select").nth(1).select_option(value=group)
-            title = figure.locator(".panel > p").first.text_content()
-            assert f"groups of {group}" in title
-            shown = figure.locator(".panel svg.graph")
-            assert shown.count() == 1
-            assert shown.get_attribute("aria-label") == title
+            assert f"groups of {group}" in figure.locator(".says").text_content()
+            assert figure.locator("[data-part=warps] > g").count() in (4, 32)
 
 
 def test_unpacked_values_save_nothing(opened):

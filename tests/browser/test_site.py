@@ -176,12 +176,23 @@ def test_places_without_a_marker_say_their_value(browser, site):
 
 
 def test_a_legend_entry_hides_its_series_and_shows_it_again(first):
-    button = first.locator("figure.chart ul.legend button").first
+    button = first.locator("figure.chart ul.legend li:not(.direct) button").first
     assert button.get_attribute("aria-pressed") == "true"
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_a_line_s_own_name_hides_it_and_shows_it_again(first):
+    name = first.locator("figure.chart .wide .name text").first
+    series = name.locator("xpath=..").get_attribute("data-s")
+    line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
+    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
+    name.click()
+    assert not line.evaluate(shown)
+    name.click()
+    assert line.evaluate(shown)
 
 
 def test_a_chart_is_enlarged_and_closed_by_escape(first):

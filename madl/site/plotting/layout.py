@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
@@ -49,6 +48,7 @@ HOUSE = {
     **{f"{axis}tick.major.pad": 5 for axis in "xy"},
 }
 Names = dict[float, list[str]]  # lines at a place
+ALONG_X, ALONG_Y = ("data", "axes fraction"), ("axes fraction", "data")
 LABEL = 150.0  # of a line's name beside the plot, at most
 MOVED = 40.0  # that a name may stand from its line's end
 
@@ -62,29 +62,36 @@ class Plot:
     direct: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True, kw_only=True)
 class _Frame:
     """Where panels stand, and the texts around them."""
 
-    size: Size
-    height: float
-    across: int
-    y_names: Names
-    x_names: Names
-    turned: bool
-    heads: dict[str, list[str]]  # of each panel
-    above: list[tuple[float, str, str]]
-    titles: list[list[str]]  # of y and of x
-    own: bool  # every panel has names of its own below it
-    left: float
-    wide: float  # of a panel
-    down: int = 1
-    gap: float = 16.0
+    def __init__(
+        self, panels: Sequence[Panel], ends: Iterable[str], *, height: float, across: int
+    ) -> None:
+        first = panels[0]
+        chart, size = first.chart, first.size
+        self.size, self.height, self.across = size, height, across
+        self.down = math.ceil(len(panels) / across)
+        self.gap = 16.0 if across > 1 else 0.0
+        self.above, self.named_above = _above(first) if size.name != "thumb" else ([], [])
+        self.y_names = _y_names(first)
+        y_lines = [line for name in self.y_names.values() for line in name]
+        self.left = 10 + max([0.0, *(width(line, FONT) for line in y_lines)])
+        last = [*_named_ticks(first, chart.x).values()][-1:] * (chart.x.scale != "category")
+        numbers = [width(text, FONT) / 2 for text in last]
+        right = max([12.0, *numbers, *(width(name, SMALL) + 24 for name in ends)])
+        self.wide = (size.width - self.left - right - self.gap * (across - 1)) / across
+        self.x_names, self.turned = _x_names(first, self.wide)
+        titles = [wrapped(axis.title, FONT, size.width - 8) for axis in (chart.y, chart.x)]
+        self.titles = [[] if size.name == "thumb" or one == [""] else one for one in titles]
+        names = [panel.facet for panel in panels if panel.facet]
+        self.heads = {name: wrapped(name, SMALL, self.wide)[:2] for name in names}
+        self.own = any(mark.kind == "cells" for mark in chart.marks)  # names below each panel
 
     def box(self, i: int) -> tuple[float, float, float, float]:
         """Left, bottom, width and height of a panel, in shares of the figure."""
         names = _tall(self.x_names, turned=self.turned)
-        head = max((LINE * len(lines) + 4 for lines in self.heads.values() if lines), default=0.0)
+        head = max((LINE * len(lines) + 4 for lines in self.heads.values()), default=0.0)
         head += LINE if self.above else 0
         between = head + (names + 8 if self.own else 12)
         top = 8 + LINE * len(self.titles[0])
@@ -118,7 +125,9 @@ def _plot(chart: Chart, size: Size) -> Plot:
         drawn: dict[str, Any] = {"chart": chart, "size": size, "looks": looks(chart)}
         wide = (size.width - 70) / across
         panel = Panel(ax=ax, rows=rows, wide=wide, tags=made.tags, facet=name, **drawn)
-        _scale(ax, chart)
+        for axis, setter in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
+            if axis.scale.startswith("log"):
+                setter("log", base=2 if axis.scale == "log2" else 10)
         marks.draw(panel)
         panels.append(panel)
     for ax in grid[len(facets) :]:
@@ -127,46 +136,18 @@ def _plot(chart: Chart, size: Size) -> Plot:
         _ticks(panel, chart.x, panel.wide)
         _ticks(panel, chart.y, height * 0.75 / down)
     ends = _ends(panels[0]) if size.name == "wide" and len(panels) == 1 else {}
-    above, above_names = _above(panels[0]) if size.name != "thumb" else ([], [])
-    frame = _frame(panels, ends, above, height=height, across=across, down=down)
+    frame = _Frame(panels, ends, height=height, across=across)
     _write(panels, frame)
     for name, end in ends.items():
         _name_end(panels[0], name, *end)
     for panel in panels if size.name != "thumb" else ():
         _name_points(panel)
-    made.direct |= {*above_names, *ends}
+    made.direct |= {*frame.named_above, *ends}
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(text, format="svg", metadata=nothing)
     made.svg = text.getvalue()
     return made
-
-
-def _frame(
-    panels: Sequence[Panel],
-    ends: Iterable[str],
-    above: list[tuple[float, str, str]],
-    *,
-    height: float,
-    across: int,
-    down: int,
-) -> _Frame:
-    first = panels[0]
-    chart, size, gap = first.chart, first.size, 16.0 if across > 1 else 0.0
-    y_names, last = _y_names(first), [*_named_ticks(first, chart.x).values()][-1:]
-    left = 10 + max([0.0, *(width(line, FONT) for name in y_names.values() for line in name)])
-    numbers = [width(text, FONT) / 2 for text in last if chart.x.scale != "category"]
-    right = max([12.0, *numbers, *(width(name, SMALL) + 24 for name in ends)])
-    wide = (size.width - left - right - gap * (across - 1)) / across
-    x_names, turned = _x_names(first, wide)
-    titles = [wrapped(axis.title, FONT, size.width - 8) for axis in (chart.y, chart.x)]
-    titles = [[] if size.name == "thumb" or lines == [""] else lines for lines in titles]
-    heads = {p.facet: wrapped(p.facet, SMALL, wide)[:2] if p.facet else [] for p in panels}
-    own = any(mark.kind == "cells" for mark in chart.marks)  # read cell by cell, below its own
-    places: dict[str, Any] = {"across": across, "down": down, "left": left, "wide": wide}
-    names: dict[str, Any] = {"y_names": y_names, "x_names": x_names, "turned": turned}
-    texts: dict[str, Any] = {"titles": titles, "heads": heads, "above": above, "own": own}
-    return _Frame(size=size, height=height, gap=gap, **places, **names, **texts)
 
 
 def _write(panels: Sequence[Panel], frame: _Frame) -> None:
@@ -179,11 +160,11 @@ def _write(panels: Sequence[Panel], frame: _Frame) -> None:
             _write_y(panel, frame.y_names)
         if frame.own or i + frame.across >= len(panels):
             _write_x(panel, frame.x_names, turned=frame.turned)
-        for k, line in enumerate(reversed(frame.heads[panel.facet])):
+        for k, line in enumerate(reversed(frame.heads.get(panel.facet, []))):
             up = 5 + LINE * k + (LINE if frame.above else 0)
-            _text(panel, line, (0, 1), (0, up), ha="left", size=SMALL, weight="bold")
+            panel.text(line, (0, 1), (0, up), xycoords="axes fraction", ha="left", weight="bold")
         for x, text, side in frame.above:
-            _text(panel, text, (x, 1), (0, 5), xy="x", ha=side, size=SMALL, color="muted")
+            panel.text(text, (x, 1), (0, 5), xycoords=ALONG_X, ha=side, color=TEXT["muted"])
     look: dict[str, Any] = {"fontsize": FONT, "color": TEXT["ink"]}
     figure = panels[0].ax.figure
     for k, line in enumerate(frame.titles[0]):
@@ -197,8 +178,7 @@ def _write(panels: Sequence[Panel], frame: _Frame) -> None:
 def _facets(chart: Chart) -> list[str]:
     if chart.facet is None:
         return [""]
-    cells = [row.get(chart.facet) for row in chart.rows]
-    return list(dict.fromkeys(named(cell) for cell in cells if cell is not None))
+    return categories(chart, Axis(label="", column=chart.facet))
 
 
 def _height(chart: Chart, size: Size, down: int) -> float:
@@ -216,41 +196,7 @@ def _height(chart: Chart, size: Size, down: int) -> float:
     return 150.0 * down + 60
 
 
-def _text(
-    panel: Panel,
-    text: str,
-    at: tuple[float, float],
-    away: tuple[float, float],
-    *,
-    xy: str = "",
-    ha: str = "center",
-    va: str = "baseline",
-    size: float = FONT,
-    color: str = "ink",
-    **more: Any,
-) -> None:
-    """A line at a place in shares of the axes, but for `xy`, which are in data."""
-    system: Any = tuple("data" if axis in xy else "axes fraction" for axis in "xy")
-    panel.ax.annotate(
-        *(text, at, away),
-        xycoords=system,
-        textcoords="offset points",
-        annotation_clip=False,
-        fontsize=size,
-        color=TEXT[color],
-        ha=ha,
-        va=va,
-        **more,
-    )
-
-
 # ---- scales, ticks and their names --------------------------------------------------------------
-
-
-def _scale(ax: Axes, chart: Chart) -> None:
-    for axis, setter in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
-        if axis.scale.startswith("log"):
-            setter("log", base=2 if axis.scale == "log2" else 10)
 
 
 def _ticks(panel: Panel, shown: Axis, length: float) -> None:
@@ -273,7 +219,7 @@ def _ticks(panel: Panel, shown: Axis, length: float) -> None:
     (ax.set_xlim if is_x else ax.set_ylim)(low, high, auto=None)
     low, high = sorted(axis.get_view_interval())
     powers = shown.scale == "log10" and (low < 1e-4 or high > 2e6)
-    axis.set_major_formatter(FuncFormatter(_power_at if powers else _tick_at))
+    axis.set_major_formatter(FuncFormatter(power if powers else tick))
     room = max(40.0, max(width(tick(float(f"{e:.2g}")), FONT) for e in (low, high)) + 14)
     most = max(2, min(panel.size.ticks, int(length / (room if is_x else 28.0))))
     if shown.scale == "log2" and is_x:
@@ -291,28 +237,17 @@ def _ticks(panel: Panel, shown: Axis, length: float) -> None:
 
 def _doublings(panel: Panel, each: float) -> list[float]:
     """A tick at every measurement that has room for its number: powers of two come first."""
-    found = {x for mark in panel.chart.marks if mark.column for rows in [panel.series(mark)]
-             for points in rows.values() for x, _, _ in points}  # fmt: skip
-    chosen: list[float] = []
+    drawn = [panel.series(mark).values() for mark in panel.chart.marks if mark.column]
+    found = {x for series in drawn for points in series for x, _, _ in points}
+    chosen: list[tuple[float, float]] = []  # where it is along the axis, in pixels
     for place in sorted(found, key=lambda p: (not math.log2(p).is_integer(), p)):
-        if all(
-            abs(math.log2(place / other)) * each
-            >= (width(tick(place), FONT) + width(tick(other), FONT)) / 2 + 8
-            for other in chosen
-        ):
-            chosen.append(place)
-    return sorted(chosen)
+        at, half = math.log2(place) * each, width(tick(place), FONT) / 2 + 4
+        if all(abs(at - other) >= half + room for other, room in chosen):
+            chosen.append((at, half))
+    return sorted(2 ** (at / each) for at, _ in chosen)
 
 
-def _tick_at(value: float, _: int | None) -> str:
-    return tick(value)
-
-
-def _power_at(value: float, _: int | None) -> str:
-    return power(value)
-
-
-def tick(value: float) -> str:
+def tick(value: float, _: int | None = None) -> str:
     """A number at an axis: thousands by comma, no offset, no exponent where a reader needs none."""
     size = abs(value)
     if 0 < size < 1e-4:
@@ -321,7 +256,7 @@ def tick(value: float) -> str:
     return f"{value / step:,.8g}{letter}".replace("-", "−")
 
 
-def power(value: float) -> str:
+def power(value: float, _: int | None = None) -> str:
     """A number as a power of ten, where an axis spans too many of them to write them out."""
     exponent = math.floor(math.log10(abs(value)) + 1e-9)
     factor = value / 10**exponent
@@ -370,20 +305,20 @@ def _tall(names: Names, *, turned: bool) -> float:
 
 
 def _write_y(panel: Panel, names: Names) -> None:
+    look = {"ha": "right", "va": "center_baseline", "fontsize": FONT}
     for place, lines in names.items():
         for k, line in enumerate(lines):
             up = ((len(lines) - 1) / 2 - k) * LINE
-            _text(panel, line, (0, place), (-6, up), xy="y", ha="right", va="center_baseline")
+            panel.text(line, (0, place), (-6, up), xycoords=ALONG_Y, **look)
 
 
 def _write_x(panel: Panel, names: Names, *, turned: bool) -> None:
+    look: dict[str, Any] = {"fontsize": FONT, "xycoords": ALONG_X}
+    if turned:
+        look |= {"ha": "right", "va": "top", "rotation": 40, "rotation_mode": "anchor"}
     for place, lines in names.items():
-        if turned:
-            look = {"ha": "right", "va": "top", "rotation": 40, "rotation_mode": "anchor"}
-            _text(panel, lines[0], (place, 0), (0, -4), xy="x", **look)  # type: ignore[arg-type]
-            continue
         for k, line in enumerate(lines):
-            _text(panel, line, (place, 0), (0, -LINE * (k + 1)), xy="x")
+            panel.text(line, (place, 0), (0, -4 if turned else -LINE * (k + 1)), **look)
 
 
 # ---- names of lines, spans and points -----------------------------------------------------------
@@ -457,17 +392,10 @@ def _name_end(panel: Panel, name: str, x: float, y: float, up: float) -> None:
     color = panel.looks[name].color
     leader = {"arrowstyle": "-", "linewidth": 0.8, "color": HEX["muted"], "relpos": (0, 0.5)}
     is_led = abs(up) > 3 or x < 0.96
-    panel.ax.annotate(
-        *(name, (x, y), ((1 - x) * panel.wide + (18 if is_led else 9), up)),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        annotation_clip=False,
-        va="center_baseline",
-        fontsize=SMALL,
-        color=TEXT[color],
-        arrowprops={**leader, "shrinkA": 2, "shrinkB": 5} if is_led else None,
-        gid=panel.tag(name),
-    )
+    look: dict[str, Any] = {"arrowprops": {**leader, "shrinkA": 2, "shrinkB": 5}} if is_led else {}
+    look |= {"ha": "left", "va": "center_baseline", "color": TEXT[color]}
+    away = ((1 - x) * panel.wide + (18 if is_led else 9), up)
+    panel.text(name, (x, y), away, xycoords="axes fraction", gid=panel.tag(name), **look)
 
 
 PLACES = (
@@ -502,5 +430,5 @@ def _name_points(panel: Panel) -> None:
             if is_in and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 up = bottom + 2 - here[1]
-                _text(panel, text, (x, y), (dx, up), xy="xy", ha=side, size=SMALL)
+                panel.text(text, (x, y), (dx, up), ha=side)
                 break

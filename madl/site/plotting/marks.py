@@ -3,7 +3,6 @@
 Units: of the shown values; sizes in pixels of the drawing.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from madl.logbook.charts import Axis, Chart, Mark
 from madl.logbook.records import Row
 from madl.logbook.stats import number
 from madl.site.plotting.palette import HEX, TEXT, Look
-from madl.site.plotting.size import FONT, SMALL, Size, width
+from madl.site.plotting.size import SMALL, Size, width
 
 MARKED = 40  # points of a line, up to which each has a marker
 SHOWN, POINTED = 8, 40  # of a longer line: markers, and places that can be pointed at
@@ -83,15 +82,8 @@ class Panel:
 
     def inside(self, points: Sequence[Point]) -> list[Point]:
         """Those within the limits that the axes set: the others are cut off."""
-        limits = self.chart.x.limits, self.chart.y.limits
-        low, high = (
-            [inf if at is None else at for at in ends]
-            for ends, inf in (
-                ((limits[0][0], limits[1][0]), -math.inf),
-                ((limits[0][1], limits[1][1]), math.inf),
-            )
-        )
-        return [p for p in points if low[0] <= p[0] <= high[0] and low[1] <= p[1] <= high[1]]
+        x, y = self.chart.x.limits, self.chart.y.limits
+        return [point for point in points if _within(point[0], x) and _within(point[1], y)]
 
     def title(self, name: str, mark: Mark, row: Row) -> str:
         """What a point says when pointed at."""
@@ -101,6 +93,14 @@ class Panel:
             x = f"{self.chart.x.label} {x}"
         where, value = (y, x) if self.lies else (x, y)
         return self.says(name, str(row.get(mark.text or "") or ""), where, value=value)
+
+    def text(
+        self, text: str, at: tuple[float, float], away: tuple[float, float], **more: Any
+    ) -> None:
+        """A line of text at a place in data, and so many pixels from it."""
+        look: dict[str, Any] = {"fontsize": SMALL, "color": TEXT["ink"], "ha": "center"}
+        look |= {"textcoords": "offset points", "annotation_clip": False, **more}
+        self.ax.annotate(text, at, away, **look)
 
     def says(self, *where: str, value: str) -> str:
         return f"{', '.join(dict.fromkeys(filter(None, (self.facet, *where))))}: {value}"
@@ -116,9 +116,8 @@ def draw(panel: Panel) -> None:
             panel.ax.axvspan(low, high, gid=panel.tag(mark.label), zorder=0.4, **area)
         elif mark.kind == "level":
             _level(panel, mark)
-    stacked = [mark for mark in marks if mark.kind == "bars"]
-    if stacked:
-        _bars(panel, stacked)
+    if bars := [mark for mark in marks if mark.kind == "bars"]:
+        _bars(panel, bars)
     for mark in marks:
         if mark.kind == "line":
             _line(panel, mark)
@@ -157,13 +156,9 @@ def _line(panel: Panel, mark: Mark) -> None:
         ends = [(x, ends_of(row[column], panel.chart.y)) for x, _, row in points]
         known = [(x, *pair) for x, pair in ends if pair is not None]
         if len(known) > 1:
-            band: dict[str, Any] = {
-                "gid": panel.tag(name),
-                "clip_on": panel.clips,
-                **_area(look.color, 0.15),
-            }
             xs, lows, highs = zip(*known)
-            panel.ax.fill_between(xs, lows, highs, **band)
+            band = panel.ax.fill_between(xs, lows, highs, **_area(look.color, 0.15))
+            band.set(gid=panel.tag(name), clip_on=panel.clips)
         panel.ax.plot(
             *zip(*((x, y) for x, y, _ in points)),
             color=HEX[look.color],
@@ -241,7 +236,9 @@ def _bars(panel: Panel, marks: Sequence[Mark]) -> None:
     stacked = any(mark.stacked for mark in marks)
     count = 1 if stacked else len(marks)
     thick = 0.66 if count == 1 else 0.8 / count
-    room = panel.wide / count / max(len(categories(panel.chart, axis)), 1)
+    cells = [row.get(mark.column or "") for mark in marks for row in panel.rows]
+    widest = max([1.0, *(width(bare(c, panel.values), SMALL) for c in cells if c is not None)])
+    fits = panel.lies or panel.wide / widest > count * len(categories(panel.chart, axis))
     tops: dict[float, float] = {}
     for i, mark in enumerate(marks):
         look = panel.looks[mark.label]
@@ -266,59 +263,40 @@ def _bars(panel: Panel, marks: Sequence[Mark]) -> None:
             if ends is not None:
                 lines = (ends, (at, at)) if panel.lies else ((at, at), ends)
                 ax.plot(*lines, color=HEX["ink"], linewidth=1.2, gid=panel.tag(mark.label))
-            text = bare(cell, panel.values)
-            shows = not stacked and panel.size.name != "thumb"
-            if shows and (panel.lies or room > width(text, SMALL)):
+            if fits and not stacked and panel.size.name != "thumb":
                 top = max(start, start + length, ends[1] if ends else 0.0)
-                _at_end(panel, at, start + length if start + length < 0 else top, text)
-    if (
-        stacked
-        and panel.size.name != "thumb"
-        and all(mark.kind == "bars" for mark in panel.chart.marks)
-    ):
+                end = start + length if start + length < 0 else top
+                _at_end(panel, at, end, bare(cell, panel.values))
+    alone = all(mark.kind == "bars" for mark in panel.chart.marks)  # else a mark may lie there
+    if stacked and alone and panel.size.name != "thumb":
         for at, top in tops.items():
             _at_end(panel, at, top, number(int(top) if top.is_integer() else top))
 
 
 def _at_end(panel: Panel, at: float, end: float, text: str) -> None:
-    away = 4 if end >= 0 else -4
-    panel.ax.annotate(
-        text,
-        (end, at) if panel.lies else (at, end),
-        (away, 0) if panel.lies else (0, away),
-        textcoords="offset points",
-        ha=("left" if away > 0 else "right") if panel.lies else "center",
-        va="center_baseline" if panel.lies else ("bottom" if away > 0 else "top"),
-        fontsize=SMALL,
-        color=TEXT["ink"],
-    )
+    up = end >= 0
+    if panel.lies:
+        side = {"ha": "left" if up else "right", "va": "center_baseline"}
+        panel.text(text, (end, at), (4 if up else -4, 0), **side)
+    else:
+        panel.text(text, (at, end), (0, 4 if up else -4), va="bottom" if up else "top")
 
 
 def _cells(panel: Panel, mark: Mark) -> None:
     chart, column = panel.chart, mark.column or ""
-    assert chart.x.column is not None
-    assert chart.y.column is not None
     low, high = scale_of(chart, mark)
-    known = [row for row in panel.rows if charts.plain(row.get(column)) is not None]
     shades, titles = list[Any](), list[str]()
     boxes, outlined = list[Rectangle](), list[Rectangle]()
     texts: list[tuple[float, float, str]] = []
-    for row in known:
-        x, y = panel.place(row[chart.x.column], chart.x), panel.place(row[chart.y.column], chart.y)
-        assert x is not None
-        assert y is not None
-        share = (charts.plain(row[column]) - low) / (high - low) if high > low else 0.5
-        shades.append(to_rgba(HEX["heat"], 0.05 + 0.6 * min(max(share, 0.0), 1.0)))
+    for x, y, row in panel.series(mark).get(mark.label, []):
+        if (value := charts.plain(row.get(column))) is None:
+            continue
+        share = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
+        shades.append(to_rgba(HEX["heat"], 0.05 + 0.6 * share))
         boxes.append(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96))
         own = str(row.get(mark.text or "") or "")
-        titles.append(
-            panel.says(
-                named(row[chart.y.column]),
-                named(row[chart.x.column]),
-                own,
-                value=_in_words(row[column]),
-            )
-        )
+        where = (named(row[name]) for name in (chart.y.column or "", chart.x.column or ""))
+        titles.append(panel.says(*where, own, value=_in_words(row[column])))
         texts.append((x, y, bare(row[column], charts.linear())))
         if own:
             outlined.append(Rectangle((x - 0.45, y - 0.45), 0.9, 0.9))
@@ -328,9 +306,9 @@ def _cells(panel: Panel, mark: Mark) -> None:
     edge: dict[str, Any] = {"facecolors": "none", "edgecolors": HEX["ink"], "linewidths": 1.6}
     panel.ax.add_collection(PatchCollection(outlined, zorder=2, clip_on=False, **edge))
     room = panel.wide / len(categories(chart, chart.x)) - 4
-    if panel.size.name == "wide" and all(width(text, FONT - 1) <= room for _, _, text in texts):
+    if panel.size.name == "wide" and all(width(text, SMALL) <= room for _, _, text in texts):
         for x, y, text in texts:
-            panel.ax.text(x, y, text, ha="center", va="center_baseline", fontsize=FONT - 1)
+            panel.text(text, (x, y), (0, 0), va="center_baseline")
 
 
 def _in_words(cell: Any) -> str:
@@ -344,7 +322,7 @@ def columns(chart: Chart, mark: Mark) -> tuple[str, str]:
     """What a mark reads for x and for y; the value of a lying interval is along x."""
     if mark.kind == "intervals":
         return mark.column or "", chart.y.column or ""
-    return chart.x.column or "", mark.column or ""
+    return chart.x.column or "", (chart.y.column if mark.kind == "cells" else mark.column) or ""
 
 
 def scale_of(chart: Chart, mark: Mark) -> tuple[float, float]:
@@ -363,6 +341,11 @@ def categories(chart: Chart, axis: Axis) -> list[str]:
     if all(isinstance(cell, int | float) for cell in cells):
         cells = sorted(cells)
     return list(dict.fromkeys(named(cell) for cell in cells))
+
+
+def _within(value: float, limits: tuple[float | None, float | None]) -> bool:
+    low, high = limits
+    return (low is None or value >= low) and (high is None or value <= high)
 
 
 def named(cell: Any) -> str:

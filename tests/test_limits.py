@@ -1,0 +1,62 @@
+"""What a page may say at most, counted in built HTML."""
+
+import pytest
+
+from madl.site import limits
+
+FORM = (
+    '<h1>T</h1><div class="answer"><p>{answer}</p></div><div class="lead"><p>{lead}</p></div>'
+    '<div class="why"><p>{why}</p></div>{more}'
+)
+
+
+def words(n: int, *, every: int = 20) -> str:
+    """So many words, in sentences of so many."""
+    parts = [["Word", *["word"] * (min(every, n - i) - 1)] for i in range(0, n, every)]
+    return " ".join(" ".join(part) + "." for part in parts)
+
+
+def page(**changed: str) -> str:
+    parts = {"answer": "Short.", "lead": "Short.", "why": "Short.", "more": ""}
+    return FORM.format(**{**parts, **changed})
+
+
+def test_a_short_page_passes_and_another_form_is_not_counted():
+    assert limits.problems(page()) == []
+    assert limits.problems(f"<p>{words(2000)}</p>") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"answer": words(26)}, "its answer has 26 words; at most 25"),
+        ({"answer": "From 1 to 2 and 3."}, "its answer has 3 numbers; at most 2"),
+        ({"lead": words(61)}, "its lead has 61 words; at most 60"),
+        ({"why": words(31, every=31)}, "has 31 words; at most 30"),
+        ({"why": words(71)}, "has 71 words; at most 70"),
+        ({"more": f"<p>{words(69)}</p>" * 11}, "the page has 762 words; at most 750"),
+        ({"more": "<p>1 2 3 4 5 6 7 8 9 10.</p>" * 7}, "the page has 70 numbers"),
+        ({"more": f"<details><p>{words(1501)}</p></details>"}, "what is folded has 1,501 words"),
+        ({"more": f"<figure><figcaption>{words(26)}</figcaption></figure>"}, "a caption has 26"),
+        (
+            {"more": "<table><tbody>" + "<tr><td>a</td></tr>" * 9 + "</tbody></table>"},
+            "a table has 9 rows",
+        ),
+        (
+            {"more": f"<table><tbody><tr>{'<td>a</td>' * 7}</tr></tbody></table>"},
+            "a table has 7 columns",
+        ),
+        ({"why": "It is not decided, alone it would be."}, "says 'is not decided, alone'"),
+    ],
+)
+def test_what_is_too_much_is_said_in_one_line(changed, said):
+    found = limits.problems(page(**changed))
+    assert any(said in line for line in found), found
+    assert all("\n" not in line for line in found)
+
+
+def test_figures_code_and_what_is_folded_do_not_count():
+    left_out = "".join(
+        f"<{tag}>{words(400)}</{tag}>" for tag in ("pre", "details", "figure", "table")
+    )
+    assert limits.problems(page(more=left_out)) == []
