@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
-from experiments.lab1_quantization.width_panel import LOSSES, width_alt, width_panels, width_rows
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
+from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
+from madl.logbook.stats import per_cent
 from madl.training import baseline
 from madl.training.widths import Pair, point
 
@@ -68,7 +69,7 @@ def tuning(plan: Plan) -> Iterable[Params]:
     few = {None: TRIED[None][:1], NARROW: TRIED[NARROW][:1]}
     for width, rates in choose(smoke=few, quick=TRIED).items():
         for rate in rates:
-            yield on_at(base, width) | trained(plan, rate)
+            yield {**on_at(base, width), **trained(plan, rate)}
 
 
 def start(width: int, weights: int, inputs: int, operands: str = "both") -> Params:
@@ -102,7 +103,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         once = TRAINED_ONCE if seed == plan.seeds[0] else ()
         for width in choose(smoke=(None, NARROW), quick=(None, *TRAINED, *once)):
             rate = RATES.get(width, RATES[TRAINED[-1]])
-            yield on_at(base, width) | trained(plan, rate)
+            yield {**on_at(base, width), **trained(plan, rate)}
 
 
 @page.run
@@ -216,6 +217,14 @@ def share(r: Records, what: str) -> Counted:
     return counted(round(100 * mean_share(a, what)), "%", of=a.records)
 
 
+LOSSES = {
+    "weights to zero": "weight_zeroed",
+    "weights clipped": "weight_saturated",
+    "inputs to zero": "input_zeroed",
+    "inputs clipped": "input_saturated",
+}
+
+
 def mean_share(a: Arm, what: str) -> float:
     return fmean(record.values["shares"][what] for record in a.records)
 
@@ -266,11 +275,99 @@ def accuracy(r: Records) -> Chart:
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 
-@page.drawing(panels=width_panels, alt=width_alt, script="width")
+# ---- a format as a window over magnitudes -------------------------------------------------------
+
+SIZE, ROOM, GAP, TOP = 480.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
+PARTS = ("weights", "inputs")
+
+
+def octave_rows(r: Records) -> list[Row]:
+    """Octaves (factors of two in magnitude) of one model, then every format and what it loses."""
+    held = fp32(r).first.value("octaves")
+    rows: list[Row] = [
+        {"what": "octave", "octave": held["first"] + i, "weights": weights, "inputs": inputs}
+        for i, (weights, inputs) in enumerate(zip(held["weights"], held["inputs"]))
+    ]
+    own = [(ptq(r, width), "own") for width in CHOSEN]
+    return rows + [
+        {
+            **{"what": "format", "points": points, "width": a.param("width")},
+            **{"weights": a.param("frac_width"), "inputs": a.param("input_frac_width")},
+            **{name: mean_share(a, key) for name, key in LOSSES.items()},
+            "accuracy": a,
+        }
+        for a, points in (*own, *((shared(r, width), "one") for width in SHARED))
+    ]
+
+
+def octaves_alt(rows: Sequence[Row]) -> str:
+    return f"Weights and inputs by magnitude. {window(first_format(rows))}"
+
+
+def octaves_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The first format; the script shows any other."""
+    at = first_format(rows)
+    losses = ((name, field(name, per_cent(at[name]))) for name in LOSSES)
+    accuracy = ("test accuracy", field("accuracy", at["accuracy"]))
+    table = field_table(("of this format", ""), (*losses, accuracy))
+    svg = f"{picture(rows, at)}\n{table}\n{says(window(at))}"
+    return [Panel(title="Magnitudes of all weights and inputs", svg=svg, folded=False)]
+
+
+def first_format(rows: Sequence[Row]) -> Row:
+    return next(row for row in rows if row["what"] == "format")
+
+
+def window(at: Row) -> str:
+    """The script has the same words."""
+    width, weights, inputs = at["width"], at["weights"], at["inputs"]
+    if weights == inputs:
+        return f"{width} bits, {weights} after the point: one window for both."
+    return f"{width} bits: {weights} after the point of weights, {inputs} after that of inputs."
+
+
+def picture(rows: Sequence[Row], at: Row) -> str:
+    """Bars, and what lies outside the window of the format, of weights above those of inputs."""
+    bars = [row for row in rows if row["what"] == "octave"]
+    first, last = bars[0]["octave"], bars[-1]["octave"]
+
+    def x(octave: int) -> float:
+        return SIZE * min(max((octave - first) / len(bars), 0.0), 1.0)
+
+    drawn = ""
+    for top, part in zip((TOP, TOP + ROOM + GAP), PARTS):
+        most, floor = max(bar[part] for bar in bars), top + ROOM
+        outline = "".join(
+            f"V{floor - (ROOM - 18) * bar[part] / most:.1f}H{x(bar['octave'] + 1):.1f}"
+            for bar in bars
+        )
+        low, high = x(-at[part] - 1), x(at["width"] - 1 - at[part])
+        zone, note = f'y="{top:g}" height="{ROOM:g}"', f'class="note" y="{top + 12:g}"'
+        drawn += (
+            f'<path class="bars" d="M0 {floor:g}{outline}V{floor:g}z"/>'
+            f'<rect class="zone low" x="0" width="{low:.1f}" {zone}/>'
+            f'<rect class="zone" x="{high:.1f}" width="{SIZE - high:.1f}" {zone}/>'
+            f'<text {note} x="4">{part}: to zero</text>'
+            f'<text {note} x="{SIZE - 4:g}" text-anchor="end">clipped</text>'
+        )
+    below = TOP + 2 * ROOM + GAP + 16
+    ticks = "".join(
+        f'<text class="note" x="{x(e):.1f}" y="{below:g}" text-anchor="middle">'
+        f"{2**e if e >= 0 else f'1/{2**-e:,}'}</text>"
+        for e in range(first + 2, last, 4)
+    )
+    return (
+        f'<svg class="graph" viewBox="0 0 {SIZE:g} {below + 6:g}" data-first="{first}" '
+        f'data-octaves="{len(bars)}" aria-hidden="true">{drawn}{ticks}</svg>'
+    )
+
+
+@page.drawing(panels=octaves_panels, alt=octaves_alt, script="width")
 def octaves(r: Records) -> Sequence[Row]:
-    formats = [(ptq(r, width), "own") for width in CHOSEN]
-    formats += [(shared(r, width), "one") for width in SHARED]
-    return width_rows(fp32(r).first.records[0], formats)
+    return octave_rows(r)
+
+
+# ---- what was tried on the tuning seed ----------------------------------------------------------
 
 
 @page.chart
@@ -336,7 +433,7 @@ def lost(r: Records) -> Sequence[Row]:
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training on, by rate."""
     found = [*r.tuning.all(method="control"), *r.tuning.all(method="qat")]
-    by_width: dict[object, Row] = {}
+    by_width: dict[object, dict[str, str]] = {}
     for record in found:
         params = record.case.params
         width = params.get("width")

@@ -14,7 +14,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from experiments.lab1_quantization.width_panel import FIRST, LAST, PARTS
 from madl.compression.quantize import Rule, linear_layers, quantize_, range_use
 from madl.formats.base import NumberFormat
 from madl.formats.fixed import FixedPoint
@@ -24,6 +23,7 @@ from madl.training import baseline, compressed
 from madl.training.train import Evaluation, evaluate
 
 PROBE_SENTENCES = 64  # whose activations are counted
+FIRST, LAST = -18, 6  # octaves of magnitude that are counted; the ends hold all beyond
 GAIN = 1e-4  # nats: a smaller difference moves no point
 CANDIDATES = range(3, 10)  # bits behind the point of a layer's or a row's own step, at 4 bits
 
@@ -86,12 +86,12 @@ def build(params: Params, ctx: Context) -> torch.nn.Module:
 
 
 @torch.no_grad()
-def octaves(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, list[float]]:
+def octaves(model: torch.nn.Module, batch: dict[str, Tensor]) -> Values:
     """Shares of the weights, and of the inputs on a batch, of all Linear layers by octave.
 
-    The first octave holds all below it, and zero; the last all above it.
+    An octave is an exponent of two; the first holds all below it, and zero, the last all above it.
     """
-    counts = {part: torch.zeros(LAST - FIRST + 1) for part in PARTS}
+    counts = {part: torch.zeros(LAST - FIRST + 1) for part in ("weights", "inputs")}
 
     def count(part: str, x: Tensor) -> None:
         _, exponents = torch.frexp(x.flatten())  # of m · 2^e with m in [1/2, 1)
@@ -107,7 +107,10 @@ def octaves(model: torch.nn.Module, batch: dict[str, Tensor]) -> dict[str, list[
     model.eval()(**batch)
     for hook in hooks:
         hook.remove()
-    return {part: (found / found.sum()).tolist() for part, found in counts.items()}
+    return {
+        "first": FIRST,
+        **{part: (found / found.sum()).tolist() for part, found in counts.items()},
+    }
 
 
 # ---- the choice of fraction widths --------------------------------------------------------------

@@ -1,12 +1,12 @@
 /* The window of a fixed-point format over the magnitudes of weights and inputs, and what was
-   measured of it. Places and words are those of experiments/lab1_quantization/width_panel.py. */
+   measured of it. Places and words are those of page.py. */
 explain("width", ({ figure, rows, set, slider, check, perCent }) => {
   const formats = rows.filter((row) => row.what === "format");
   const own = formats.filter((row) => row.points === "own");
   const svg = figure.querySelector("svg");
-  const { first, last } = svg.dataset;
+  const [first, octaves] = [svg.dataset.first, svg.dataset.octaves].map(Number);
   const wide = svg.viewBox.baseVal.width;
-  const x = (octave) => wide * Math.min(Math.max((octave - first) / (Number(last) + 1 - first), 0), 1);
+  const x = (octave) => wide * Math.min(Math.max((octave - first) / octaves, 0), 1);
   const losses = ["weights to zero", "weights clipped", "inputs to zero", "inputs clipped"];
 
   const show = () => {
