@@ -161,7 +161,7 @@ def judged(r: Records, label: str, **where: Scalar) -> Arm:
 
 
 @page.claim(primary=True)
-def eight_bits_cost_nothing_that_matters(r: Records) -> Contrast:
+def eight_bits_are_enough(r: Records) -> Contrast:
     """At 8 bits, PTQ is at most one point less accurate than FP32."""
     return compare(ptq(r, PROBE), fp32(r)).no_worse(0.01)
 
@@ -211,10 +211,18 @@ def layers_want_their_own_step(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def share(r: Records, what: str) -> Counted:
-    """Of the values at the narrowest width with one point for both: to zero, or clipped."""
+def clipped(r: Records) -> Counted:
+    """Of the inputs at the narrowest width, where one point for both is best."""
     a = shared(r)
-    return counted(round(100 * mean_share(a, what)), "%", of=a.records)
+    return counted(round(100 * mean_share(a, LOSSES["inputs clipped"])), "%", of=a.records)
+
+
+def zeroed(r: Records) -> Counted:
+    """Of the weights that would become zero with the point of the inputs."""
+    a = fp32(r)
+    below = -CHOSEN[NARROW][1] - 1 - a.first.value("octaves")["first"]
+    share = fmean(sum(held["weights"][:below]) for held in a.each("octaves"))
+    return counted(round(100 * share), "%", of=a.records)
 
 
 LOSSES = {
@@ -242,8 +250,8 @@ page.numbers(
     rows4=partial(own_steps, per="row"),
     layers4=partial(own_steps, per="layer"),
     same_training=the_same_training_of_fp32,
-    zeroed=partial(share, what="weight_zeroed"),
-    clipped=partial(share, what="input_saturated"),
+    zeroed=zeroed,
+    clipped=clipped,
     chance=lambda r: counted(round(100 * larger_class(r)), "%", of=fp32(r).records),
     num_test=lambda r: counted(fp32(r).accuracy.n, of=fp32(r).records),
 )
