@@ -35,7 +35,7 @@ def judged(params: Params, ctx: Context) -> Values:
     if params["method"] == "fp32":
         return fp32(params, ctx)
     model = build(params, ctx)
-    values = baseline.judge(model, params, ctx.device)
+    values = baseline.judge_on_test(model, params, ctx.device)
     if params.get("width") is None:
         return values
     probe = baseline.load_splits(params).validation.first(PROBE_SENTENCES)
