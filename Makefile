@@ -7,10 +7,10 @@ export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: logbook test test-all lint clean
 
-logbook: $(VENV)/.run
+logbook: $(VENV)/.report
+	-test -e site/index.html || $(BIN)/python cli.py report --build
+	$(MAKE) $(VENV)/.run
 	$(BIN)/python cli.py all --profile $(PROFILE)
-	$(BIN)/mkdocs build
-	@echo "the logbook is in site/index.html"
 
 test: $(VENV)/.dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -n auto --dist loadfile --no-loadscope-reorder \
@@ -24,9 +24,13 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-$(VENV)/.run: requirements.txt requirements-report.txt
+$(VENV)/.report: requirements-report.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --upgrade "pip>=25.2"
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements-report.txt
+	touch $@
+
+$(VENV)/.run: $(VENV)/.report requirements.txt
 	$(BIN)/python -m pip install --quiet --no-compile torch==2.13.0
 	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt
 	touch $@

@@ -1,4 +1,4 @@
-"""The command line: `python cli.py all && mkdocs build` makes the logbook.
+"""The command line: `python cli.py all` makes the logbook.
 
 Results go to stdout, the log to stderr; exit status 1 means that a case failed, a question is open,
 or something could not be read or written, 2 that the command was wrong, 130 that it was stopped.
@@ -39,7 +39,7 @@ except ImportError as missing:
 
 if TYPE_CHECKING:
     from madl.logbook.records import Store
-    from madl.running.plans import StoredPlan
+    from madl.running.plans import Options, StoredPlan
     from madl.running.project import Project
     from madl.running.queues import Progress
     from madl.site.report import Ledger
@@ -111,6 +111,9 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
         "profile": click.option(
             "--profile", default="quick", show_default=True, help="smoke, quick or full."
         ),
+        "seeds": click.option(
+            "--seeds", help="With --profile full: how many confirming seeds, 1 to 5.  [default: 5]"
+        ),
         "workload": click.option(
             "--workload",
             type=click.Choice(["snippets", "imdb", "imdb-openings"]),
@@ -156,7 +159,7 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
 
 
 A_DAY = 86_400  # seconds
-PLAN = ("profile", "workload", "model", "dataset")
+PLAN = ("profile", "seeds", "workload", "model", "dataset")
 RUN = ("stems", *PLAN, "device", "jobs", "executor", "scheduler", "shard", "force")
 
 
@@ -177,29 +180,51 @@ def main(verbose: bool) -> None:
 @main.command("all")
 @_options(*RUN)
 def all_(**given: Any) -> None:
-    """Run what is left, then render every page."""
-    from madl.site.live import Pages
-
-    chosen = [f"--{name}={given[name]}" for name in PLAN if given[name]]
-    report = [sys.executable, __file__, "report", *chosen]
-    pages = Pages(_project(), report, is_wanted=given["profile"] != "smoke")
-    failed = _run(seen=pages.see, **given)
-    problems = _report(**{name: given[name] for name in PLAN})
+    """Make the site of what there is, run what is left, and make it again."""
+    asked = {name: given[name] for name in PLAN}
+    work = _prepared(**given)
+    problems = _site(asked) if given["profile"] != "smoke" else 0
+    ran, failed = _run(*work)
+    if ran or given["profile"] == "smoke":
+        problems = _site(asked)
     sys.exit(1 if failed or problems else 0)
+
+
+def _site(asked: Mapping[str, Any]) -> int:
+    """Render, build and say where it is; returns how many things could not be made."""
+    from madl.site import build
+
+    project = _project()
+    if (known := build.kept(project)).get("state") != build.state(project, asked):
+        summary, problems = _rendered(**asked)
+        try:
+            build.build(project)
+        except MadlError as error:
+            problems = [*problems, str(error)]
+        known = {"summary": summary, "problems": problems}
+        build.keep(project, state=build.state(project, asked), **known)
+    click.echo(known["summary"])
+    _say(known["problems"])
+    first = project.root / "site" / "index.html"
+    if first.is_file():
+        click.echo(f"open {os.path.relpath(first)}")
+    return len(known["problems"])
 
 
 @main.command()
 @_options(*RUN)
 def run(**given: Any) -> None:
     """Run experiments, and what they need, without rendering."""
-    sys.exit(1 if _run(**given) else 0)
+    _, failed = _run(*_prepared(**given))
+    sys.exit(1 if failed else 0)
 
 
 @main.command()
 @_options(*PLAN)
-def report(**given: Any) -> None:
+@click.option("--build", "is_built", is_flag=True, help="Build the site of them, too.")
+def report(is_built: bool, **given: Any) -> None:
     """Render pages, figures and the ledger from the records that are there."""
-    sys.exit(1 if _report(**given) else 0)
+    sys.exit(1 if (_site(given) if is_built else _report(**given)) else 0)
 
 
 @main.command()
@@ -246,7 +271,7 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     from madl.running import plans
 
     plan, _ = _plan(**given)
-    rows = [plans.state_of(plan, name) for name in plans.with_needs(plan.project, stems)]
+    rows = [plans.state_of(plan, name) for name in plans.with_needs(plan, stems)]
     if as_json:
         click.echo(json.dumps({"experiments": rows}, indent=1))
     for row in () if as_json else rows:
@@ -279,36 +304,17 @@ def formats(as_json: bool) -> None:
 
 @main.command()
 @_options("stems", *PLAN)
-@click.option(
-    "--zip",
-    "bundle",
-    type=click.Path(path_type=Path),
-    help="Instead, the pages as last rendered, as a site in a zip.",
-)
-@click.option(
-    "--print",
-    "printed",
-    type=click.Path(path_type=Path),
-    help="Instead, all pages in one HTML file, to print or to save as PDF from a browser.",
-)
-def publish(
-    stems: tuple[str, ...], bundle: Path | None, printed: Path | None, **given: Any
-) -> None:
-    """Put this machine's records under docs/data, to be committed as evidence."""
+def publish(stems: tuple[str, ...], **given: Any) -> None:
+    """Put this machine's full results under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running import plans
     from madl.training import workloads
 
-    if bundle is not None or printed is not None:
-        if needless := [*stems, *_plan_options()]:
-            raise WrongCommand(f"--zip and --print take all pages; leave out {' '.join(needless)}")
-        _hand_on(bundle, printed)
-        return
-    plan, _ = _plan(**given)
+    plan = _plan(**given)[0].whole
     chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
     command = " ".join(["python cli.py run", *stems, chosen])
     published = 0
-    for name in plans.with_needs(plan.project, stems):
+    for name in plans.with_needs(plan, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
@@ -318,18 +324,6 @@ def publish(
             raise MadlError(f"{name} has no results to publish; run `{command}` first")
     if not published:
         raise MadlError(f"there are no results of these to publish; run `{command}` first")
-
-
-def _hand_on(bundle: Path | None, printed: Path | None) -> None:
-    from madl.site import bundle as bundles
-
-    project = _project()
-    if bundle is not None:
-        size = bundles.write_zip(project, bundle.absolute())
-        click.echo(f"{bundle}: {size / 1e6:.1f} MB; unpack it and open logbook/index.html")
-    if printed is not None:
-        size = bundles.write_print(project, printed.absolute())
-        click.echo(f"{printed}: {size / 1e6:.1f} MB; open it in a browser, and print")
 
 
 @main.command()
@@ -371,23 +365,24 @@ def _plan_options() -> list[str]:
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
     from madl.logbook import benchmarks
     from madl.machine import device, lifeline
-    from madl.site import repeats
+    from madl.site import replication
 
     device.wait_briefly()
     plan, store = _plan(**given)
-    found: list[repeats.Findings] = []
+    plan = plan.whole
+    found: list[dict[str, replication.Outcome]] = []
     with lifeline.guarded(store.root / "tmp"):
-        for findings in repeats.repeat(plan, store, repeats.timed_stems(plan, stems), times):
-            found.append(findings)
+        for outcomes in replication.repeat(plan, store, stems, times):
+            found.append(outcomes)
             log.info("run %d of %d done", len(found), times)
-    rows = repeats.counts(found)
+    rows = replication.counts(plan, found)
     for row in rows:
-        outcomes = ", ".join(f"{row[n]} × {n}" for n in benchmarks.OUTCOMES if n in row)
-        click.echo(f"{row['claim']:<45} {outcomes}; {', '.join(map(str, row['effects']))}")
-    flips = sum(map(repeats.changed, rows))
+        counted = ", ".join(f"{row[n]} × {n}" for n in benchmarks.OUTCOMES if n in row)
+        click.echo(f"{row['claim']:<45} {counted}; {', '.join(map(str, row['effects']))}")
+    flips = sum(map(replication.changed, rows))
     click.echo(f"{flips} of {len(rows)} verdicts on times changed in {times} runs")
     if is_kept:
-        click.echo(f"kept in {repeats.publish(found, plan)}")
+        click.echo(f"kept in {replication.publish(plan, rows, times)}")
 
 
 @main.command()
@@ -482,19 +477,21 @@ def _project() -> "Project":
 
 
 def _plan(
-    *, profile: str, workload: str, model: str | None, dataset: str | None
+    *, profile: str, seeds: str | None, workload: str, model: str | None, dataset: str | None
 ) -> "tuple[StoredPlan, Store]":
     from madl.logbook.records import Store
-    from madl.running.plans import StoredPlan, profile_named
+    from madl.running import plans
     from madl.training import workloads
 
     project = _project()
     chosen = workloads.resolve(workload, model=model, dataset=dataset)
     store = Store(project.state)
-    return StoredPlan(project, store, profile_named(profile), chosen.params()), store
+    known, num_seeds = plans.profile_named(profile), plans.parse_seeds(seeds, profile)
+    kind = plans.Sample if known.name == "quick" else plans.StoredPlan
+    return kind(project, store, known, chosen.params(), num_seeds), store
 
 
-def _run(
+def _prepared(
     *,
     stems: tuple[str, ...],
     device: str,
@@ -503,12 +500,11 @@ def _run(
     scheduler: str | None,
     shard: str,
     force: bool,
-    seen: "Callable[[Progress], object]" = lambda progress: None,
     **given: Any,
-) -> int:
-    """Run and show; returns how many cases failed. `seen` is told of each that has ended."""
+) -> "tuple[StoredPlan, Store, tuple[str, ...], Options]":
+    """What a run needs, once all that can be wrong with the command is known to be right."""
     from madl.machine import device as machine
-    from madl.running import homes, plans, runner
+    from madl.running import homes, plans
 
     plan, store = _plan(**given)
     share = plans.parse_shard(shard)
@@ -516,27 +512,36 @@ def _run(
     for stem in stems:
         plan.project.load(stem)
     _see_that_jobs_count(jobs, executor, device)
-    homes.keep_with(store.root)
-    machine.wait_briefly()
     if (executor == "dask") != (scheduler is not None):
         raise WrongCommand("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
+    homes.keep_with(store.root)
+    machine.wait_briefly()
     if scheduler is not None:  # each worker has its own devices
         options = plans.Options(device=device, force=force, shard=share, scheduler=scheduler)
-    else:
-        chosen, why = machine.resolve(device)
-        log.info("device %s (%s)", chosen, why)
-        if chosen == "cuda" and jobs is not None and jobs > 1:
-            log.info("cases take turns on a GPU: --jobs %d is of no effect", jobs)
-        workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
-        jobs = 1 if chosen == "cuda" else workers
-        options = plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
+        return plan, store, stems, options
+    chosen, why = machine.resolve(device)
+    log.info("device %s (%s)", chosen, why)
+    if chosen == "cuda" and jobs is not None and jobs > 1:
+        log.info("cases take turns on a GPU: --jobs %d is of no effect", jobs)
+    workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
+    jobs = 1 if chosen == "cuda" else workers
+    return plan, store, stems, plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
+
+
+def _run(
+    plan: "StoredPlan", store: "Store", stems: tuple[str, ...], options: "Options"
+) -> tuple[int, int]:
+    """Run and show; returns how many cases ran, and how many of them failed."""
+    from madl.running import pace, plans, runner
+
+    if plan.profile.name == "quick" and not plans.is_published(plan):
+        log.info("%s", pace.how_to_make_whole(plan, options.jobs))
     failed = done = 0
     for progress in _shown(runner.run(plan, store, stems, options)):
         done += 1
         failed += progress.record.status == "failed"
-        seen(progress)
     log.info("%d cases run, %d failed", done, failed)
-    return failed
+    return done, failed
 
 
 def _see_that_paths_exist() -> None:
@@ -583,13 +588,18 @@ def _line(event: "Progress") -> str:
 
 def _report(**given: Any) -> int:
     """Render and show; returns how many things could not be read or made."""
+    summary, problems = _rendered(**given)
+    click.echo(summary)
+    _say(problems)
+    return len(problems)
+
+
+def _rendered(**given: Any) -> tuple[str, list[str]]:
+    """Render; returns what there is, in a line, and what could not be read or made."""
     from madl.site import report as reports
 
-    plan, store = _plan(**given)
-    state = reports.write(plan, store)
-    click.echo(_summary(state))
-    _say(state.problems)
-    return len(state.problems)
+    state = reports.write(*_plan(**given))
+    return _summary(state), state.problems
 
 
 def _say(problems: Sequence[str]) -> None:

@@ -15,8 +15,11 @@ from experiments.lab4_attention import page as lab4_attention
 from experiments.lab4_attention import study
 from experiments.lab4_attention.study import TOLERANCE, Problem
 from madl.logbook.claims import judge
-from madl.logbook.records import Case, Pending, Record, Records
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Pending, Record, Records, Store
 from madl.machine import fresh, memory
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
 from tests import nulls
 from tests.conftest import a_record
 from tests.synthetic import a_measurement, samples
@@ -208,3 +211,14 @@ def test_a_line_of_the_chart_is_a_dtype_and_its_points_are_ratios():
     assert [row["positions"] for row in rows] == [512, 1024]
     assert "2" in f"{rows[0]['FP32']}"
     assert rows[0]["BF16"] is None
+
+
+def test_quick_runs_two_processes_at_three_lengths_again(tmp_path):
+    plan = StoredPlan(Project(), Store(tmp_path), PROFILES["full"], {"model": "m", "dataset": "d"})
+    asked = [p for p in lab4_attention.cases(plan) if p["device"] == "cpu"]
+    again = [p for p in asked if lab4_attention.quick(p)]
+    times = [p for p in again if p["kind"] == "time"]
+    assert {p["process"] for p in times} == {1, 2}
+    assert {p["length"] for p in times} == set(lab4_attention.LENGTHS_AGAIN)
+    assert max(p["length"] for p in times) == max(p["length"] for p in asked if p["kind"] == "time")
+    assert {p["kind"] for p in again} == {"time", "notebook", "correct"}

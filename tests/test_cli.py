@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli
+from madl.site.report import Ledger
 from tests.conftest import write
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +68,28 @@ def test_all_runs_and_renders(toy):
     assert (toy.docs / "labs" / "toy.md").exists()
 
 
+def test_all_makes_the_site_before_and_after_what_it_runs_and_again_does_neither(toy, monkeypatch):
+    made = []
+    monkeypatch.setattr("madl.site.report.write", lambda *_: made.append(True) or Ledger())
+    monkeypatch.setattr("madl.site.build.build", lambda project: None)
+    (toy.root / "site").mkdir()
+    (toy.root / "site" / "index.html").touch()
+    write(toy.root / "mkdocs.yml", "")
+    write(toy.root / "cli.py", "")
+    assert "open " in call("all", "--executor", "inline").output
+    assert len(made) == 2
+    assert call("all", "--executor", "inline").exit_code == 0
+    assert len(made) == 2
+
+
+def test_quick_runs_the_sample_alone(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_QUICK", "2")
+    call("run", "--executor", "inline")
+    assert (tmp_path / "log").read_text().split() == ["0", "1"]
+    assert "2 of 2 done" in call("status").output
+    assert "2 of 4 done, 0 failed, 2 left" in call("status", "--profile", "full").output
+
+
 def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same(toy, monkeypatch):
     monkeypatch.setenv("TOY_FAIL", "3")
     result = call("all", "--executor", "inline")
@@ -85,8 +108,8 @@ def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same
         (["doctor", "--publish"], "--publish keeps what --repeat counts; give --repeat, too"),
         (["doctor", "toy"], "only --repeat is of experiments; give it, or leave out toy"),
         (["doctor", "--model", "x"], "of experiments; give it, or leave out --model"),
-        (["publish", "toy", "--zip", "x"], "--zip and --print take all pages; leave out toy"),
-        (["publish", "--print", "x", "--profile", "full"], "all pages; leave out --profile"),
+        (["run", "--profile", "full", "--seeds", "6"], "--seeds is 1 to 5; got '6'"),
+        (["all", "--seeds", "1"], "--seeds is of the full profile; leave it out, or use --profile"),
         (["run", "--executor", "inline", "--jobs", "2"], "--executor inline runs one case at a"),
         (
             ["run", "--executor", "dask", "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2"],
@@ -194,7 +217,7 @@ def test_status_counts_each_case_once_and_says_what_an_experiment_waits_for(toy,
     write(toy.experiments / "later" / "page.py", later)
     monkeypatch.setenv("TOY_FAIL", "3")
     call("run", "toy", "--executor", "inline")
-    listed = call("status").output
+    listed = call("status", "--profile", "full").output
     assert "3 of 4 done, 1 failed, 0 left" in listed
     assert listed.splitlines()[-1].split() == ["later", "waits", "for", "toy"]
 

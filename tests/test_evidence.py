@@ -1,6 +1,4 @@
-"""The committed evidence, as its pages are made from it: in either profile nothing is left out."""
-
-import pytest
+"""The committed evidence, as its pages are made from it: nothing is left out."""
 
 from madl.logbook.charts import Chart
 from madl.running.project import Project
@@ -8,10 +6,9 @@ from madl.site.plotting import palette
 from tests.synthetic import evidence
 
 
-@pytest.mark.parametrize("profile", ["quick", "full"])
-def test_every_finding_figure_and_table_of_it_can_be_made(profile):
+def test_every_finding_figure_and_table_of_it_can_be_made():
     """What fails raises, as what is told of one model and holds for several does."""
-    made = evidence(profile)
+    made = evidence()
     assert len(made) == len(Project().names())
     for page in made:
         assert page.view.published, f"nothing is committed of {page.name}"
@@ -24,11 +21,6 @@ def test_every_finding_figure_and_table_of_it_can_be_made(profile):
 
 
 def test_every_look_that_is_kept_for_a_name_is_some_figure_s():
-    shown = [
-        made
-        for profile in ("quick", "full")
-        for page in evidence(profile)
-        for made in page.view.shown.values()
-    ]
+    shown = [made for page in evidence() for made in page.view.shown.values()]
     drawn = {name.casefold() for made in shown if isinstance(made, Chart) for name in made.series()}
     assert set(palette.KNOWN) <= drawn

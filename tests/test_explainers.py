@@ -6,32 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab4_memory.memory_panel import memory_rows
 from madl.logbook.drawing import field
-from madl.logbook.records import Records
 from madl.running.project import Project
 from madl.site import explain, report
 from madl.site.page import _tight
 from tests.conftest import a_record
-from tests.synthetic import published
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project(ROOT)
-
-
-def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
-    ledger = published("lab4_memory")
-    every = memory_rows(Records([*ledger, *published("formats")]))
-    assert len({row["format"] for row in every}) > 30
-    for record in (one for one in ledger if one.case.params["what"] == "ledger"):
-        (packed,) = (
-            row
-            for row in every
-            if (row["model"], row["format"]) == (record.case.params["of"], "mxint8")
-        )
-        assert packed["Linear weights"] == record.values["ledger"]["packed_bytes"]
-    assert {row["format"] for row in memory_rows(Records(ledger))} == {"FP32", "mxint8"}
 
 
 @pytest.mark.parametrize("name", PROJECT.names())

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.lab0_graph import dropout
+from experiments.lab0_graph import page, study
 from experiments.lab0_inputs import changes, inputs
-from madl.execution import graphs, panels
+from madl.execution import graphs
 from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
 from madl.training.data import Encoded
@@ -81,7 +81,7 @@ def without_mask(bert):
 
 def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
     _, captured = residual
-    assert graphs.census(captured.graph) == {
+    assert study.census(captured.graph) == {
         "placeholder": 2,
         "get_attr": 4,
         "call_function": 5,
@@ -89,7 +89,7 @@ def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
         "call_method": 0,
         "output": 1,
     }
-    assert graphs.operators(captured.graph) == {"add": 2, "linear": 2, "dropout": 1}
+    assert study.operators(captured.graph) == {"add": 2, "linear": 2, "dropout": 1}
 
 
 def test_a_captured_graph_takes_batches_of_other_sizes(residual):
@@ -107,63 +107,61 @@ def test_capture_leaves_the_model_in_evaluation_mode(residual):
 
 def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(residual, batch):
     model, captured = residual
-    without = graphs.remove_dropout(captured.graph)
-    assert len(graphs.dropout_nodes(captured.graph)) == 1
-    assert graphs.dropout_nodes(without) == []
+    without = study.remove_dropout(captured.graph)
+    assert len(study.dropout_nodes(captured.graph)) == 1
+    assert study.dropout_nodes(without) == []
     assert len(without.nodes) == len(captured.graph.nodes) - 1
     expected = model.eval()(**batch)
-    assert torch.equal(graphs.with_graph(captured, without)(**batch), expected)
+    assert torch.equal(study.with_graph(captured, without)(**batch), expected)
     assert not torch.equal(captured(**batch), expected)  # its dropout is on for good
 
 
 def test_erasing_without_redirecting_raises_with_the_users_that_are_there(residual):
     _, captured = residual
-    (node,) = graphs.dropout_nodes(captured.graph)
-    error = graphs.erase_without_redirecting(captured.graph, node.name)
-    assert sorted(graphs.users(node)) == ["add", "linear_1"]
+    (node,) = study.dropout_nodes(captured.graph)
+    error = study.erase_without_redirecting(captured.graph, node.name)
+    assert sorted(study.users(node)) == ["add", "linear_1"]
     assert error is not None
     assert error.startswith("RuntimeError: Tried to erase Node dropout")
     assert "2 users" in error
     assert "linear_1: None" in error
-    assert graphs.dropout_nodes(captured.graph) == [node]
+    assert study.dropout_nodes(captured.graph) == [node]
 
 
 def test_erasing_a_node_that_nobody_uses_is_allowed(residual):
     _, captured = residual
-    assert graphs.erase_without_redirecting(captured.graph, "output") is None
+    assert study.erase_without_redirecting(captured.graph, "output") is None
 
 
 def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
     graph = captured[True].graph
-    counts = graphs.operators(graph)
+    counts = study.operators(graph)
     assert counts["linear"] == 6 * 2 + 2  # q, k, v, out, two of the FFN; pooler, classifier
     assert counts["dropout"] == 1 + 2 * 2 + 1  # embeddings; two a layer; before the classifier
     assert counts["layer_norm"] == 1 + 2 * 2
-    assert len(graphs.attention_dropouts(graph)) == 2
+    assert len(study.attention_dropouts(graph)) == 2
     # embeddings: 3 tables, a norm of 2, 2 buffers; a layer: 6 Linear and 2 norms of 2; 2 heads of 2
-    assert graphs.census(graph)["get_attr"] == 7 + 2 * 16 + 4
+    assert study.census(graph)["get_attr"] == 7 + 2 * 16 + 4
 
 
 def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert, captured):
     model, example = bert
     training = captured[True]
-    without_nodes = graphs.remove_dropout(training.graph)
-    clean = graphs.remove_attention_dropout(without_nodes)
-    assert len(graphs.attention_dropouts(without_nodes)) == 2
-    assert graphs.attention_dropouts(clean) == []
-    random = graphs.with_graph(training, without_nodes)
+    without_nodes = study.remove_dropout(training.graph)
+    clean = study.remove_attention_dropout(without_nodes)
+    assert len(study.attention_dropouts(without_nodes)) == 2
+    assert study.attention_dropouts(clean) == []
+    random = study.with_graph(training, without_nodes)
     assert not torch.equal(random(**example).logits, random(**example).logits)
-    assert torch.equal(
-        graphs.with_graph(training, clean)(**example).logits, model(**example).logits
-    )
+    assert torch.equal(study.with_graph(training, clean)(**example).logits, model(**example).logits)
 
 
 def test_decomposed_dropout_counts_the_users_behind_the_unpacking(exported):
     core = graphs.as_module(exported, core=True)
-    first = graphs.dropout_nodes(core.graph)[0]
+    first = study.dropout_nodes(core.graph)[0]
     assert graphs.operator_name(first) == "native_dropout"
-    assert len(graphs.users(first)) == 4
-    assert len(graphs.dropout_nodes(core.graph)) == 6 + 2  # those inside attention are nodes now
+    assert len(study.users(first)) == 4
+    assert len(study.dropout_nodes(core.graph)) == 6 + 2  # those inside attention are nodes now
 
 
 def test_nodes_are_described_with_their_module_and_sizes(nodes):
@@ -189,16 +187,16 @@ def test_without_labels_the_loss_goes_and_nothing_comes(bert, nodes):
 def test_without_the_mask_a_default_mask_is_still_built(nodes, without_mask):
     found = changes.diff(nodes, graphs.describe(without_mask.graph))
     assert "attention_mask" in [c.node.name for c in found if c.mark == "removed"]
-    attention = graphs.attention_dropouts(without_mask.graph)
+    attention = study.attention_dropouts(without_mask.graph)
     assert len(attention) == 2
     assert all(node.args[3] is not None for node in attention)  # attn_mask
 
 
 def test_symbolic_tracing_fails_on_the_model_and_says_so(bert):
-    assert isinstance(graphs.try_symbolic_trace(bert[0]), str)
-    traced = graphs.try_symbolic_trace(Residual())
+    assert isinstance(study.try_symbolic_trace(bert[0]), str)
+    traced = study.try_symbolic_trace(Residual())
     assert not isinstance(traced, str)
-    assert graphs.census(traced)["call_module"] == 3
+    assert study.census(traced)["call_module"] == 3
 
 
 # ---- drawing ------------------------------------------------------------------------------------
@@ -224,16 +222,23 @@ def test_a_drawing_has_a_size_of_its_own_and_its_text_fits_in():
     assert len(shown) * LETTER < WIDTH
 
 
-def test_the_rows_of_a_graph_hold_every_node_but_weights_and_its_panels_every_part(nodes):
-    rows = panels.graph_rows([node.to_json() for node in nodes])
+def test_a_graphs_panels_hold_every_node_but_weights_and_equal_layers_once(nodes):
+    rows = page.graph_rows([node.to_json() for node in nodes])
     assert len(rows) == sum(node.kind != "get_attr" for node in nodes)
     query = next(row for row in rows if row["module"].endswith("layer.1.attention.self.query"))
     assert query["weights"] == "weight bias"
-    overview, *parts = panels.graph_panels(rows)
-    assert overview.svg.count("<rect") == len(parts) == len({row["part"] for row in rows})
-    assert [part.title for part in parts if "2 dropout" in part.title] == [
-        f"bert.encoder.layer.{i}: 24 nodes, 2 dropout" for i in (0, 1)
-    ]
+    (layers,) = [one for one in page.parts_of(rows).items() if "layer" in one[0]]
+    assert layers[0] == "bert.encoder.layer.0 to 1, all alike"
+    assert [len(run) for run in layers[1]] == [24, 24]
+    overview, *parts = page.graph_panels(rows)
+    assert overview.svg.count("<rect") == len(parts) == len({row["part"] for row in rows}) - 1
+
+
+def test_layers_of_other_operators_are_not_drawn_as_one(nodes):
+    rows = page.graph_rows([node.to_json() for node in nodes])
+    gelu = next(row for row in rows if row["operator"] == "gelu")
+    gelu["operator"] = "relu"
+    assert len([part for part in page.parts_of(rows) if "layer" in part]) == 2
 
 
 def test_a_lane_is_used_again_once_its_value_has_arrived():
@@ -258,14 +263,14 @@ def test_a_column_refuses_what_it_cannot_draw():
 def test_a_described_node_says_whether_and_how_it_drops(captured, training):
     graph = captured[training].graph
     found = Counter(node.drops for node in graphs.describe(graph))
-    assert found["node"] == len(graphs.dropout_nodes(graph)) == 1 + 2 * 2 + 1
-    assert found["inside"] == len(graphs.attention_dropouts(graph)) == (2 if training else 0)
+    assert found["node"] == len(study.dropout_nodes(graph)) == 1 + 2 * 2 + 1
+    assert found["inside"] == len(study.attention_dropouts(graph)) == (2 if training else 0)
 
 
 def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
     model, example = bert
     sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
-    found = dropout.study(model, example, Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0))
+    found = study.study(model, example, Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0))
     assert found["operators"]["dropout"] == 6
     assert "dropout" not in found["operators_after"]
     assert [one["dropout"] for one in found["captures"]] == [6, 6, 6 + 2, 6 + 2]
@@ -293,7 +298,7 @@ def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(nodes,
 
 
 def test_modes_differ_by_a_contiguous_in_each_layer_and_by_no_other_operator(captured):
-    training, evaluation = (Counter(graphs.operators(captured[m].graph)) for m in (True, False))
+    training, evaluation = (Counter(study.operators(captured[m].graph)) for m in (True, False))
     assert training - evaluation == {"contiguous": 2}
     assert evaluation - training == {}
 

@@ -10,9 +10,9 @@ from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import Evidence, Fact, Finding
 from madl.logbook.records import Case
 from madl.logbook.stats import Interval, Unit
-from madl.site import elsewhere, evidence, home
+from madl.site import evidence, home
 from madl.site.views import Page
-from tests.conftest import a_record, a_run
+from tests.conftest import a_record
 
 
 def a_finding(name, verdict="supported", *, far=2.0, unit=Unit.POINTS, edges=(0.0,), **more):
@@ -77,42 +77,9 @@ def test_what_was_refuted_comes_first_of_time_too_and_of_it_what_was_registered(
     assert chosen(*pages[:2]) == ["late", "large"]
 
 
-@pytest.mark.parametrize(
-    ("verdict", "label"), [("undecided", "open elsewhere"), ("supported", "not so elsewhere")]
-)
-def test_what_is_open_or_turned_elsewhere_says_so_and_does_not_open_the_logbook(verdict, label):
-    refuted = a_finding("not there", "refuted", far=9)
-    turned = a_page("1.1", refuted, elsewhere=[a_finding("not there", verdict, far=-1)])
-    near = a_page("2.1", refuted, elsewhere=[a_finding("not there", "refuted", far=1)])
-    assert chosen(turned) == []
-    assert chosen(near) == ["not there"]
-    chip, where = elsewhere.otherwise(turned, "not there")
-    assert chip == label
-    assert where.startswith("a machine, quick: ")
-    assert where.endswith(f", {verdict}")
-    assert elsewhere.otherwise(near, "not there") is None
-    said = evidence.finding(refuted, otherwise=(chip, where))
-    assert said.lower().count(f">{label}<") == 2  # the chip, and its reason
-    assert f">{label}</span>" in home.answer({}, with_answer(turned, refuted))
-
-
-def test_elsewhere_a_small_effect_leaves_it_open_and_a_busy_machine_says_nothing():
-    found = a_finding("x", "undecided", far=1)
-    open_there = a_page("1.1", a_finding("x"), elsewhere=[found])
-    assert elsewhere.otherwise(open_there, "x")[0] == "open elsewhere"
-    busy = replace(found, evidence=replace(found.evidence, is_blocked=True))
-    assert elsewhere.otherwise(a_page("1.1", a_finding("x"), elsewhere=[busy]), "x") is None
-
-
 def with_answer(page, made):
     page.answer = made
     return page
-
-
-def test_what_was_chosen_elsewhere_is_named_where_it_is_something_else():
-    page = a_page("1.1", a_finding("x"), elsewhere=[a_finding("x", "undecided", far=-1)])
-    page.others[0].sides = lambda _: arms("another format", "two")
-    assert elsewhere.otherwise(page, "x")[1].endswith("undecided (another format against two)")
 
 
 def test_a_lab_opens_the_logbook_once_and_three_do_at_most():
@@ -237,28 +204,6 @@ def test_what_is_not_decided_is_a_whole_sentence():
     assert home.first_clause(text, ends=".") == text.removesuffix(". More.")
 
 
-def test_a_parameter_of_one_side_alone_is_told():
-    def a_view(**params):
-        cases = [Case(experiment="toy", params=params)]
-        return SimpleNamespace(in_common=params, cases=cases)
-
-    told = elsewhere._other_parameters(a_view(width=8, runs=9), a_view(width=12, tuned=512))
-    assert told == "; there with `width` 12 (here 8), `tuned` 512 (here none), no `runs` (here 9)"
-
-
-def test_what_two_claims_compare_is_told_by_their_models_where_labels_are_alike():
-    def a_view(*sizes):
-        cases = [
-            Case(experiment="toy", params={"size": size, "seed": i}) for i, size in enumerate(sizes)
-        ]
-        made = SimpleNamespace(evidence=None, cases=cases)
-        known = {"in_common": {"budget": 1}, "findings": {"x": made}, "cases": cases}
-        return SimpleNamespace(**known, sides=lambda _: None)
-
-    assert elsewhere._compared_in([a_view(3, 3), a_view(4)], "x") == [" (`size` 3)", " (`size` 4)"]
-    assert elsewhere._compared_in([a_view(3, 3), a_view(3)], "x") == ["", ""]
-
-
 def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():
     rows = [{"x": i, "y": i} for i in range(1000)]
     chart = Chart(rows, x=linear("x"), y=linear(label="y"), marks=[line("y")])
@@ -268,79 +213,8 @@ def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():
     assert home.thinned(some).rows == some.rows
 
 
-def test_two_machines_are_compared_by_the_accuracies_of_the_cases_that_both_ran():
-    def a_view(machine, **accuracies):
-        def values(accuracy):
-            one = {"outcomes": {}, "accuracy": accuracy}
-            return {"runs": [{**one, "validation": {**one, "accuracy": 1.0}}], "accuracy": 0.1}
-
-        own = [
-            SimpleNamespace(case=SimpleNamespace(key=key), values=values(accuracy))
-            for key, accuracy in accuracies.items()
-        ]
-        return SimpleNamespace(machine=machine, own=own)
-
-    here = a_view("one", a=0.8, b=0.75, only_here=0.5)
-    there = a_view("another", a=0.8, b=0.77, only_there=0.4)
-    again = a_view("one", a=0.1)  # another profile of the same machine
-    question = SimpleNamespace(id="1.1")
-    page = SimpleNamespace(questions=[question], view=here, others=[there, again])
-    (said,) = elsewhere.two_machines([page])
-    assert said.startswith("2 models come of cases that these pages show and that were run")
-    assert "is 1.00 points on average, and 2.00 at most (in 1.1)" in said
-    assert elsewhere.two_machines([]) == []
-
-
-def test_each_column_elsewhere_names_what_it_compares_where_that_differs():
-    def a_view(*labels, common=(), **params):
-        sides = arms(*labels, **params, **dict(common)) if labels else None
-        findings = {"x": a_finding("x")}
-        known = {"in_common": dict(common), "findings": findings}
-        cases = [Case(experiment="toy", params=dict(common))]
-        return SimpleNamespace(**known, cases=cases, sides=lambda _: sides)
-
-    same = [a_view("a", "b"), a_view("a", "b"), a_view()]
-    assert elsewhere._compared_in(same, "x") == ["", "", ""]
-    other = [a_view("a", "b", width=4), a_view("c", "b", width=6), a_view()]
-    assert elsewhere._compared_in(other, "x") == [" (a against b)", " (c against b)", ""]
-    wider = [a_view("a", "b", width=width) for width in (4, 6)]
-    assert elsewhere._compared_in(wider, "x") == [" (`width` 4)", " (`width` 6)"]
-    told_once = [a_view("a", "b", common=[("width", width)]) for width in (4, 6)]
-    assert elsewhere._compared_in(told_once, "x") == ["", ""]
-
-
 def test_the_table_of_claims_names_the_one_of_several_comparisons_that_it_shows():
     made = a_finding("x")
     named = replace(made, evidence=replace(made.evidence, part="the rise"))
     assert "<small>the rise</small>" in evidence.register([named])
     assert "<small>" not in evidence.register([made])
-
-
-def test_a_claim_on_records_that_both_borrow_of_a_third_machine_replicates_nothing():
-    made = {"x": replace(a_finding("x"), cases=(Case(experiment="toy", params={"x": 1}),))}
-
-    def a_view(machine, host):
-        record = a_record(case=made["x"].cases[0], run=a_run(host=host))
-        common = {"in_common": {}, "machine": machine, "findings": made, "cases": []}
-        return SimpleNamespace(**common, stored=[record], sides=lambda _: arms("a", "b"))
-
-    borrowed = elsewhere.replication(a_view("one", "a GPU"), a_view("two", "a GPU"))
-    assert (list(borrowed.decided), borrowed.shared) == ([], 1)
-    own = elsewhere.replication(a_view("one", "one"), a_view("two", "two"))
-    assert (list(own.decided), own.shared) == (["x"], 0)
-
-
-def test_an_effect_elsewhere_is_held_against_the_interval_of_the_same_thing_only():
-    def a_view(*parts, labels=("a", "b")):
-        made = {name: a_finding(name) for name in "xyz"}
-        for name, part in zip(made, parts):
-            made[name] = replace(made[name], evidence=replace(made[name].evidence, part=part))
-        known = {"in_common": {}, "machine": "one", "findings": made, "cases": [], "stored": []}
-        return SimpleNamespace(**known, sides=lambda _: arms(*labels))
-
-    here, there = a_view("the rise", "the rise"), a_view("the rise", "the fall")
-    found = elsewhere.replication(here, there)
-    assert (list(found.held), found.unlike) == ([True, True], 1)
-    assert elsewhere._compared_in([here, there], "y") == [" (the rise)", " (the fall)"]
-    found = elsewhere.replication(here, a_view(labels=("another format", "b")))
-    assert (list(found.held), found.unlike) == ([], 3)

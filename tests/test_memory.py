@@ -3,6 +3,7 @@
 import mmap
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -107,7 +108,7 @@ def test_the_xlarge_model_is_counted_from_its_configuration(xlarge):
     assert values["ledger"]["num_packed"] == 48 * 14 * 2**20 + 2**20 + 6 * 1024
     assert values["ledger"]["num_parameters"] == 758_859_782
     assert values["largest_weight"] == 4 * 2**20
-    assert "2,895 MiB" in PAGE.facts["fp32_is_the_parameters"](xlarge).text
+    assert round(MODULE.ledger_of(xlarge, MODULE.LARGE).before_bytes / 2**20) == 2895
 
 
 def test_the_replay_gives_what_is_published(xlarge):
@@ -123,6 +124,9 @@ def test_each_reason_explains_a_part_of_what_the_formula_promises(xlarge):
     assert explained == sorted(explained, reverse=True)
     assert (explained[0], reported) == pytest.approx((0.867, 0.664), abs=0.0005)
     assert explained[-1] == pytest.approx(reported, abs=0.005)
+    taken = [MODULE.lost(xlarge, first, first + 1).value for first in range(6)]
+    assert sum(taken) == pytest.approx(100 * (explained[0] - explained[-1]), abs=0.3)
+    assert taken[3] == 0.2  # the workspaces alone, which are assumed
 
 
 def test_both_reported_peaks_are_explained_to_a_hundredth(xlarge):
@@ -131,33 +135,41 @@ def test_both_reported_peaks_are_explained_to_a_hundredth(xlarge):
         assert held / 2**20 == pytest.approx(reported, rel=0.005)
 
 
-def test_how_far_the_simulated_peak_is_from_the_reported_one_is_said(xlarge):
-    text = PAGE.facts["mxint8_is_accounted_for"](xlarge).text
-    assert "a simulated peak of 980.1 MiB" in text
-    assert "976.2 MiB, 3.9 less" in text
-    assert "does not predict" in text
+def test_the_parts_of_a_model_add_up_to_its_peak(ran):
+    for kind in MODULE.REPORTED:
+        parts = MODULE.parts_of(ran, "DeBERTa-xlarge", kind)
+        held = sum(parts.values()) + MODULE.spare(ran, kind)
+        assert held == MODULE.peaks(ran, kind)["allocated_bytes"]
+        assert parts["workspaces"] == 9.125 * 2**20
+        assert 2 * 2**20 < parts["activations"] < 3 * 2**20
+    assert parts["written-out weight"] == 6 * 4 * 2**20
+    assert MODULE.parts_of(ran, "default", "MXINT8")["workspaces"] == 0
 
 
-def test_only_the_simulated_model_writes_a_weight_out(ran):
-    parts = MODULE.parts_of(ran)
-    written = {key: sizes["written-out weight"] for key, sizes in parts.items()}
-    assert written["DeBERTa-xlarge", "MXINT8"] == 6 * 4 * 2**20
-    assert written["default", "MXINT8"] == 0
-    assert sum(parts["DeBERTa-xlarge", "MXINT8"].values()) == 1027684864
-    by_variant = {row["MiB"]: row for row in MODULE.resident_rows(ran)}
-    row = by_variant["MXINT8, written out"]
-    assert row["tensors in an evaluation"] <= row["tensors, counted apart"]
-    assert by_variant["MXINT8"]["tensors, counted apart"] < row["tensors, counted apart"]
-
-
-def test_changes_have_one_decimal(ran):
-    rows = MODULE.savings_rows(ran)
-    assert {len(row["change (points)"].partition(".")[2]) for row in rows[1:]} == {1}
+def test_a_change_is_the_difference_of_what_is_printed(ran):
+    rows = MODULE.reasons(ran)
+    shown = [float(row["saved"].removesuffix(" %")) for row in rows]
+    changes = [float(row["change (points)"].replace("−", "-")) for row in rows[1:]]
+    assert changes == pytest.approx([b - a for a, b in pairwise(shown)], abs=1e-9)
 
 
 def test_the_reported_peaks_are_those_shown_with_their_source():
     shown = [row["reported"] for row in Project().reported["lab4_memory"].rows]
     assert "{FP32:,} → {MXINT8:,} MB".format(**MODULE.REPORTED) in shown
+
+
+def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
+    ledger = published("lab4_memory")
+    every = MODULE.calculator(Records([*ledger, *published("formats")]))
+    assert len({row["format"] for row in every}) > 30
+    for record in (one for one in ledger if one.case.params["what"] == "ledger"):
+        (packed,) = (
+            row
+            for row in every
+            if (row["model"], row["format"]) == (record.case.params["of"], "mxint8")
+        )
+        assert packed["Linear weights"] == record.values["ledger"]["packed_bytes"]
+    assert {row["format"] for row in MODULE.calculator(Records(ledger))} == {"FP32", "mxint8"}
 
 
 def test_the_formula_is_the_coursework_s():

@@ -46,7 +46,7 @@ def logbook(tmp_path_factory) -> Project:
     """The data of all figures as committed evidence has them, and the notebooks made of them."""
     root = tmp_path_factory.mktemp("notebooks")
     shutil.copytree(ROOT / "templates" / "notebooks", root / "templates" / "notebooks")
-    for page in evidence("quick"):
+    for page in evidence():
         for name, text in PageCalls(Project(), page).csv_files().items():
             path = root / "docs" / f"{page.folder}figures" / page.name / name
             path.parent.mkdir(parents=True, exist_ok=True)

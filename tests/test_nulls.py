@@ -21,7 +21,7 @@ CLAIMS = [(name, claim) for name in PROJECT.names() for claim in PROJECT.load(na
 @pytest.fixture(scope="module")
 def views() -> dict[str, View]:
     """Every page's view of the committed evidence."""
-    return {page.name: page.view for page in evidence("quick")}
+    return {page.name: page.view for page in evidence()}
 
 
 def asked(view: View, name: str) -> nulls.Asked:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize
 
-from experiments.lab1_pruning import pruned_layer, sparsities, sparsity_rows
+from experiments.lab1_pruning import page, study
 from madl.compression import prune
 from madl.compression.quantize import Rule, quantize_
 from madl.errors import MadlError
 from madl.formats.fixed import FixedPoint
-from madl.logbook.records import Case, Record, Records
+from madl.logbook.records import Case, Record
 from tests.conftest import a_record
 from tests.synthetic import judgement, read
 
@@ -205,173 +205,52 @@ def test_padding_is_not_counted():
 
 
 def test_the_histogram_counts_what_the_mask_keeps():
-    weights = [torch.linspace(-1, 1, 101).view(1, -1)] * (pruned_layer.LAYER + 1)
+    weights = [torch.linspace(-1, 1, 101).view(1, -1)] * (study.LAYER + 1)
     masks = prune.weight_masks(weights, sparsity=0.5, method="l1")
-    found = pruned_layer.histogram(weights, masks)
+    found = study.histogram(weights, masks)
     assert sum(found["all"]) == 101
     assert sum(found["kept"]) == 101 - round(0.5 * 101)
-    assert not any(found["kept"][: pruned_layer.BINS // 2 - 1])  # the small ones
+    assert not any(found["kept"][: study.BINS // 2 - 1])  # the small ones
 
 
-def study(trained: list[float], untrained: list[float], nothing: float) -> Records:
-    """L1-pruned weights at a tenth, two tenths, … with these validation accuracies."""
+def point(seed: int = 0, *, values: Any = None, kept: float = 1.0, **params: Any) -> Record:
+    """A point with an accuracy that is of no matter, before and after training on."""
+    judged = {"before": judgement(1500), "after": judgement(1500), "kept": {"l2": kept}}
+    case = Case(experiment="lab1_pruning", params={"seed": seed, **params})
+    return a_record(case=case, values=values or judged)
 
-    def record(experiment: str, params: dict[str, Any], **values: float) -> Record:
-        judged = {when: judgement(1600, validation=value) for when, value in values.items()}
-        case = Case(experiment=experiment, params={"seed": 0, **params})
-        return a_record(case=case, values=judged.pop("start", judged))
 
-    points = [
-        record(
-            "lab1_pruning",
-            {"part": part, "pruning": "l1", "sparsity": (i + 1) / 10},
-            **{"before": before, "after": after},
-        )
-        for part in ("weights", "both")
-        for i, (before, after) in enumerate(zip(untrained, trained, strict=True))
+def test_a_sparsity_that_one_method_has_alone_is_a_row_without_the_other():
+    both = [point(part="weights", sparsity=0.5, pruning=method) for method in page.METHODS]
+    alone = point(part="weights", sparsity=page.ONE_ALONE, pruning="l1")
+    control = point(part="nothing", sparsity=0.0)
+    rows = page.points_of(read(*both, alone, control), "weights")
+    assert [row["removed"] for row in rows] == [0.0, 0.5, 0.75]
+    assert "L1-norm, untrained" in rows[2]
+    assert "Random" not in rows[2]
+
+
+def test_an_l1_mask_is_held_against_random_ones_that_keep_as_much():
+    kept = {0.5: 0.9, 0.7: 0.81, 0.8: 0.6}
+    l1 = [
+        point(seed, part="weights", pruning="l1", sparsity=at, kept=share)
+        for seed in (0, 1)
+        for at, share in kept.items()
     ]
-    start = record("lab1_quantization", {"operands": "both", "width": 8}, start=nothing)
-    control = record("lab1_pruning", {"part": "nothing", "sparsity": 0.0}, after=nothing - 0.01)
-    return read(start, control, *points)
+    masks = [point(part="mask", pruning="random", mask=i, sparsity=0.2, kept=0.8) for i in (1, 2)]
+    r = read(*l1, *masks)
+    found = page.as_much(r)
+    assert found.param("sparsity") == 0.7
+    assert [record.case.params["seed"] for record in found.records] == [0, 0]
 
 
-def test_free_is_the_highest_sparsity_that_validation_finds_as_good_trained_or_not():
-    r = study([0.79, 0.80, 0.79], [0.81, 0.78, 0.70], nothing=0.80)
-    found = sparsities.free(r, "weights")
-    assert found is not None
-    assert (found.param("sparsity"), sparsities.how(found)) == (0.2, "trained on")
-    assert sparsities.how(sparsities.whole(r)) == "untrained"
-    assert sparsities.free(study([0.70, 0.75], [0.60, 0.50], nothing=0.80), "weights") is None
-
-
-def known(**values: float) -> Record:
-    """What the starting point's record knows of the splits."""
-    case = Case(experiment="baseline", params={"method": "fp32", "seed": 0})
-    return a_record(case=case, values=judgement(1700) | values)
-
-
-def test_where_no_sparsity_is_free_it_is_said_by_how_many_answers(monkeypatch):
-    monkeypatch.setattr(sparsity_rows, "ALONE", ("weights",))
-    base = Records(read(known(num_validation=500)), ())
-    none = study([0.70, 0.75], [0.60, 0.50], nothing=0.80)
-    said = sparsity_rows.free_by_validation(Records([*base, *none], ())).text
-    assert "none of 2 sparsities is free: the best, 20 % (trained on), misses by 25 of 500" in said
-    some = study([0.79, 0.80, 0.79], [0.81, 0.78, 0.70], nothing=0.80)
-    said = sparsity_rows.free_by_validation(Records([*base, *some], ())).text
-    assert "of the weights 20 % is the highest free one (trained on); on test it has" in said
-
-
-def a_point(seed: int = 0, *, kept: float = 1.0, **params: Any) -> Any:
-    """Makes the record of a point with so many right answers before and after training on."""
-
-    def made(before: int, after: int) -> Record:
-        case = Case(experiment="lab1_pruning", params={"seed": seed, **params})
-        judged = {"before": judgement(before), "after": judgement(after)}
-        return a_record(case=case, values=judged | {"kept": {"l2": kept}})
-
-    return made
-
-
-def test_what_training_on_raises_and_lowers_is_counted_over_all_points(monkeypatch):
-    monkeypatch.setattr(sparsity_rows, "PARTS", ("weights",))
-    right = {("l1", 0.1): (1500, 1600), ("l1", 0.2): (1400, 1390), ("random", 0.1): (1000, 1000)}
+def test_answers_that_change_are_told_from_the_least_to_the_most():
     found = [
-        a_point(part=part, pruning=method, sparsity=at)(*counts)
-        for (method, at), counts in right.items()
-        for part in ("weights", "both")
+        point(seed, part="inputs", pruning="fresh random", values={"changed": n, "of": 500})
+        for seed, n in enumerate((104, 59, 45))
     ]
-    r = Records([*study([], [], nothing=0.8), *read(*found)], ())
-    said = sparsity_rows.training_on(r).text
-    assert "Of all 3 points, training on raises test accuracy at 1 and lowers it at 1;" in said
-    assert "most with 20 % of the weights removed by L1-norm: 70.0 % before, 69.5 % after" in said
-
-
-def test_the_highest_sparsity_told_from_guessing_is_by_method(monkeypatch):
-    monkeypatch.setattr(sparsity_rows, "PARTS", ("weights",))
-    right = {("l1", 0.1): 1600, ("l1", 0.2): 1400, ("random", 0.1): 1010, ("random", 0.2): 1000}
-    found = [
-        a_point(part="weights", pruning=method, sparsity=at)(1000, count)
-        for (method, at), count in right.items()
-    ]
-    base = [*read(known(positive_share=0.5)), *study([], [], nothing=0.8)]
-    said = sparsity_rows.told_from_guessing(Records([*base, *read(*found)], ())).text
-    assert said.endswith(": of the weights 20 % by L1-norm (70.0 %) and none at random")
-
-
-def test_pairs_of_masks_that_keep_as_much_are_found():
-    kept = {("l1", 0.1): 0.99, ("l1", 0.2): 0.9, ("random", 0.1): 0.91, ("random", 0.2): 0.8}
-    found = [
-        a_point(part=part, pruning=method, sparsity=at, kept=share)(1500, 1500)
-        for (method, at), share in kept.items()
-        for part in ("weights", "both")
-    ]
-    ((a, b),) = sparsities.pairs_alike(read(*found))
-    assert (a.param("sparsity"), b.param("sparsity")) == (0.2, 0.1)
-
-
-def test_models_judged_again_are_told_one_by_one():
-    def judged_twice(seed: int, changed: int) -> Record:
-        params = {"seed": seed, "part": "inputs", "pruning": "fresh random", "sparsity": 0.5}
-        values = {"changed": changed, "of": 500}
-        return a_record(case=Case(experiment="lab1_pruning", params=params), values=values)
-
-    found = [judged_twice(seed, changed) for seed, changed in enumerate((104, 59, 45))]
-    said = sparsity_rows.fresh_masks_answer_anew(read(*found)).text
-    assert "3 models judged again answer 104, 59 and 45 of the same 500 sentences" in said
-    said = sparsity_rows.fresh_masks_answer_anew(read(found[0])).text
-    assert "a model judged again answers 104 of the same 500 sentences" in said
-
-
-def test_a_sparsity_that_one_method_has_alone_is_a_row_and_a_point():
-    def record(**params: Any) -> Record:
-        values = {"before": judgement(1500), "after": judgement(1600), "zeros_after": zeros}
-        case = Case(experiment="lab1_pruning", params={"seed": 0, "pruning": "random", **params})
-        return a_record(case=case, values=values)
-
-    zeros = {"products": 0.2}
-    points = [record(part=part, sparsity=0.5) for part in ("weights", "both")]
-    alone = record(part="weights", sparsity=sparsities.QUARTER_LEFT, pruning="l1")
-    r = Records([*study([0.8] * 5, [0.7] * 5, nothing=0.8), *read(*points, alone)], ())
-    (row,) = (one for one in sparsity_rows.points(r) if one["removed"] == "75 %")
-    assert row["pruned"] == "weights"
-    assert "L1-norm, untrained" in row
-    assert "Random" not in row
-    assert sparsities.QUARTER_LEFT not in sparsities.asked(r)
-
-
-def test_ways_that_leave_what_guessing_gets_are_named():
-    def record(experiment: str, values: Any, **params: Any) -> Record:
-        return a_record(
-            case=Case(experiment=experiment, params={"seed": 0, **params}), values=values
-        )
-
-    right = {"l1": 1700, "l1 features": 1010, "random": 995, "fresh random": 1100}
-    halved = {"part": "inputs", "sparsity": sparsities.HALF}
-    known = judgement(1700) | {"positive_share": 0.5}
-    found = [
-        record("lab1_pruning", {"before": judgement(n)}, pruning=how, **halved)
-        for how, n in right.items()
-    ]
-    said = sparsity_rows.at_the_floor(read(record("baseline", known, method="fp32"), *found)).text
-    assert "50.0 % of the test sentences, and 2 of these 4 ways" in said
-    assert "features of the least L1 norm and random features." in said
-
-
-def test_of_equally_good_widths_pruning_starts_from_the_narrowest():
-    """On validation, whatever their losses."""
-    found = [
-        a_record(
-            case=Case(experiment="lab1_quantization", params={"operands": "both", "width": width}),
-            values=judgement(1600, validation=validation, loss=loss),
-        )
-        for width, validation, loss in ((4, 0.7, 0.1), (12, 0.8, 0.3), (8, 0.8, 0.4))
-    ]
-    assert sparsities.starting_point(read(*found)) == {"operands": "both", "width": 8}
-
-
-def test_training_is_judged_where_validation_gains_most_by_it():
-    after, before = sparsities.gains_most(study([0.79, 0.75, 0.6], [0.78, 0.6, 0.5], nothing=0.8))
-    assert after.param("sparsity") == before.param("sparsity") == 0.2
+    ends = [page.changed(read(*found), most).value for most in (False, True)]
+    assert ends == [45, 104]
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5])

@@ -1,19 +1,15 @@
-"""Question 0.1: the classifier as an FX graph, its nodes, and two ways to take dropout out of it.
-
-The graph is captured by `torch.export`; what is counted and compared is in `dropout.py`.
-Everything here is counted over a whole graph, so nothing is a claim.
-"""
+"""Question 0.1: the classifier as an FX graph, and two ways to take dropout out of it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
-from madl.execution import panels
-from madl.logbook.charts import Chart, bars, category, linear
-from madl.logbook.claims import Fact
+from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.training import baseline
 
 page = Experiment(title="Capture, analyse and transform a graph", needs=("baseline",), version=2)
@@ -39,166 +35,206 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab0_graph import dropout
+    from experiments.lab0_graph.study import study
 
     model = baseline.fine_tuned(params, ctx)
     test = baseline.load_splits(params).test
-    example = test.batch(range(EXAMPLE_ROWS))
-    return dropout.study(model, example, test.first(int(params["probe_sentences"])))
+    return study(model, test.batch(range(EXAMPLE_ROWS)), test.first(int(params["probe_sentences"])))
 
 
-def values(r: Records) -> Values:
-    return r.one(method="graph").values
+def _of(r: Records) -> Record:
+    return r.one(method="graph")
 
 
-# ---- facts --------------------------------------------------------------------------------------
+def _values(r: Records) -> Values:
+    return _of(r).values
 
 
-@page.fact(headline=True)
-def same_outputs(r: Records) -> Fact:
-    v = values(r)
-    evaluation = next(one for one in v["captures"] if one["capture"] == "evaluation mode")
-    erase = v["erase"]
-    error, users = erase["error"] or "nothing", erase["users"]
-    named = sum(f"{user}: None" in error for user in users)
-    return Fact(
-        text=f"Without its {evaluation['dropout']} dropout nodes, the classifier's graph gives the "
-        f"same logits to the last bit on {_same(v, 'evaluation_removed')} test sentences. Erasing "
-        f"one whose users are not redirected first raises `{error.partition(':')[0]}`, and the "
-        f"message names {named} of its {len(users)} users",
-        of=f"the graph captured in evaluation mode, {evaluation['nodes']} nodes; erased: the first "
-        "dropout node of the one captured in training mode",
-    )
+# ---- numbers ------------------------------------------------------------------------------------
 
 
-@page.fact(headline=True)
-def kinds_found(r: Records) -> Fact:
-    counts = values(r)["kinds"]
-    found = sorted((kind for kind in counts if counts[kind]), key=lambda kind: -counts[kind])
-    none = [f"no `{kind}`" for kind in counts if not counts[kind]]
-    return Fact(
-        text="The classifier's graph is made of these kinds of node: "
-        + ", ".join([*(f"{counts[kind]} `{kind}`" for kind in found), *none]),
-        of=f"{sum(counts.values())} nodes, captured in training mode on {EXAMPLE_ROWS} sentences",
-    )
+def _captured(r: Records, how: str, what: str) -> Counted:
+    (one,) = [one for one in _values(r)["captures"] if one["capture"] == how]
+    return counted(one[what], of=[_of(r)])
 
 
-@page.fact(headline=True)
-def removed(r: Records) -> Fact:
-    v = values(r)
-    n, before = len(v["nodes"]), v["operators"]["dropout"]
-    after = v["operators_after"].get("dropout", 0)
-    return Fact(
-        text=f"Captured in training mode, {before} of the graph's {n} nodes are dropout; the pass "
-        f"leaves {after} of them. {v['captures'][0]['inside']} more places drop values by an "
-        "argument of fused attention, which a pass that looks for dropout nodes does not see; once "
-        "that is zero as well, the logits are the evaluated model's to the last bit on "
-        f"{_same(v, 'training_clean')} test sentences",
-        of="the graph captured in training mode",
-    )
+def _sentences(r: Records, graph: str, same: bool) -> Counted:
+    """On how many the logits are those of the evaluated model, or of a second run; or not."""
+    differing = _values(r)["outputs"][graph]["sentences"]
+    return counted(_values(r)["num_sentences"] - differing if same else differing, of=[_of(r)])
 
 
-def _same(v: Values, graph: str) -> str:
-    n = v["num_sentences"]
-    return f"{n - v['outputs'][graph]['sentences']} of {n}"
+def _failing(r: Records) -> Counted:
+    return counted(sum("error" in one for one in _values(r)["symbolic"]), of=[_of(r)])
 
 
-@page.fact
-def capture_is_exact(r: Records) -> Fact:
-    return Fact(
-        text="Before any pass, the graph captured in evaluation mode gives the evaluated model's "
-        f"logits to the last bit on {_same(values(r), 'evaluation')} sentences",
-        of="test sentences",
-    )
-
-
-@page.fact
-def still_random(r: Records) -> Fact:
-    v = values(r)
-    n, found = v["num_sentences"], v["outputs"]["training_removed_twice"]
-    return Fact(
-        text="Two runs of the training mode's graph without its dropout nodes differ on "
-        f"{found['sentences']} of {n} sentences, by up to {number(found['largest'])} in a logit",
-        of="one graph, run twice",
-    )
-
-
-@page.fact
-def untraced(r: Records) -> Fact:
-    """What the messages of `symbolic_trace` name as the cause, in their own words."""
-    found = values(r)["symbolic"]
-    failed = [entry["error"] for entry in found if "error" in entry]
-    causes = Counter(
-        error.split(" when ")[1].split(". ")[0] for error in failed if " when " in error
-    )
-    (cause, said), *_ = causes.most_common(1) or [("nothing", 0)]
-    return Fact(
-        text=f"`symbolic_trace` fails on {len(failed)} of {len(found)} modules; {said} of the "
-        f"messages say that this can happen when `{cause}`",
-        of="the model, and the first module of each class that is not torch's own",
-    )
-
-
-@page.fact
-def layers_alike(r: Records) -> Fact:
-    """Whether one layer's drawing speaks for the others."""
-    layers: dict[str, list[tuple[str, str, str]]] = {}
-    for node in values(r)["nodes"]:
-        group = node["group"]
-        if node["kind"] == "call_function" and group.rpartition(".")[2].isdigit():
-            inside = node["module"].removeprefix(group)
-            layers.setdefault(group, []).append((node["operator"], inside, node["shape"]))
-    first = next(iter(layers.values()))
-    alike = sum(nodes == first for nodes in layers.values())
-    return Fact(
-        text=f"{alike} of {len(layers)} encoder layers are the same {len(first)} operators in the "
-        "same order",
-        of="operators, modules and shapes of every layer",
-    )
-
-
-# ---- figures ------------------------------------------------------------------------------------
-
-MOST = 11  # operators that the figure has room for, beside the sum of the others
-
-
-@page.chart(
-    caption="What the pass leaves of the graph captured in training mode, and what it takes out, "
-    "by operator. The last row sums the operators with the fewest nodes."
+page.numbers(
+    nodes=lambda r: _captured(r, "training mode", "nodes"),
+    dropouts=lambda r: _captured(r, "training mode", "dropout"),
+    inside=lambda r: _captured(r, "training mode", "inside"),
+    readers=lambda r: _captured(r, "training mode", "users"),
+    unfused=lambda r: _captured(r, "training mode, unfused attention", "dropout"),
+    sentences=lambda r: counted(_values(r)["num_sentences"], of=[_of(r)]),
+    random=lambda r: _sentences(r, "training_removed_twice", same=False),
+    clean=lambda r: _sentences(r, "training_clean", same=True),
+    traced=lambda r: counted(len(_values(r)["symbolic"]), of=[_of(r)]),
+    failing=_failing,
 )
-def operators(r: Records) -> Chart:
-    before, after = values(r)["operators"], values(r)["operators_after"]
-    ranked = sorted(before, key=lambda name: (-before[name], name))
-    others = {f"{len(ranked) - MOST} others": ranked[MOST:]}
-    groups = {panels.short(name): [name] for name in ranked[:MOST]} | others
-    rows = [
-        {
-            "operator": group,
-            "left by the pass": (left := sum(after.get(name, 0) for name in names)),
-            "removed by the pass": sum(before[name] for name in names) - left,
-        }
-        for group, names in groups.items()
+
+
+# ---- the graph, drawn ---------------------------------------------------------------------------
+
+LOOKS = {"node": "dropout", "inside": "hidden"}  # what drops values is drawn apart
+
+
+def _short(operator: str) -> str:
+    return operator.replace("scaled_dot_product_", "sdp_")
+
+
+def graph_rows(nodes: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """One row a node but for the weights; parts are runs of nodes of one module."""
+    weights = {n["name"]: n["target"] for n in nodes if n["kind"] == "get_attr"}
+    drawn = [n for n in nodes if n["kind"] != "get_attr"]
+    rows: list[Row] = []
+    for place, (group, run) in enumerate(groupby(drawn, key=lambda n: n["group"])):
+        part = group or ("loss and output" if place else "inputs and their sizes")
+        for node in run:
+            read = [weights[i].rpartition(".")[2] for i in node["inputs"] if i in weights]
+            kept = {k: node[k] for k in ("name", "kind", "operator", "module", "shape", "drops")}
+            inputs = " ".join(i for i in node["inputs"] if i not in weights)
+            rows.append({"part": part, **kept, "inputs": inputs, "weights": " ".join(read)})
+    return rows
+
+
+def parts_of(rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
+    """The modules by name; neighbours with equal nodes are one, named from first to last."""
+    runs = [list(run) for _, run in groupby(rows, key=lambda row: row["part"])]
+    return {
+        _from_to([str(run[0]["part"]) for run in alike]): alike
+        for alike in ([*same] for _, same in groupby(runs, key=_signature))
+    }
+
+
+def _signature(run: Sequence[Row]) -> list[tuple[str, ...]]:
+    part = str(run[0]["part"])
+    return [(r["operator"], r["module"].removeprefix(part), r["shape"], r["drops"]) for r in run]
+
+
+def _from_to(names: Sequence[str]) -> str:
+    first, last = names[0], names[-1]
+    return first if first == last else f"{first} to {last.rpartition('.')[2]}, all alike"
+
+
+def graph_panels(rows: Sequence[Row]) -> list[Panel]:
+    """An open panel of modules, and a folded one for the nodes of each."""
+    parts = parts_of(rows)
+    made_in = {row["name"]: part for part, runs in parts.items() for run in runs for row in run}
+    boxes = [_part_box(part, runs, made_in) for part, runs in parts.items()]
+    overview = column(boxes, label="The modules of the graph and what flows between them")
+    return [
+        Panel(title="", svg=overview, folded=False),
+        *(
+            Panel(title=f"{part}: {_counted(runs)}", svg=_part_svg(part, runs[0], made_in))
+            for part, runs in parts.items()
+        ),
     ]
-    return Chart(
-        rows,
-        x=linear(label="nodes of the captured graph that call an operator"),
-        y=category("operator"),
-        marks=[bars("left by the pass", "removed by the pass", stacked=True)],
+
+
+def graph_alt(rows: Sequence[Row]) -> str:
+    """The drawing in words: the modules in order, with their nodes counted."""
+    return "The captured graph from top to bottom: " + "; ".join(
+        f"{part}, {_counted(runs)}" for part, runs in parts_of(rows).items()
     )
 
 
-@page.drawing(
-    caption="The model captured in training mode, from its inputs to its loss. A box is a module, "
-    "the number on the right counts its nodes, the folds hold them. Parameters and buffers "
-    "(`get_attr`) are in no count: they are named where they are read. The first box also asks for "
-    "the inputs' sizes, the last holds the loss and the output. Orange boxes hold dropout; a "
-    "dashed orange box drops values inside another operator. Arrows are values, on the left those "
-    "that skip a box. B is the batch, T its longest sentence.",
-    panels=panels.graph_panels,
-    alt=panels.graph_alt,
-)
+def _counted(runs: Sequence[Sequence[Row]]) -> str:
+    dropped = sum(row["drops"] == "node" for row in runs[0])
+    words = f"{_times(runs)} node{'s' * (len(runs[0]) > 1)}"
+    return words + (f", {dropped} dropout{' each' * (len(runs) > 1)}" if dropped else "")
+
+
+def _times(runs: Sequence[Sequence[Row]]) -> str:
+    return f"{len(runs)} × {len(runs[0])}" if len(runs) > 1 else str(len(runs[0]))
+
+
+def _part_box(part: str, runs: Sequence[Sequence[Row]], made_in: Mapping[str, str]) -> Box:
+    sources = {made_in[i] for run in runs for row in run for i in row["inputs"].split()} - {part}
+    return Box(
+        name=part,
+        title=part,
+        note=_times(runs),
+        detail=_operators(runs[0]),
+        look="dropout" if any(row["drops"] == "node" for row in runs[0]) else "module",
+        inputs=tuple(sorted(sources)),
+    )
+
+
+def _operators(nodes: Sequence[Row]) -> str:
+    """How often each, what drops values first; a box shows as many as it has room for."""
+    counts = Counter(_short(row["operator"]) for row in sorted(nodes, key=lambda r: not r["drops"]))
+    return ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in counts.items())
+
+
+def _part_svg(part: str, nodes: Sequence[Row], made_in: Mapping[str, str]) -> str:
+    inside = {row["name"] for row in nodes}
+    read = dict.fromkeys(i for row in nodes for i in row["inputs"].split())
+    boxes = [
+        Box(name=i, title=i, detail=f"from {made_in[i]}", look="input")
+        for i in read
+        if i not in inside
+    ]
+    boxes += [_node_box(row) for row in nodes]
+    return column(boxes, label=f"The nodes of {part}")
+
+
+def _node_box(row: Row) -> Box:
+    place = row["module"].removeprefix(row["part"]).lstrip(".")
+    details = (row["name"], place, row["weights"].replace(" ", ", "))
+    return Box(
+        name=row["name"],
+        title=_short(row["operator"]),
+        note=row["shape"],
+        detail=" · ".join(text for text in details if text),
+        look="input" if row["kind"] == "placeholder" else LOOKS.get(row["drops"], "op"),
+        inputs=tuple(row["inputs"].split()),
+    )
+
+
+@page.drawing(panels=graph_panels, alt=graph_alt)
 def graph(r: Records) -> Sequence[Row]:
-    return panels.graph_rows(values(r)["nodes"])
+    return graph_rows(_values(r)["nodes"])
+
+
+# ---- one dropout node and its users -------------------------------------------------------------
+
+
+def _around(rows: Sequence[Row]) -> list[Panel]:
+    """The node as captured; redirected and erased; and what erasing alone would leave."""
+    source, dropout, *users = [replace(_node_box(row), inputs=()) for row in rows]
+    fed = [replace(user, inputs=(dropout.name,)) for user in users]
+    before = [source, replace(dropout, inputs=(source.name,)), *fed]
+    after = [source, *(replace(user, inputs=(source.name,)) for user in users)]
+    alone = [source, *(replace(user, look="removed", note="reads nothing") for user in users)]
+    titles = ("Captured", "Users redirected, then the node erased", "Erased alone: FX refuses")
+    return [
+        Panel(title=title, svg=column(boxes, label=title), folded=False)
+        for title, boxes in zip(titles, (before, after, alone), strict=True)
+    ]
+
+
+def _around_alt(rows: Sequence[Row]) -> str:
+    source, dropout, *users = [str(row["name"]) for row in rows]
+    return f"{source} feeds {dropout}, which feeds {', '.join(users)}; then {source} feeds these."
+
+
+@page.drawing(panels=_around, alt=_around_alt)
+def redirected(r: Records) -> Sequence[Row]:
+    """The first dropout node, between its input and its users."""
+    erased = _values(r)["erase"]
+    rows = {row["name"]: row for row in graph_rows(_values(r)["nodes"])}
+    dropout = rows[erased["node"]]
+    users = [row for name, row in rows.items() if name in erased["users"]]
+    return [rows[dropout["inputs"]], dropout, *users]
 
 
 # ---- tables -------------------------------------------------------------------------------------
@@ -207,12 +243,12 @@ def graph(r: Records) -> Sequence[Row]:
 @page.table
 def kinds(r: Records) -> Sequence[Row]:
     """Each kind with a node of this graph; where it has none, one of a module traced otherwise."""
-    v = values(r)
+    v = _values(r)
     examples = {node["kind"]: node for node in reversed(v["nodes"])}
     examples["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
     return [
         {
-            "kind": kind,
+            "kind": f"`{kind}`",
             "nodes": v["kinds"][kind],
             "stands for": meaning,
             "one of them": _call(examples[kind]) if kind in examples else _elsewhere(v, kind),
@@ -223,66 +259,19 @@ def kinds(r: Records) -> Sequence[Row]:
 
 def _call(node: Mapping[str, Any]) -> str:
     if node["kind"] in ("placeholder", "get_attr"):
-        return f"`{node['name']}`, target `{node['target']}`"
+        return f"`{node['target']}`"
     if node["kind"] == "output":
-        return f"`{node['name']}`, arguments `{node['args']}`"
-    return f"`{node['name']}` = `{node['target']}({node['args']})`"
+        return f"`{node['args']}`"
+    return f"`{node['name']} = {node['target']}({node['args']})`"
 
 
 def _elsewhere(v: Values, kind: str) -> str:
     for traced in v["symbolic"]:
-        if kind in traced.get("examples", {}):
-            node = traced["examples"][kind]
-            return f"none here; `symbolic_trace` of `{traced['module']}` has {_call(node)}"
-    return "none here"
-
-
-@page.table
-def users(r: Records) -> Sequence[Row]:
-    """The nodes that read the first dropout's value."""
-    v = values(r)
-    return [
-        {
-            "user": f"`{node['name']}`",
-            "operator": f"`{node['target']}`",
-            "in module": f"`{node['module']}`",
-            "makes": node["shape"],
-        }
-        for node in v["nodes"]
-        if node["name"] in v["erase"]["users"]
-    ]
-
-
-@page.table
-def captures(r: Records) -> Sequence[Row]:
-    return [
-        {
-            "capture": entry["capture"],
-            "nodes": entry["nodes"],
-            "dropout nodes": entry["dropout"],
-            "as operator": f"`{entry['operator']}`",
-            "training frozen to true": entry["active"],
-            "dropout inside attention": entry["inside"],
-            "users of the first dropout's value": entry["users"],
-        }
-        for entry in values(r)["captures"]
-    ]
-
-
-@page.table
-def symbolic(r: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for entry in values(r)["symbolic"]:
-        if "error" in entry:
-            says = f"`{entry['error'].splitlines()[0].split('. ')[0]}`"
-        else:
-            says = "traced: " + ", ".join(f"{n} `{k}`" for k, n in entry["kinds"].items() if n)
-        rows.append(
-            {"module": f"`{entry['module'] or entry['class']}`", "`symbolic_trace` says": says}
-        )
-    return rows
+        if node := traced.get("examples", {}).get(kind):
+            return f"none; `symbolic_trace` of `{traced['module']}` has {_call(node)}"
+    return "none"
 
 
 @page.output
 def erase_error(r: Records) -> str:
-    return values(r)["erase"]["error"] or "no error"
+    return _values(r)["erase"]["error"] or "no error"

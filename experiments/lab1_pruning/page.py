@@ -38,6 +38,7 @@ FEW = 0.2  # of the weights, at random: an L1 mask of a high sparsity keeps as m
 TUNED = {"l1": 0.7, "random": 0.3}  # of the weights: damaged alike, they try learning rates
 ENOUGH = 0.02  # of accuracy: what half of the weights may cost
 SAME_TIME = 0.05
+FLOAT32_BITS = 32
 
 
 @page.cases
@@ -257,13 +258,13 @@ def of_draws(r: Records, best: bool) -> Counted:
 page.numbers(
     l1=partial(pruned, part="weights", method="l1", at=THIRD),
     random=partial(pruned, part="weights", method="random", at=THIRD),
-    random_untrained=partial(pruned, part="weights", method="random", at=THIRD, when="before"),
     l1_half=partial(pruned, part="weights", method="l1", at=HALF),
     l1_most=partial(pruned, part="weights", method="l1", at=MOST),
     l1_both=partial(pruned, part="both", method="l1", at=THIRD),
     l1_as_much=as_much,
     random_few=few,
     intact=control,
+    packed=lambda r: counted(control(r).param("width") / FLOAT32_BITS, "×", of=control(r).records),
     guessing=guessing,
     kept_l1=lambda r: kept(r, pruned(r, "weights", "l1", HALF)),
     kept_random=lambda r: kept(r, pruned(r, "weights", "random", HALF)),
@@ -366,12 +367,14 @@ def costs(r: Records) -> Sequence[Row]:
 @page.table
 def points(r: Records) -> Sequence[Row]:
     """Every point, and the products that are left of each, counted untrained."""
-    return [
-        {"pruned": part, **row, "removed": f"{100 * row['removed']:g} %"}
-        | {f"left, {name}": _left(r, part, method, row["removed"]) for method, name in METHODS.items()}
-        for part in PARTS
-        for row in points_of(r, part)[1:]
-    ]
+    rows: list[Row] = []
+    for part in PARTS:
+        for row in points_of(r, part)[1:]:
+            at = float(row["removed"])
+            said = {name: str(cell) for name, cell in row.items()}
+            left = {f"left, {n}": _left(r, part, method, at) for method, n in METHODS.items()}
+            rows.append({"pruned": part, **said, "removed": f"{100 * at:g} %", **left})
+    return rows
 
 
 def _left(r: Records, part: str, method: str, at: float) -> str:

@@ -106,6 +106,15 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {**on_at(base, width), **trained(plan, rate)}
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    is_ptq = params["method"] == "ptq" and params["width"] in (NARROW, 6, PROBE)
+    plain = params.get("operands") == "both" and "step_per" not in params
+    return params["seed"] == CONFIRMING_SEEDS[0] and (
+        params["method"] == "fp32" or (is_ptq and plain)
+    )
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab1_quantization import study

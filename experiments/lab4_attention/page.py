@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from madl.logbook.arms import TimedArm, timed
+from madl.logbook.arms import TimedArm, inside, timed
 from madl.logbook.charts import Chart, doubling, level, line, linear, log
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -36,7 +36,7 @@ HEAD_DIM = 64
 SHAPES = {"cpu": {"batch": 1, "heads": 4}, "cuda": {"batch": 8, "heads": 8}}
 NOTEBOOK = {"batch": 32, "heads": 8, "length": 128}  # the shape of the coursework's notebook
 TINY = {"batch": 2, "heads": 2, "length": 16}
-CONFIRMING, TUNING, AGAIN = (1, 2, 3, 4, 5), (0,), (0, 1, 2)  # processes; AGAIN: of quick
+CONFIRMING, TUNING, AGAIN = (1, 2, 3, 4, 5), (0,), (1, 2)  # processes; again: in quick
 NO_KERNEL = "no kernel"
 APART: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
 LENGTHS_AGAIN = (128, 1024, 4096)
@@ -94,6 +94,13 @@ def cases(plan: Plan) -> Iterable[Params]:
     yield from timings(plan, processes)
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    kind, taken = params["kind"], params.get("process") in AGAIN
+    again = params.get("length") in LENGTHS_AGAIN and params.get("dtype") != "float16"
+    return kind == "correct" or (taken and (kind == "notebook" or (kind == "time" and again)))
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab4_attention import study
@@ -112,33 +119,30 @@ def arm(r: Records, form: str, **where: Scalar) -> TimedArm:
     return timed(found, form, FORMS.get(form, form))
 
 
-def first_of(forms: Sequence[str], record: Record) -> str:
-    """The first of these forms that ran. Raises: Pending: none did."""
-    for form in forms:
-        if form in record.values["measurements"]:
-            return form
+def ran(record: Record, forms: Sequence[str]) -> list[str]:
+    """Those of these forms that did. Raises: Pending: none did."""
+    if found := [form for form in forms if form in record.values["measurements"]]:
+        return found
     raise Pending(f"{record.place}, any of {', '.join(forms)}")
 
 
 def fused(r: Records, **where: Scalar) -> TimedArm:
     """The fused form of this device."""
-    return arm(r, first_of(FUSED, r.all(**where)[0]), **where)
+    return arm(r, ran(r.all(**where)[0], FUSED)[0], **where)
 
 
 def written(r: Records, **where: Scalar) -> TimedArm:
     """The strongest form written by hand: the fastest of the tuning process."""
-    tried = r.tuning.one(**where)
-    first_of(WRITTEN, tried)
-    ran = [form for form in WRITTEN if form in tried.values["measurements"]]
-    return arm(r, min(ran, key=lambda form: arm(r.tuning, form, **where).median_s), **where)
+    tried = ran(r.tuning.one(**where), WRITTEN)
+    return arm(r, min(tried, key=lambda form: arm(r.tuning, form, **where).median_s), **where)
 
 
 def longest(r: Records, **where: Scalar) -> dict[str, Scalar]:
     """The problem of the longest sequence that a written and a fused form held in tuning."""
     where = {"kind": "time", **where}
     for length in reversed(r.tuning.all(**where).each("length")):
-        ran = r.tuning.one(**where, length=length).values["measurements"].keys()
-        if ran & set(WRITTEN) and ran & set(FUSED):
+        held = r.tuning.one(**where, length=length).values["measurements"].keys()
+        if held & set(WRITTEN) and held & set(FUSED):
             return {**where, "length": length}
     raise Pending(f"a length that both hold, {where}")
 
@@ -195,16 +199,21 @@ def over_naive(r: Records, dtype: str) -> Contrast:
     return compare(fused(r, **at), arm(r, "naive", **at))
 
 
+def peaks(r: Records) -> dict[tuple[str, int], Any]:
+    """Of one FP32 call on the CPU, by form and length."""
+    every = r.one(kind="memory", device="cpu").values["peaks"]
+    held = [x for x in every if x["dtype"] == "float32" and "peak_bytes" in x]
+    return {(x["form"], x["length"]): x for x in held}
+
+
 def peak(r: Records, form: str, part: str = "") -> Counted:
-    """Of one FP32 call at the longest sequence that naive holds; with `part`, in units of that."""
-    record = r.one(kind="memory", device="cpu")
-    held = [x for x in record.values["peaks"] if x["dtype"] == "float32" and "peak_bytes" in x]
-    at = max((x["length"] for x in held if x["form"] == "naive"), default=None)
-    for x in held:
-        if (x["form"], x["length"]) == (form, at):
-            size = x[part] if part else 1e6
-            return counted(x["peak_bytes"] / size, "" if part else "MB", of=[record])
-    raise Pending(f"the peak of {form}")
+    """At the longest sequence that naive holds; with `part`, in units of that."""
+    held, source = peaks(r), r.where(kind="memory", device="cpu")
+    found = held.get((form, max((n for of, n in held if of == "naive"), default=0)))
+    if found is None:
+        raise Pending(f"the peak of {form}")
+    size, unit = (found[part], "") if part else (1e6, "MB")
+    return counted(found["peak_bytes"] / size, unit, of=source)
 
 
 def positions(r: Records) -> Counted:
@@ -233,15 +242,10 @@ def share_of_naive(r: Records, *steps: str) -> Counted:
     return counted(100 * taken / whole.median_s, "%", of=whole.records)
 
 
-def profiled(r: Records, name: str, unit: str, size: float) -> Counted:
+def profiled(r: Records, *, path: Sequence[str], unit: str, size: float = 1e6) -> Counted:
+    """What a case that takes the forms apart kept under these names, each within the one before."""
     found = r.all(**APART)
-    return counted(found[0].values[name] / size, unit, of=found)
-
-
-def faulted(r: Records, form: str) -> Counted:
-    """New memory that the system clears and maps in one call."""
-    found = r.all(**APART)
-    return counted(found[0].values["fault_bytes"][form] / 1e6, "MB", of=found)
+    return counted(inside(found[0], path) / size, unit, of=found)
 
 
 def failing_checks(r: Records) -> Counted:
@@ -265,10 +269,10 @@ page.numbers(
     wrong_on_ones=partial(scale_error, inputs="ones"),
     wrong_on_random=partial(scale_error, inputs="random"),
     in_between=lambda r: share_of_naive(r, "scale", "softmax"),
-    naive_faults=partial(faulted, form="naive"),
-    tuned_faults=partial(faulted, form="tuned"),
-    operations=partial(profiled, name="flops", unit="G", size=1e9),
-    exponentials=partial(profiled, name="exponentials", unit="M", size=1e6),
+    naive_faults=partial(profiled, path=("fault_bytes", "naive"), unit="MB"),
+    tuned_faults=partial(profiled, path=("fault_bytes", "tuned"), unit="MB"),
+    operations=partial(profiled, path=("flops",), unit="G", size=1e9),
+    exponentials=partial(profiled, path=("exponentials",), unit="M"),
     linted=failing_checks,
 )
 
@@ -317,19 +321,14 @@ def speed_up(r: Records) -> Chart:
 @page.chart
 def memory(r: Records) -> Chart:
     """In FP32 on the CPU."""
-    record = r.one(kind="memory", device="cpu")
-    rows: dict[int, dict[str, Any]] = {}
-    ran = [x for x in record.values["peaks"] if x["dtype"] == "float32" and "peak_bytes" in x]
-    forms = list(dict.fromkeys(FORMS[x["form"]] for x in ran))
-    for x in sorted(ran, key=lambda x: x["length"]):
-        row = rows.setdefault(x["length"], {"positions": x["length"], **dict.fromkeys(forms)})
-        row[FORMS[x["form"]]] = x["peak_bytes"]
-    return Chart(
-        list(rows.values()),
-        x=doubling("positions"),
-        y=log(label="peak memory of one call", unit="MB", factor=1e-6),
-        marks=[line(form) for form in forms],
-    )
+    held = peaks(r)
+    forms = list(dict.fromkeys(form for form, _ in held))
+    rows = [
+        {"positions": n, **{FORMS[x]: held.get((x, n), {}).get("peak_bytes") for x in forms}}
+        for n in sorted({n for _, n in held})
+    ]
+    y = log(label="peak memory of one call", unit="MB", factor=1e-6)
+    return Chart(rows, x=doubling("positions"), y=y, marks=[line(FORMS[form]) for form in forms])
 
 
 @page.table

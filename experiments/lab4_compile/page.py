@@ -79,7 +79,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             base |= {"batches": batches[device], "processes": processes[network]}
             if network == "bert":
                 base |= {"model": plan.workload["model"]}
-            for way in compilers(plan, device, network):
+            for way in compilers(plan, device):
                 yield {"kind": "cell", **base, **way}
         naive = CAPTURE if plan.profile.name == "smoke" else DEFAULT
         image = {"network": "resnet18", "size": sizes["resnet18"], "batch": 1}
@@ -88,15 +88,14 @@ def cases(plan: Plan) -> Iterable[Params]:
     yield {"kind": "shapes", "lengths": choose(smoke="3 4", quick=LENGTHS)}
 
 
-def compilers(plan: Plan, device: str, network: str) -> list[dict[str, Any]]:
+def compilers(plan: Plan, device: str) -> list[dict[str, Any]]:
     """Backends and inductor's modes: on a CPU in the same processes, on CUDA each in its own."""
     if plan.profile.name == "smoke":
         return [{**CAPTURE, "beside": ""}]
-    every_mode = network == "resnet18" or plan.profile.name == "full"
     if device == "cpu":
-        return [{**DEFAULT, "beside": BESIDE if every_mode else ""}]
+        return [{**DEFAULT, "beside": BESIDE}]
     modes = ({"backend": "inductor", "mode": mode} for mode in MODES)
-    found = [DEFAULT, *((CAPTURE, *modes) if every_mode else ())]
+    found = [DEFAULT, CAPTURE, *modes]
     found += [{"backend": backend, "mode": "default"} for backend in ON_CUDA]
     return [{**way, "beside": ""} for way in found]
 
@@ -105,6 +104,11 @@ def compilers(plan: Plan, device: str, network: str) -> list[dict[str, Any]]:
 def unavailable(params: Params) -> str | None:
     """No device, no compiler, no such backend: why a case cannot run here."""
     return no_device(params) or lacking(params)
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    return params["kind"] in ("guards", "shapes")
 
 
 @page.run

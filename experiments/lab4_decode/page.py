@@ -24,6 +24,11 @@ def cases(plan: Plan) -> Iterable[Params]:
     yield {"codes": CODES}  # all of them, whatever the profile
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    return True
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab4_decode.study import study

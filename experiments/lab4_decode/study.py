@@ -66,7 +66,8 @@ def none(what: str, codes: Tensor) -> None:
     if found := codes.nonzero().tolist():
         scale, mantissa = found[0]
         raise MadlError(
-            f"{what} on {len(found):,} codes, the first mantissa {mantissa - 128} under scale {scale}"
+            f"{what} on {len(found):,} codes, "
+            f"the first mantissa {mantissa - 128} under scale {scale}"
         )
 
 

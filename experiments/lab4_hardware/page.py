@@ -29,6 +29,10 @@ page = Experiment(title="Area of dot-product units", needs=("baseline", "lab3_fo
 MARGIN = 0.02  # of accuracy that a format may cost and still count as good enough
 CLOSE = 0.01  # that it may cost and count as accurate as FP32: what these examples can decide
 DRAWN = 0.1  # of accuracy that the axis reaches below FP32's validation accuracy
+SMALL = (  # units that are synthesised in a second
+    *({"unit": "fixed", "width": 4}, {"unit": "log", "width": 4}, {"unit": "ternary"}),
+    {"unit": "mxint", "width": 4, "block": 32},
+)
 AREA = linear(None, f"transistors of {LANES} lanes", "thousand", factor=1e-3)
 
 
@@ -56,6 +60,12 @@ def unavailable(params: Params) -> str | None:
     if params["kind"] == "simulation" and tools.iverilog() is None:
         return tools.NO_IVERILOG
     return None
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    """The gates of four small units."""
+    return params["kind"] == "gates" and any(unit.items() <= params.items() for unit in SMALL)
 
 
 @page.run

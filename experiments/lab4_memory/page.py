@@ -3,52 +3,41 @@
 The ledger predicts from the parameter list: of the default model, and of DeBERTa-xlarge from its
 configuration alone. For DeBERTa-xlarge a public report gives a GPU's two peaks; what it ran is
 simulated with a model of the GPU's allocator, and run on a GPU where there is one. The default
-model is measured, each variant in a process of its own. Memory is in mebibytes.
+model is measured, each variant in a process of its own.
+
+Units: bytes, but for `REPORTED`, which is in units of 2^20 bytes like everything that is shown.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_high
+from typing import Any
 
-from experiments.lab4_memory.memory_panel import memory_alt, memory_panels, memory_rows
-from experiments.lab4_memory.packed_memory import (
-    BITS,
-    DEFAULT,
-    FORMULA,
-    LARGE,
-    MIB,
-    MXINT8,
-    PARTS,
-    REPORTED,
-    SCALE_BITS,
-    WRITTEN_OUT,
-    apart,
-    larger_blocks,
-    ledger_of,
-    mib,
-    parameters,
-    part_rows,
-    parts_of,
-    peak_rows,
-    peaks,
-    resident_bytes,
-    resident_range,
-    resident_rows,
-    savings_rows,
-    steps,
-)
-from madl.logbook.charts import Chart, bars, category, intervals, percent, waterfall
-from madl.logbook.claims import Fact
+from madl.logbook.charts import Chart, bars, category, percent
+from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import counted, per_cent
-from madl.machine import replay
+from madl.logbook.stats import number, numbers, per_cent
+from madl.machine import memory, replay
 from madl.machine.device import no_device
-from madl.machine.replay import BLOCK, PACKED_FIRST
+from madl.machine.replay import BLOCK, PACKED_FIRST, WORKSPACES, WRITTEN_BYTES
 from madl.training import baseline
 
-page = Experiment(title="Why the memory saved is not the formula's", needs=("baseline",), version=2)
-
+MIB = 2**20
+LARGE, DEFAULT = "DeBERTa-xlarge", "default"
+BITS, SCALE_BITS = 8, 8
+FORMULA = 1 - (4 + 8 / 32) / 32  # as the coursework writes it
+MXINT8 = 1 - (BITS + SCALE_BITS / BLOCK) / 32
 TOKENS = 10  # of the coursework's sentence
+
+# One public report on the coursework's model: peak of the GPU's allocator in evaluation, in MiB.
+REPORTED = {"FP32": 2906.2, "MXINT8": 976.2}
+
+page = Experiment(title="Why the memory saved is not the formula's", needs=("baseline",), version=2)
 
 
 @page.cases
@@ -72,20 +61,26 @@ def unavailable(params: Params) -> str | None:
     return no_device({"device": params["what"]}) if params["what"] == "cuda" else None
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    """What needs no model of our own."""
+    return params["what"] == "replay" or params.get("of") == LARGE
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_memory import resident
+    from experiments.lab4_memory import study
 
     if params["what"] == "replay":
         return replay.replayed(_whole(params, "tokens"))
     if params["what"] == "cuda":
         return replay.on_gpu(_whole(params, "tokens"))
     if params["what"] == "resident":
-        return resident.resident(baseline.checkpoint(params, ctx), params)
+        return study.resident(baseline.checkpoint(params, ctx), params)
     if params["of"] == LARGE:
-        return resident.predict(replay.deberta_xlarge(), {})
+        return study.predict(replay.deberta_xlarge(), {})
     batch = replay.inputs(_whole(params, "length"), batch=_whole(params, "batch"))
-    return resident.predict(baseline.fine_tuned(params, ctx), batch)
+    return study.predict(baseline.fine_tuned(params, ctx), batch)
 
 
 def _whole(params: Params, name: str) -> int:
@@ -94,187 +89,264 @@ def _whole(params: Params, name: str) -> int:
     return value
 
 
-# ---- facts --------------------------------------------------------------------------------------
+# ---- what the records add up to -----------------------------------------------------------------
+
+PARTS = ("Linear weights", "other parameters", "activations", "workspaces", "written-out weight")
+PACKED, KEPT, LIVE, SPACES, WRITTEN = PARTS
+SPARE = "spare in blocks"  # what the allocator hands out beyond what is asked for
 
 
-@page.fact(headline=True)
-def formula_has_four_bits(r: Records) -> Fact:
+def ledger_of(r: Records, model: str) -> memory.Ledger:
+    """The ledger as it was counted."""
+    made = r.one(what="ledger", of=model).values["ledger"]
+    return memory.Ledger(**{f.name: made[f.name] for f in fields(memory.Ledger)})
+
+
+def written_out(r: Records, model: str) -> int:
+    """The largest weight, as a layer that dequantizes holds it for a moment; bytes."""
+    return WRITTEN_BYTES * r.one(what="ledger", of=model).values["largest_weight"]
+
+
+def peaks(r: Records, kind: str) -> Mapping[str, int]:
+    """Bytes that DeBERTa-xlarge asks for and that the allocator takes, at most."""
+    return r.one(what="replay").values[kind]
+
+
+def spare(r: Records, kind: str) -> int:
+    return peaks(r, kind)["allocated_bytes"] - peaks(r, kind)["requested_bytes"]
+
+
+def parts_of(r: Records, model: str, kind: str) -> dict[str, int]:
+    """Bytes of each part, without an allocator; MXINT8's with its largest weight written out.
+
+    DeBERTa-xlarge's activations are what is asked for beside all that is known. The default model
+    runs on a CPU, which takes no such workspaces.
+    """
+    found = ledger_of(r, model)
+    weights = found.dense_bytes if kind == "FP32" else found.packed_bytes
+    written = 0 if kind == "FP32" else written_out(r, model)
+    if model == LARGE:
+        spaces = sum(WORKSPACES)
+        live = peaks(r, kind)["requested_bytes"] - weights - found.kept_bytes - written - spaces
+    else:
+        spaces, live = 0, r.one(what="ledger", of=model).values["activation_bytes"]
+    sizes = (weights, found.kept_bytes, live, spaces, written)
+    return dict(zip(PARTS, sizes, strict=True))
+
+
+def steps(r: Records) -> dict[str, float]:
+    """The share saved, from the formula to what is seen, one reason more each."""
+    before = peaks(r, "FP32")["allocated_bytes"]
+    held = parts_of(r, LARGE, "MXINT8")
     found = ledger_of(r, LARGE)
-    fp32, packed = (peaks(r, kind)["allocated_bytes"] for kind in ("FP32", "MXINT8"))
-    return Fact(
-        text=f"The lab's formula promises {per_cent(FORMULA)} because it counts a four-bit "
-        f"mantissa: MXINT8 takes {BITS + SCALE_BITS / BLOCK:g} bits with its share of the scale, "
-        f"which saves {per_cent(MXINT8)}. Only Linear weights are packed, so DeBERTa-xlarge's "
-        f"parameters shrink by {per_cent(found.saved)}, and the peak of its simulated GPU "
-        f"allocations by {per_cent(1 - packed / fp32)}",
-        of=f"{parameters(found)}; every allocation of two simulated runs",
-    )
+    kept = {name: sum(held[part] for part in PARTS[:n]) for n, name in enumerate(PARTS, 1)}
+    return {
+        "the formula, four-bit mantissas": FORMULA,
+        "eight-bit mantissas": MXINT8,
+        "only Linear weights are packed": found.saved,
+        "activations stay": 1 - kept[LIVE] / (before - sum(WORKSPACES)),
+        "cuBLAS takes workspaces (assumed)": 1 - kept[SPACES] / before,
+        "a weight is written out": 1 - kept[WRITTEN] / before,
+        "the allocator's blocks are larger": 1 - (kept[WRITTEN] + spare(r, "MXINT8")) / before,
+        "one report, on a GPU": 1 - REPORTED["MXINT8"] / REPORTED["FP32"],
+    }
 
 
-@page.fact(headline=True)
-def only_linear_weights(r: Records) -> Fact:
-    found = ledger_of(r, LARGE)
-    return Fact(
-        text=f"Linear weights are {per_cent(found.num_packed / found.num_parameters)} of "
-        "DeBERTa-xlarge's parameters; embeddings, norms and biases stay in FP32",
-        of=parameters(found),
-    )
+def _resident(r: Records, variant: str, *path: str) -> int:
+    """Bytes that the median process of a variant holds."""
+
+    def value(values: Any) -> int:
+        for name in path:
+            values = values[name]
+        return values
+
+    return median_high(value(one.values) for one in r.all(what="resident", variant=variant))
 
 
-@page.fact
-def small_models_save_less(r: Records) -> Fact:
-    large, small = ledger_of(r, LARGE), ledger_of(r, DEFAULT)
-    return Fact(
-        text=f"Of the default model, {per_cent(small.num_packed / small.num_parameters)} are "
-        f"Linear weights, so its parameters shrink by {per_cent(small.saved)}, where "
-        f"DeBERTa-xlarge's shrink by {per_cent(large.saved)}",
-        of=parameters(small),
-    )
+# ---- numbers ------------------------------------------------------------------------------------
 
 
-@page.fact
-def fp32_is_the_parameters(r: Records) -> Fact:
-    found = ledger_of(r, LARGE)
-    return Fact(
-        text=f"DeBERTa-xlarge's parameter list takes {mib(found.before_bytes)} in FP32; one public "
-        f"report has a peak of {mib(REPORTED['FP32'] * MIB)}",
-        of=parameters(found),
-    )
+def _mib(num_bytes: float) -> Counted:
+    return counted(round(num_bytes / MIB, 1 if num_bytes < 100 * MIB else None), "MiB")
 
 
-@page.fact
-def mxint8_is_accounted_for(r: Records) -> Fact:
-    simulated, reported = peaks(r, "MXINT8")["allocated_bytes"] / MIB, REPORTED["MXINT8"]
-    less = "less" if reported < simulated else "more"
-    return Fact(
-        text=f"Packed DeBERTa-xlarge has a simulated peak of {simulated:,.1f} MiB: packed weights, "
-        "what stays FP32, activations, a weight that is written out and the allocator's blocks. "
-        f"One public report has {reported:,.1f} MiB, {abs(simulated - reported):.1f} {less}; it "
-        "was known to whoever made the simulation, which explains the peak and does not predict it",
-        of="every allocation of one simulated run",
-    )
+def lost(r: Records, first: int, last: int) -> Counted:
+    """Points of the share saved that the reasons from one step to another take away."""
+    shares = list(steps(r).values())
+    return counted(round(100 * (shares[first] - shares[last]), 1), "points")
 
 
-@page.fact
-def blocks_are_larger(r: Records) -> Fact:
-    return Fact(
-        text="For packed DeBERTa-xlarge the simulated allocator hands out "
-        f"{mib(larger_blocks(r, 'MXINT8'))} more than is asked for at the peak; for the FP32 model "
-        f"{mib(larger_blocks(r, 'FP32'))}",
-        of="every allocation of one simulated run",
-    )
+def linear_share(r: Records, model: str) -> Counted:
+    found = ledger_of(r, model)
+    return counted(round(100 * found.num_packed / found.num_parameters), "%")
 
 
-@page.fact
-def packing_first_needs_less(r: Records) -> Fact:
-    after, before = (peaks(r, kind)["allocated_bytes"] for kind in ("MXINT8", PACKED_FIRST))
-    return Fact(
-        text=f"Simulated, DeBERTa-xlarge needs {mib(before)} at most where it is packed before it "
-        f"is moved to the GPU; packed on the GPU, {mib(after)}",
-        of="every allocation of two simulated runs",
-    )
+def freed(r: Records) -> Counted:
+    return _mib(_resident(r, "FP32", "model_bytes") - _resident(r, "MXINT8", "model_bytes"))
 
 
-@page.fact
-def resident_memory_freed(r: Records) -> Fact:
-    found = ledger_of(r, DEFAULT)
-    dense, packed = (resident_bytes(r, v, "model_bytes") for v in ("FP32", "MXINT8"))
-    count = len(r.all(what="resident", variant="MXINT8"))
-    return Fact(
-        text=f"A fresh process holds {mib(dense - packed)} less of resident memory with the "
-        "default model packed, where the ledger says "
-        f"{mib(found.dense_bytes - found.packed_bytes)}",
-        of=f"{counted(count, 'process')} a variant, no interval",
-    )
-
-
-@page.fact
-def reserve_is_the_peak(r: Records) -> Fact:
-    said = [
-        f"{variant}: {resident_range(r, variant, 'peak_bytes')}, or where nothing freed is kept "
-        f"{resident_range(r, variant, 'peak_bytes', kept=False)}; its tensors alone are "
-        f"{mib(resident_bytes(r, variant, 'live_bytes'))}"
-        for variant in ("FP32", WRITTEN_OUT)
-    ]
-    count = len(r.all(what="resident", variant="FP32"))
-    return Fact(
-        text="What the default model's process holds beside the model at the peak of an "
-        f"evaluation. {'. '.join(said)}",
-        of=f"one evaluation a process, {counted(count, 'fresh process')} each"
-        f"{': the median (least to most)' if count > 1 else ''}",
-    )
-
-
-@page.fact
-def dequantizing_needs_more(r: Records) -> Fact:
-    packed, written = (resident_bytes(r, v, "live_bytes") for v in ("MXINT8", WRITTEN_OUT))
-    return Fact(
-        text=f"Multiplying the packed weights holds at most {mib(packed)} of tensors beside the "
-        f"default model during an evaluation; writing each weight out first holds {mib(written)}, "
-        "where the activations and the largest weight written out, each counted apart at its own "
-        f"largest, are {mib(apart(r, is_written=True))}",
-        of="every tensor of one evaluation each",
-    )
-
-
-# ---- figures and tables -------------------------------------------------------------------------
-
-
-@page.chart(
-    caption="From the formula to what is seen on DeBERTa-xlarge, top to bottom: each bar begins "
-    "where the one above it ends, and is what one reason more takes away. The upper bars are "
-    "counted or simulated; the last one is one public report, measured on a GPU."
+page.numbers(
+    formula=lambda r: counted(round(100 * FORMULA), "%", of=r),
+    saved=lambda r: counted(round(100 * list(steps(r).values())[-2]), "%"),
+    lost_bits=partial(lost, first=0, last=1),
+    lost_kept=partial(lost, first=1, last=2),
+    lost_rest=partial(lost, first=2, last=6),
+    bits=lambda r: counted(BITS + SCALE_BITS / BLOCK, "bits", of=r),
+    linear_share=partial(linear_share, model=LARGE),
+    small_share=partial(linear_share, model=DEFAULT),
+    small_saved=lambda r: counted(round(100 * ledger_of(r, DEFAULT).saved), "%"),
+    kept=lambda r: _mib(ledger_of(r, LARGE).kept_bytes),
+    workspaces=lambda r: _mib(sum(WORKSPACES)),
+    written=lambda r: _mib(written_out(r, LARGE)),
+    spare=lambda r: _mib(spare(r, "MXINT8")),
+    peak=lambda r: _mib(peaks(r, "MXINT8")["allocated_bytes"]),
+    reported_peak=lambda r: _mib(REPORTED["MXINT8"] * MIB),
+    packed_first=lambda r: _mib(peaks(r, PACKED_FIRST)["allocated_bytes"]),
+    freed=freed,
+    freed_ledger=lambda r: _mib(
+        ledger_of(r, DEFAULT).dense_bytes - ledger_of(r, DEFAULT).packed_bytes
+    ),
+    live_packed=lambda r: _mib(_resident(r, "MXINT8", "live_bytes")),
+    live_written=lambda r: _mib(_resident(r, "MXINT8", "written_out", "live_bytes")),
+    resident_peak=lambda r: _mib(_resident(r, "FP32", "peak_bytes")),
+    resident_bare=lambda r: _mib(_resident(r, "FP32", "nothing_kept", "peak_bytes")),
+    processes=lambda r: len(r.all(what="resident", variant="FP32")),
 )
+
+
+# ---- the toy ------------------------------------------------------------------------------------
+
+FP32, START = "FP32", "mxint8"
+WIDTH, BAR, TOP, STEP = 340.0, 30.0, 18.0, 58.0
+
+
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    """The coursework's model in its format; the script shows any other."""
+    both = {"in FP32": _row(rows, FP32), "as chosen": _row(rows, START)}
+    names = ("dense", "chosen")
+    cells = [
+        [f'<i class="key part{i}"></i>{part}']
+        + [field(f"{n}{i}", _in_mib(row[part])) for n, row in zip(names, both.values())]
+        for i, part in enumerate(PARTS)
+    ]
+    cells.append(["sum", *(field(n, _in_mib(_sum(row))) for n, row in zip(names, both.values()))])
+    table = field_table(("MiB", *both), cells)
+    svg = f'<div class="beside">{_bars(both)}{table}</div>\n{says(_said(rows))}'
+    return [Panel(title="", svg=svg, folded=False)]
+
+
+def _row(rows: Sequence[Row], name: str) -> Row:
+    return next(row for row in rows if (row["model"], row["format"]) == (LARGE, name))
+
+
+def _sum(row: Row) -> int:
+    return sum(row[part] for part in PARTS)
+
+
+def _in_mib(num_bytes: float) -> str:
+    return number(round(num_bytes / MIB) if num_bytes >= 100 * MIB else num_bytes / MIB)
+
+
+def _said(rows: Sequence[Row]) -> str:
+    """The script has the same words."""
+    dense, packed = _row(rows, FP32), _row(rows, START)
+    of, whole = _sum(packed), _sum(dense)
+    return (
+        f"{packed['model']}, Linear weights packed in {packed['format']} at {packed['bits']:g} "
+        f"bits each: {_in_mib(of)} MiB instead of {_in_mib(whole)} MiB. The packed weights shrink "
+        f"by {per_cent(1 - packed[PACKED] / dense[PACKED])}, the sum by {per_cent(1 - of / whole)}."
+    )
+
+
+def _bars(both: Mapping[str, Row]) -> str:
+    """Each model as a bar of its parts, all on the scale of the first."""
+    whole = _sum(next(iter(both.values())))
+    drawn: list[str] = []
+    for j, (name, row) in enumerate(both.items()):
+        top, left = TOP + j * STEP, 0.0
+        drawn.append(f'<text class="note" x="0" y="{top - 6:g}">{name}</text>')
+        for i, part in enumerate(PARTS):
+            width = WIDTH * row[part] / whole
+            drawn.append(
+                f'<rect class="part{i}" data-bar="{j}" x="{left:.1f}" y="{top:g}" '
+                f'width="{width:.1f}" height="{BAR:g}"/>'
+            )
+            left += width
+    return (
+        f'<svg class="graph" viewBox="0 0 {WIDTH:g} {TOP + STEP + BAR + 2:g}" aria-hidden="true">'
+        f"{''.join(drawn)}</svg>"
+    )
+
+
+@page.drawing(panels=_panels, alt=_said, script="memory", reads=("formats",))
+def calculator(r: Records) -> Sequence[Row]:
+    """A row for each stored model and format, FP32 first, then by bits a value."""
+    bits: Mapping[str, float] = {START: BITS + SCALE_BITS / BLOCK}
+    for record in r.of("formats"):
+        bits = {n: f["bits"] for n, f in record.values["formats"].items() if "moved" not in f}
+    rows: list[Row] = []
+    for model in (LARGE, DEFAULT):
+        num_packed, held = ledger_of(r, model).num_packed, parts_of(r, model, "MXINT8")
+        rows.append({"model": model, "format": FP32, "bits": 32.0, **parts_of(r, model, "FP32")})
+        rows += [
+            {"model": model, "format": name, "bits": of}
+            | {**held, PACKED: round(num_packed * of / 8)}
+            for name, of in sorted(bits.items(), key=lambda item: (item[1], item[0]))
+        ]
+    return rows
+
+
+# ---- chart and tables ---------------------------------------------------------------------------
+
+
+@page.chart
 def savings(r: Records) -> Chart:
     found = steps(r)
-    before = [0.0, *list(found.values())[:-2], 0.0]
-    rows = [
-        {"counted": what, "begins": start, "saved": share}
-        for (what, share), start in zip(found.items(), before, strict=True)
-    ]
+    causes = ("wider mantissas", KEPT, LIVE, SPACES, WRITTEN, SPARE)
+    reasons, shares = list(found)[:-1], list(found.values())
+    rows: list[Row] = [{"counted": reasons[0], "still saved": shares[0]}]
+    for reason, cause, (last, share) in zip(reasons[1:], causes, pairwise(shares)):
+        rows.append({"counted": reason, "still saved": share, cause: last - share})
+    rows.append({"counted": list(found)[-1], "still saved": shares[-1]})
+    every = ("still saved", *causes)
     return Chart(
-        rows,
-        x=percent("memory saved", column="saved"),
+        [{"counted": row["counted"], **{name: row.get(name) for name in every}} for row in rows],
+        x=percent("memory saved", column="still saved"),
         y=category("counted", "counted, one more each"),
-        marks=[waterfall("saved", "begins")],
+        marks=bars(*every, stacked=True),
     )
 
 
-@page.chart(
-    caption="Each model's memory in evaluation, by part, as shares of its own sum in FP32. The "
-    "lone marks are the peaks that one public report measured; DeBERTa-xlarge's bars are simulated."
-)
-def parts(r: Records) -> Chart:
-    made = parts_of(r)
-    whole = {model: sum(made[model, "FP32"].values()) for model, _ in made}
-    rows = [
+@page.table
+def reasons(r: Records) -> Sequence[Row]:
+    """The share saved, and by how much each reason changes it."""
+    found = {reason: round(100 * share, 1) for reason, share in steps(r).items()}
+    changes = numbers([b - a for a, b in pairwise(found.values())], sign=True, places=1)
+    changes = ["–", *(change.replace("+0.0", "0.0") for change in changes)]
+    return [
         {
-            "model and weights": f"{model}, {kind}",
-            **{part: size / whole[model] for part, size in sizes.items()},
-            "reported": REPORTED[kind] * MIB / whole[model] if model == LARGE else None,
+            "counted, one reason more each": reason,
+            "saved": f"{share:.1f} %",
+            "change (points)": change,
+            "left of the report's FP32 peak (MiB)": round((1 - share / 100) * REPORTED["FP32"]),
         }
-        for (model, kind), sizes in made.items()
+        for (reason, share), change in zip(found.items(), changes)
     ]
-    return Chart(
-        rows,
-        x=percent("share of the FP32 sum"),
-        y=category("model and weights"),
-        marks=[bars(*PARTS, stacked=True), intervals("reported", "reported by others")],
-    )
 
 
-@page.drawing(
-    caption="What the ledger adds up for a stored model under any format of the formats page, in "
-    "mebibytes. Without packing, a weight takes a format's values and stays in FP32. What an "
-    "allocator adds is not in it.",
-    panels=memory_panels,
-    alt=memory_alt,
-    script="memory",
-    reads=("formats",),
-)
-def calculator(r: Records) -> Sequence[Row]:
-    return memory_rows(r)
-
-
-for rows in (savings_rows, part_rows, peak_rows, resident_rows):
-    page.table(rows)
+@page.table
+def gpu_peaks(r: Records) -> Sequence[Row]:
+    """DeBERTa-xlarge's peaks: simulated, on a GPU where one has run it, and reported."""
+    on_gpu = next(iter(r.where(what="cuda")), None)
+    rows: list[Row] = []
+    for kind in (*REPORTED, PACKED_FIRST):
+        row: dict[str, Any] = {
+            "weights": kind,
+            "asked for, simulated (MiB)": round(peaks(r, kind)["requested_bytes"] / MIB),
+            "held, simulated (MiB)": round(peaks(r, kind)["allocated_bytes"] / MIB),
+        }
+        if on_gpu:
+            measured = on_gpu.values[kind]["allocated_bytes"]
+            row[f"held, on {on_gpu.run.device} (MiB)"] = round(measured / MIB)
+        rows.append({**row, "reported (MiB)": REPORTED.get(kind, "none")})
+    return rows

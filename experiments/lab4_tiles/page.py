@@ -57,6 +57,11 @@ def unavailable(params: Params) -> str | None:
     return _missing()
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    return True
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     group = int(params["group"] or 0)

@@ -1,20 +1,15 @@
-"""FX graphs of a model: capture, count, transform, describe.
+"""FX graphs of a model: capture and description.
 
 `torch.export` runs the model once on example inputs and records every tensor operation, so the
-graph holds operators, not modules; sizes stay symbols, so it takes any batch. Passes are plain
-functions graph → graph: each copies, changes the copy, and checks it.
+graph holds operators, not modules; sizes stay symbols, so it takes any batch.
 
 Source: Reed et al. 2022, "torch.fx", arXiv:2112.08429; FX documentation of PyTorch.
 Shapes: of a node, as text; B is the batch, T the longest sentence in it.
-Invariants: a pass never changes the graph it is given; parameters are shared with the model.
 Not handled: models whose path depends on the values of their inputs; `torch.export` refuses them.
 """
 
-import copy
-import operator
 import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -22,11 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
-from torch.fx.proxy import TraceError
 
-KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output")
 _ATTENTION: Any = torch.ops.aten.scaled_dot_product_attention.default
-_DROPOUT_ARGUMENT = 4  # position of `dropout_p` in scaled_dot_product_attention
+DROPOUT_ARGUMENT = 4  # position of `dropout_p` in scaled_dot_product_attention
 Batch = Mapping[str, Tensor]
 Drops = Literal["node", "inside", ""]
 
@@ -42,7 +35,7 @@ def export(model: nn.Module, batch: Batch, *, training: bool) -> ExportedProgram
         name: dict.fromkeys(range(tensor.ndim), torch.export.Dim.AUTO)
         for name, tensor in batch.items()
     }
-    with _no_future_warnings():
+    with no_future_warnings():
         exported = torch.export.export(model.train(training), (), dict(batch), dynamic_shapes=sizes)
     model.eval()
     return exported
@@ -50,7 +43,7 @@ def export(model: nn.Module, batch: Batch, *, training: bool) -> ExportedProgram
 
 def as_module(exported: ExportedProgram, *, core: bool = False) -> fx.GraphModule:
     """The graph with its parameters, ready to run; `core` breaks composite operators up."""
-    with _no_future_warnings():
+    with no_future_warnings():
         program = exported.run_decompositions() if core else exported
         return program.module(check_guards=False)  # pyright: ignore[reportReturnType]
 
@@ -60,23 +53,12 @@ def capture(model: nn.Module, batch: Batch, *, training: bool) -> fx.GraphModule
     return as_module(export(model, batch, training=training))
 
 
-def _no_future_warnings() -> "warnings.catch_warnings[None]":
+def no_future_warnings() -> "warnings.catch_warnings[None]":
+    """Torch's own code raises them."""
     return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
 
-# ---- analysis -----------------------------------------------------------------------------------
-
-
-def census(graph: fx.Graph) -> dict[str, int]:
-    """How many nodes of each kind, kinds that do not occur included."""
-    counts = Counter(node.op for node in graph.nodes)
-    return {kind: counts[kind] for kind in KINDS}
-
-
-def operators(graph: fx.Graph) -> dict[str, int]:
-    """How many calls of each operator, most frequent first."""
-    counts = Counter(operator_name(node) for node in graph.nodes if node.op.startswith("call_"))
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+# ---- description --------------------------------------------------------------------------------
 
 
 def operator_name(node: fx.Node) -> str:
@@ -87,18 +69,8 @@ def operator_name(node: fx.Node) -> str:
     return name.split(".")[0].strip("_")
 
 
-def dropout_nodes(graph: fx.Graph) -> list[fx.Node]:
-    """Every node whose operator is a dropout."""
-    return [node for node in graph.nodes if drops(node) == "node"]
-
-
-def attention_dropouts(graph: fx.Graph) -> list[fx.Node]:
-    """Fused attention nodes that drop probabilities inside: an argument, no node of its own."""
-    return [node for node in graph.nodes if drops(node) == "inside"]
-
-
 def _attention_dropout(node: fx.Node) -> float:
-    given = node.args[_DROPOUT_ARGUMENT:] or (node.kwargs.get("dropout_p", 0.0),)
+    given = node.args[DROPOUT_ARGUMENT:] or (node.kwargs.get("dropout_p", 0.0),)
     value = given[0]
     assert isinstance(value, float | int), value
     return float(value)
@@ -109,64 +81,6 @@ def drops(node: fx.Node) -> Drops:
     if node.op == "call_function" and "dropout" in operator_name(node):
         return "node"
     return "inside" if node.target is _ATTENTION and _attention_dropout(node) > 0 else ""
-
-
-def users(node: fx.Node) -> list[str]:
-    """Names of the nodes that use a value, looking through the unpacking of a tuple."""
-    names: list[str] = []
-    for user in node.users:
-        names += users(user) if user.target is operator.getitem else [user.name]
-    return names
-
-
-# ---- passes: graph → graph ----------------------------------------------------------------------
-
-
-def remove_dropout(graph: fx.Graph) -> fx.Graph:
-    """Without its dropout nodes: the users of each take its input instead."""
-    changed = _copy(graph)
-    for node in dropout_nodes(changed):
-        node.replace_all_uses_with(node.all_input_nodes[0])
-        changed.erase_node(node)
-    changed.lint()
-    return changed
-
-
-def remove_attention_dropout(graph: fx.Graph) -> fx.Graph:
-    """With the dropout probability inside fused attention set to zero."""
-    changed = _copy(graph)
-    for node in attention_dropouts(changed):
-        if len(node.args) > _DROPOUT_ARGUMENT:
-            node.update_arg(_DROPOUT_ARGUMENT, 0.0)
-        else:
-            node.update_kwarg("dropout_p", 0.0)
-    changed.lint()
-    return changed
-
-
-def erase_without_redirecting(graph: fx.Graph, name: str) -> str | None:
-    """What FX says when a node is erased and its users still point at it; None if it lets it."""
-    changed = _copy(graph)
-    node = next(node for node in changed.nodes if node.name == name)
-    try:
-        changed.erase_node(node)
-    except RuntimeError as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _copy(graph: fx.Graph) -> fx.Graph:
-    with _no_future_warnings():
-        return copy.deepcopy(graph)
-
-
-def with_graph(module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
-    """A module that runs another graph on the same parameters."""
-    with _no_future_warnings():
-        return fx.GraphModule(module, graph)
-
-
-# ---- description --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,23 +150,3 @@ def _shape(node: fx.Node, letters: Mapping[str, str]) -> str:
     if not isinstance(value, Tensor):
         return ""
     return " × ".join(letters.get(str(size), str(size)) for size in value.shape) or "scalar"
-
-
-# ---- symbolic tracing, the older way to a graph -------------------------------------------------
-
-
-def try_symbolic_trace(module: nn.Module) -> fx.Graph | str:
-    """The graph that `torch.fx.symbolic_trace` makes, or what it said when it failed."""
-    try:
-        return fx.symbolic_trace(module).graph
-    except (TraceError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"  # NotImplementedError is a RuntimeError
-
-
-def first_of_each_class(model: nn.Module) -> dict[str, nn.Module]:
-    """The first module of each class that is written outside torch itself, by path."""
-    found: dict[type[nn.Module], tuple[str, nn.Module]] = {}
-    for path, module in model.named_modules():
-        if not type(module).__module__.startswith("torch."):
-            found.setdefault(type(module), (path, module))
-    return dict(found.values())

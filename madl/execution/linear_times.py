@@ -4,6 +4,7 @@
 without it.
 """
 
+from collections.abc import Mapping
 from statistics import median
 
 from madl.execution.ceilings import rates
@@ -98,10 +99,13 @@ def speedup_rows(r: Records) -> list[Row]:
     """How many times as fast MXINT8 is as each other arithmetic, by the number of rows."""
     record = layer_case(r)
     every = {n: times(record, n) for n in num_rows(record)}
-    return [
-        {"rows": n, **{said(v): t[v] / t[MXINT8] for v in t if v != MXINT8}}
-        for n, t in every.items()
-    ]
+    others = [v for v in _in_all(every) if v != MXINT8]
+    return [{"rows": n, **{said(v): t[v] / t[MXINT8] for v in others}} for n, t in every.items()]
+
+
+def _in_all(every: Mapping[int, dict[str, TimedArm]]) -> list[str]:
+    """The variants of every size: a peer whose result was wrong with one is not drawn."""
+    return [v for v in VARIANTS if all(v in t for t in every.values())]
 
 
 def layer_rows(r: Records) -> list[Row]:
@@ -116,14 +120,15 @@ def small_layer_rows(r: Records) -> list[Row]:
 
 def _time_rows(record: Record) -> list[Row]:
     every = {n: times(record, n) for n in num_rows(record)}
-    return [{"rows": n, **{said(v): t[v] for v in t}} for n, t in every.items()]
+    return [{"rows": n, **{said(v): t[v] for v in _in_all(every)}} for n, t in every.items()]
 
 
 def model_rows(r: Records) -> list[Row]:
     """The whole classifier's speed over FP32's, by the number of sentences at a time."""
-    every = {n: model_times(r, int(n)) for n in BATCHES.split()}
+    every = {n: model_times(r, n) for n in map(int, BATCHES.split())}
+    others = [v for v in _in_all(every) if v != FP32]
     return [
-        {"batch": f"batch of {n}", **{said(v): t[FP32] / t[v] for v in t if v != FP32}}
+        {"batch": f"batch of {n}", **{said(v): t[FP32] / t[v] for v in others}}
         for n, t in every.items()
     ]
 
@@ -143,7 +148,7 @@ def rate_rows(r: Records) -> list[Row]:
     record = layer_case(r)
     one, many = times(record, 1), times(record, most(r))
     rows: list[Row] = []
-    for v in one:
+    for v in _in_all({1: one, most(r): many}):
         speed = 2.0 * most(r) * num_weights(record) / many[v].median_s
         rows.append(
             {

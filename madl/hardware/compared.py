@@ -96,8 +96,7 @@ def every_unit(profile: str) -> Iterator[Described]:
     yield from (*SHORTER, MIXED)
     yield from JUDGED.values()
     yield from swept()
-    if profile == "full":
-        yield from (*ROUNDED, WINDOWED)
+    yield from (*ROUNDED, WINDOWED)
 
 
 def swept() -> Iterator[Described]:

@@ -9,6 +9,7 @@ else, so the key made of them names the result for good.
     @page.cases       what there is to run under a plan: an iterable of parameters
     @page.tuning      the cases of the tuning seed, among which validation chooses
     @page.run         one case: its parameters and a context, to its values
+    @page.quick       which of full's cases the quick profile runs again
     @page.unavailable why a case cannot run on this machine, or None
     @page.claim       a hypothesis (its docstring) and its test; see `claims`
     @page.fact        a sentence that is counted over everything there is
@@ -42,28 +43,25 @@ AS_QUICK: Any = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How much work a run is: smoke proves that it works, quick answers, full decides."""
+    """How much work a run is: full decides, quick runs a sample of full's cases, smoke proves that
+    it works.
+    """
 
     name: str
-    seeds: int
-    says: str  # what its numbers are about, in the page's line of facts
+    seeds: int  # of an old page; the others take `plan.seeds`
+    says: str  # what its numbers are about
 
     def choose(self, *, smoke: T, quick: T, full: T = AS_QUICK) -> T:
-        """An experiment's own budget for this profile; without `full`, quick's is that of full too.
-
-        What both have in common is run once: full goes on from quick.
-        """
-        if self.name == "full" and full is not AS_QUICK:
-            return full
-        return smoke if self.name == "smoke" else quick
+        """An experiment's own budget for this profile; quick's is full's wherever that is given."""
+        return smoke if self.name == "smoke" else quick if full is AS_QUICK else full
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
         Profile(name="smoke", seeds=1, says="proves that it runs; its numbers mean nothing"),
-        Profile(name="quick", seeds=1, says="one training seed: about these models, not methods"),
-        Profile(name="full", seeds=3, says="three training seeds: about methods"),
+        Profile(name="quick", seeds=3, says="a sample of full's cases, run again"),
+        Profile(name="full", seeds=3, says="several training seeds: about methods"),
     )
 }
 
@@ -162,6 +160,7 @@ class Experiment:
         self._tuning: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
         self._unavailable: Callable[[Params], str | None] = lambda params: None
+        self.is_quick: Callable[[Params], bool] = lambda params: False
         self.claims: dict[str, Claim] = {}
         self.facts: dict[str, Callable[[Records], Fact]] = {}
         self.headline_facts: list[str] = []
@@ -188,6 +187,11 @@ class Experiment:
     def unavailable(self, fn: Callable[[Params], str | None]) -> Callable[[Params], str | None]:
         """Declare why a case cannot run on this machine (no GPU, no such program), or None."""
         self._unavailable = fn
+        return fn
+
+    def quick(self, fn: Callable[[Params], bool]) -> Callable[[Params], bool]:
+        """Declare which of full's cases the quick profile runs again; without it, none."""
+        self.is_quick = fn
         return fn
 
     @overload

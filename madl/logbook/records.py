@@ -515,7 +515,7 @@ def read_published(
 
 
 def published_by_machine(folder: Path) -> tuple[Mapping[str, Published], Sequence[MadlError]]:
-    """A folder's committed evidence by machine, and what of it cannot be read.
+    """A folder's committed evidence by machine, most first, and what of it cannot be read.
 
     Read once for as long as the files are the same.
     """
@@ -540,7 +540,8 @@ def _read_by_machine(
     for path, _, _ in stamp:
         for record in read_published(path, unusable.append):
             by_host.setdefault(record.run.host, {})[record.case.key] = record
-    return {host: Published(by_key) for host, by_key in by_host.items()}, unusable
+    most_first = sorted(by_host.items(), key=lambda item: -len(item[1]))
+    return {host: Published(by_key) for host, by_key in most_first}, unusable
 
 
 def _unreadable(path: Path, error: OSError) -> MadlError:

@@ -5,14 +5,13 @@ one in which an earlier question chose another model, says something of it, too.
 """
 
 import contextlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from statistics import fmean
 
 from madl.errors import MadlError
-from madl.logbook.records import Case, Pending, Record, Source, published_by_machine
-from madl.running.plans import StoredPlan
+from madl.logbook.records import Case, Pending, Record, published_by_machine
+from madl.running.plans import StoredPlan, most_complete, published_plans
 from madl.training import workloads
 
 
@@ -42,13 +41,10 @@ class Pace:
             self.there_s[name] = self.there_s.get(name, 0.0) + usual_s
 
     def expected_s(self, case: Case) -> float:
-        """A case that the evidence does not know takes as long as its siblings did, or any did."""
+        """A case that the evidence does not know takes as long as its siblings did."""
         if (usual_s := self.usual_s.get(case.key)) is not None:
             return usual_s * self._slowness(case.experiment)
-        if siblings := self.took_s.get(case.experiment):
-            return fmean(siblings)
-        every = list(itertools.chain.from_iterable(self.took_s.values()))
-        return median(every) if every else 0.0
+        return fmean(self.took_s.get(case.experiment, [0.0]))
 
     def expected(self, name: str) -> list[tuple[Case, float]]:
         """An experiment's cases and times where they are not known yet: as evidence has them."""
@@ -65,24 +61,43 @@ class Pace:
     def _evidence(self, name: str) -> list[Record]:
         """Of the machine that has most of it: of this plan's workload, or of the default one."""
         if name not in self.evidence:
-            machines, _ = published_by_machine(self.plan.project.docs / "data")
-            default = workloads.resolve(workloads.DEFAULT).params()
-            for workload in (self.plan.workload, default):
-                there = replace(self.plan, workload=workload)
-                found = (_results(there, machine, name) for machine in machines.values())
-                self.evidence[name] = max(found, key=len, default=[])
-                if self.evidence[name]:
-                    break
+            self.evidence[name] = published_results(self.plan, name)
         return self.evidence[name]
 
 
-def _results(plan: StoredPlan, machine: Source, name: str) -> list[Record]:
-    """What a machine has of an experiment under a plan, as far as it can be used."""
-    plan = replace(plan, store=machine)
-    with contextlib.suppress(MadlError, Pending):
-        found = [machine.get(case) for case in plan.cases(name)] if plan.is_ready(name) else []
-        return [record for record in found if record and record.status == "ok"]
+def published_results(plan: StoredPlan, name: str) -> list[Record]:
+    """An experiment's committed evidence of this workload; where there is none, of the default."""
+    machines, _ = published_by_machine(plan.project.docs / "data")
+    for workload in (plan.workload, workloads.resolve(workloads.DEFAULT).params()):
+        there = published_plans(replace(plan.whole, workload=workload), machines)
+        with contextlib.suppress(MadlError, Pending):  # said where it is read
+            if there and (found := most_complete(there, name).good(name)):
+                return found
     return []
+
+
+def how_to_make_whole(plan: StoredPlan, jobs: int) -> str:
+    """What to do with a model or data that nothing is published of, and how long it takes."""
+    project, one = plan.project, replace(plan.whole, num_seeds=1)
+    took_s = sum(
+        record.seconds / (1 if project.load(name).runs_alone(record.case.params) else jobs)
+        for name in project.names()
+        for record in published_results(one, name)
+    )
+    command = f"--profile full --seeds 1{workloads.arguments(plan.workload)}"
+    about = f" (about {in_words(took_s)})" if took_s else ""
+    return (
+        "nothing is published of this model and data, so that only what asks neither is run; "
+        f"for a whole logbook of them: python cli.py all {command}{about}"
+    )
+
+
+def in_words(seconds: float) -> str:
+    """A time to wait: "40 s", "12 min", "1 h 05 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 def varying(cases: Sequence[Case]) -> list[str]:

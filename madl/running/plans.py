@@ -3,13 +3,14 @@
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError, WrongCommand
-from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, Profile
+from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING, Profile
 from madl.logbook.records import (
     RUNS_AGAIN,
     Case,
@@ -20,40 +21,68 @@ from madl.logbook.records import (
     Run,
     Source,
     Store,
+    published_by_machine,
     select,
 )
 from madl.logbook.stats import counted
 from madl.machine import device as machine
 from madl.machine import sources
 from madl.running.project import Project
+from madl.training import workloads
 
+T = TypeVar("T")
 MOST_SHARES = 10_000  # more than any run has cases: most of them would have nothing to do
 
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """The plan of a run: what `Experiment.cases` sees (see `experiment.Plan`)."""
+    """The plan of a run: what `Experiment.cases` sees (see `experiment.Plan`).
+
+    `host` is the machine whose committed evidence the store is. With `is_fixed` the store stays as
+    it is, so that cases and results are looked up once.
+    """
 
     project: Project
     store: Source
     profile: Profile
     workload: Params
     num_seeds: int = len(CONFIRMING_SEEDS)
+    host: str | None = None
+    is_fixed: bool = False
 
     @property
     def seeds(self) -> tuple[int, ...]:
         return CONFIRMING_SEEDS[: 1 if self.profile.name == "smoke" else self.num_seeds]
 
     def cases(self, name: str) -> list[Case]:
-        return self.project.cases(name, self)
+        return self._once("cases", name, lambda: self.project.cases(name, self))
 
     def records(self, name: str) -> Records:
         return select(self.store, self.cases(name))
 
     def finished(self, name: str) -> list[Record]:
         """Results as they are stored, and the cases that this machine cannot run."""
+        return self._once("finished", name, lambda: self._finished(name))
+
+    def _finished(self, name: str) -> list[Record]:
         found = (self.store.get(case) for case in self.cases(name))
         return [record for record in found if record and record.status != "failed"]
+
+    def good(self, name: str) -> list[Record]:
+        """The results that there are."""
+        found = self.finished(name) if self.is_ready(name) else []
+        return [record for record in found if record.status == "ok"]
+
+    def _once(self, what: str, name: str, make: Callable[[], list[T]]) -> list[T]:
+        if not self.is_fixed:
+            return make()
+        if (what, name) not in self._known:
+            self._known[what, name] = make()
+        return self._known[what, name]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], list[Any]]:
+        return {}
 
     def is_complete(self, name: str) -> bool:
         """Whether every case has its result, or cannot have one on this machine."""
@@ -72,6 +101,105 @@ class StoredPlan:
             if any(record and record.status == "failed" for record in found):
                 return False
         return True
+
+    @property
+    def whole(self) -> "StoredPlan":
+        """What is asked for: of quick, full's plan."""
+        if self.profile.name != "quick":
+            return self
+        return StoredPlan(self.project, self.store, PROFILES["full"], self.workload, self.num_seeds)
+
+    @cached_property
+    def by_seeds(self) -> "list[StoredPlan]":
+        """This plan, and those of fewer seeds."""
+        fewer = range(self.num_seeds - 1, 0, -1)
+        return [self, *(replace(self, num_seeds=num_seeds) for num_seeds in fewer)]
+
+    def has_all(self, name: str) -> bool:
+        """Whether it is complete and there are results."""
+        return self.is_complete(name) and bool(self.good(name))
+
+
+def published_plans(plan: StoredPlan, machines: Mapping[str, Source]) -> list[StoredPlan]:
+    """The plan on the committed evidence of each machine; in the smoke profile, none."""
+    return [
+        replace(plan.whole, store=machine, host=host, is_fixed=True)
+        for host, machine in machines.items()
+        if plan.profile.name != "smoke"
+    ]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """This store's results of an experiment, and of what it needs others' where it has none."""
+
+    own: Source
+    name: str
+    machines: Sequence[Source]
+
+    def get(self, case: Case) -> Record | None:
+        record = self.own.get(case)
+        is_good = record is not None and record.status == "ok"
+        if is_good or case.experiment.removesuffix(TUNING) == self.name:
+            return record
+        others = (machine.get(case) for machine in self.machines)
+        return next((other for other in others if other and other.status == "ok"), record)
+
+
+def beside_published(plan: StoredPlan, name: str, published: Sequence[StoredPlan]) -> StoredPlan:
+    """The plan of this store's own results, on published evidence of what the experiment needs."""
+    sources = [one.store for one in published]
+    return replace(plan.whole, store=_Beside(plan.store, name, sources), is_fixed=True)
+
+
+def most_complete(plans: Iterable[StoredPlan], name: str) -> StoredPlan:
+    """The plan with the evidence that a page shows; of equal ones, the first.
+
+    A whole one before all others, of more seeds before one of fewer, this machine's own before a
+    published one; of parts, the one with most results, or of which the cases are known.
+    """
+
+    def rank(plan: StoredPlan) -> tuple[object, ...]:
+        is_whole, is_own = plan.has_all(name), plan.host is None
+        good = len(plan.good(name))
+        return is_whole, is_whole * plan.num_seeds, is_whole and is_own, good, plan.is_ready(name)
+
+    found = (next((p for p in plan.by_seeds if p.has_all(name)), plan) for plan in plans)
+    return max(found, key=rank)
+
+
+@dataclass(frozen=True)
+class Sample(StoredPlan):
+    """The quick profile: of full's cases, with equal keys, those that each page's `quick` takes.
+
+    The cases are those of the most complete evidence, so nothing has to be run for its choices.
+    """
+
+    def cases(self, name: str) -> list[Case]:
+        if ("cases", name) not in self._known:
+            own, *published = self._plans
+            beside = beside_published(own, name, published)
+            shown = most_complete([own, beside, *published], name)
+            every = shown.cases(name) if shown.is_ready(name) else []
+            is_quick = self.project.load(name).is_quick
+            self._known["cases", name] = [case for case in every if is_quick(case.params)]
+        return self._known["cases", name]
+
+    @cached_property
+    def _plans(self) -> list[StoredPlan]:
+        machines, _ = published_by_machine(self.project.docs / "data")
+        own = replace(self.whole, store=Readable(self.store), is_fixed=True)
+        return [own, *published_plans(self, machines)]
+
+    def is_ready(self, name: str) -> bool:
+        return True
+
+
+def is_published(plan: StoredPlan) -> bool:
+    """Whether there is evidence of this plan's workload."""
+    machines, _ = published_by_machine(plan.project.docs / "data")
+    every = (r for one in machines.values() for r in one.by_key.values())
+    return any(workloads.of_case(r.case.params) == plan.workload for r in every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +228,22 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def parse_seeds(text: str | None, profile: str) -> int:
+    """How many of the confirming seeds.
+
+    Raises:
+        WrongCommand: not one of 1 … 5, or of another profile than full.
+    """
+    most = len(CONFIRMING_SEEDS)
+    if text is None:
+        return most
+    if profile != "full":
+        raise WrongCommand("--seeds is of the full profile; leave it out, or use --profile full")
+    if text not in map(str, range(1, most + 1)):
+        raise WrongCommand(f"--seeds is 1 to {most}; got {text[:40]!r}")
+    return int(text)
+
+
 def profile_named(name: str) -> Profile:
     """Raises: WrongCommand: there is no such profile."""
     if name not in PROFILES:
@@ -107,9 +251,14 @@ def profile_named(name: str) -> Profile:
     return PROFILES[name]
 
 
-def with_needs(project: Project, names: Sequence[str]) -> list[str]:
-    """The experiments and all they need, in order; all of them when none is named."""
-    return project.with_needs(names) if names else project.names()
+def with_needs(plan: StoredPlan, names: Sequence[str]) -> list[str]:
+    """These experiments and all they need, in order; all of them when none is named.
+
+    A sample needs nothing: the choices that it follows are made.
+    """
+    project = plan.project
+    every = project.with_needs(names) if names else project.names()
+    return [name for name in every if not names or name in names or not isinstance(plan, Sample)]
 
 
 @dataclass(frozen=True)
@@ -176,7 +325,10 @@ def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
 def why_nothing(plan: StoredPlan, names: Sequence[str]) -> Iterator[str]:
     """Of experiments of which no case was run: what keeps this machine from it, or that all is."""
     whole: list[str] = []
-    for name in names:
+    untaken = [name for name in names if plan.is_ready(name) and not plan.cases(name)]
+    if untaken:
+        yield f"not in the quick profile, but in full: {', '.join(untaken)}"
+    for name in (name for name in names if name not in untaken):
         found = plan.finished(name) if plan.is_ready(name) else []
         skipped = [record for record in found if record.status == "skipped"]
         for why, count in Counter(record.error for record in skipped).items():

@@ -1,4 +1,4 @@
-"""The order of cases: what is known to be short, then what others need; what is timed is last."""
+"""The order of cases: what others need, then what is known to be short; what is timed is last."""
 
 import functools
 import logging
@@ -9,20 +9,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from madl.logbook.records import Case, Record, Store
-from madl.running.pace import Pace, varying
+from madl.running.pace import Pace, in_words, varying
 from madl.running.plans import Options, StoredPlan, is_mine, skip, todo
 
 log = logging.getLogger(__name__)
-
-SOON_S = 60.0  # who is done within this goes first: a page to read while the others run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """One finished case and how much is left; `label` names the case among its siblings.
 
-    `left_s` is None where nobody knows how many work. `is_last` says that its experiment has no
-    other case in this run, `before_timed` that what comes next measures time, or nothing does.
+    `left_s` is None where nobody knows how many work.
     """
 
     label: str
@@ -30,22 +27,12 @@ class Progress:
     total: int
     record: Record
     left_s: float | None
-    is_last: bool
-    before_timed: bool
 
     @property
     def left(self) -> str:
         if self.left_s is None:
             return f"{self.total - self.done} cases left"
         return f"{in_words(self.left_s)} left"
-
-
-def in_words(seconds: float) -> str:
-    """A time to wait: "40 s", "12 min", "1 h 05 min"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
 class Way(NamedTuple):
@@ -92,7 +79,6 @@ class Queues:
         if self.is_needed(name):
             self.fill()
         keys = [key for key in self.varying[name] if key in params]
-        way = self.next_way()
         coming = self._coming()
         return Progress(
             label=" ".join(f"{key}={params[key]}" for key in keys),
@@ -100,8 +86,6 @@ class Queues:
             total=self.done.total() + len(coming),
             record=record,
             left_s=self._left_s(coming),
-            is_last=self.done[name] == self.by_name[name],
-            before_timed=way is None or way.is_timed,
         )
 
     def outlook(self) -> str:
@@ -167,19 +151,20 @@ class Queues:
         return lambda case: Way(True, 1) if alone(case.params) else Way(False, beside)
 
     def _sort(self) -> None:
-        """What is known to be short first, then what others need, then what is known to be shorter.
+        """What others need first, then what is known to be shorter.
 
         The queues stay the same objects, as they are being worked on.
         """
         for queue in self.cases.values():
-            lasts_s: dict[str, float] = {}
+            lasts_s = dict.fromkeys((case.experiment for case in queue), 0.0)
             for case in queue:
-                known_s = self.pace.usual_s.get(case.key, math.inf)
-                lasts_s[case.experiment] = lasts_s.get(case.experiment, 0.0) + known_s
-            ranks = {
-                name: (lasts > SOON_S, not self.is_needed(name), lasts)
-                for name, lasts in lasts_s.items()
-            }
-            ordered = sorted(queue, key=lambda case, ranks=ranks: ranks[case.experiment])
+                lasts_s[case.experiment] += self.pace.usual_s.get(case.key, math.inf)
+            ordered = sorted(
+                queue,
+                key=lambda case, lasts_s=lasts_s: (
+                    not self.is_needed(case.experiment),
+                    lasts_s[case.experiment],
+                ),
+            )
             queue.clear()
             queue.extend(ordered)

@@ -60,7 +60,7 @@ def run(
         MadlError: before anything is executed, if stored records cannot be read; with `force`, they
             are made anew. Or the code of a case has changed since this was called.
     """
-    names = with_needs(plan.project, names)
+    names = with_needs(plan, names)
     if options.force:
         plan = replace(plan, store=Readable(plan.store))
     else:

@@ -13,7 +13,7 @@ from madl.files import read_text
 from madl.logbook.charts import Chart
 from madl.logbook.claims import Evidence, Finding
 from madl.logbook.stats import Unit
-from madl.site import elsewhere, evidence, svg
+from madl.site import evidence, svg
 from madl.site.evidence import chip, inline, literal
 from madl.site.page import PageCalls
 from madl.site.views import Page
@@ -34,16 +34,16 @@ def surprising(pages: Iterable[Page]) -> list[tuple[Page, Finding]]:
     """The claims to open the logbook with, at most one a lab.
 
     What the data refuted first; then headlines that they support, but for those of time: another
-    machine's clock may say otherwise. None that other data or another machine leave open or decide
-    the other way. Of either, those registered in the records that they are judged on come first;
-    then what lies farthest from the line that it is held against, in half widths of its interval.
+    machine's clock may say otherwise. Of either, those registered in the records that they are
+    judged on come first; then what lies farthest from the line that it is held against, in half
+    widths of its interval.
     """
     found = [
         (page, one)
         for page in pages
         if page.questions and page.view.own
         for one in page.view.findings.values()
-        if one.evidence is not None and elsewhere.otherwise(page, one.name) is None
+        if one.evidence is not None
     ]
     chosen = [pair for pair in found if pair[1].verdict == "refuted" or _is_clear(pair[1])]
     chosen.sort(key=lambda pair: _rank(pair[1]))
@@ -165,9 +165,7 @@ def answer(
         if is_short:
             is_open = isinstance(made, Finding) and made.verdict == "undecided"
             made = replace(made, text=first_clause(made.text, ends="." if is_open else ".:;"))
-        is_claim = isinstance(made, Finding)
-        otherwise = elsewhere.otherwise(page, made.name) if is_claim else None
-        return literal(evidence.said(made, otherwise))
+        return literal(evidence.said(made))
     return literal(inline(row["answer"] or ""))
 
 

@@ -26,7 +26,7 @@ from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import elsewhere, evidence, explain, notebooks, notes, prose, svg, templates
+from madl.site import evidence, explain, notebooks, notes, prose, replication, svg, templates
 from madl.site.evidence import chip, inline, literal
 from madl.site.views import NOT_RUN, Page, View
 from madl.training import workloads
@@ -52,12 +52,19 @@ class PageCalls:
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
+
+        def mark(name: str) -> str:
+            return prose.mark(find(name).result)
+
+        def unmeasured(name: str) -> str:
+            return self._unmeasured(find(name).result)
+
         return {
             **{call.__name__: self.tried(call) for call in calls},
             **{name: prose.Printed(view.numbers[name], self.records) for name in view.numbers},
             "_judged": find,
-            "_mark": lambda name: prose.mark(find(name).result),
-            "_pending_claim": lambda name: self._unmeasured(find(name).result),
+            "_mark": mark,
+            "_pending_claim": unmeasured,
         }
 
     def answer(self, up: str = "") -> str:
@@ -65,7 +72,7 @@ class PageCalls:
 
         `up` leads from where it stands to the page's folder.
         """
-        calls = replace(self, up=up).all() | {"_mark": lambda name: ""}
+        calls = replace(self, up=up).all() | {"_mark": "".format}
         return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
 
     @property
@@ -167,6 +174,8 @@ class PageCalls:
         parts += [html.escape(str(part)) for part in page.coverage if not part.is_whole]
         if not view.is_complete:
             parts.append(view.progress)
+        if page.again and (line := page.again.line()):
+            parts.append(html.escape(line.rstrip(".")))
         status = f"{chip(page.status)} " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
@@ -174,12 +183,8 @@ class PageCalls:
         """What a claim's test found, with its verdict, which opens the evidence."""
         findings = self.page.view.findings
         made = findings[self._known("claim", name, findings)]
-        again = elsewhere.again(self.page, made)
-        otherwise = elsewhere.otherwise(self.page, name)
         level = "headline" if made.headline else ""
-        return evidence.finding(
-            made, again=again, otherwise=otherwise, level=level, records=self.records
-        )
+        return evidence.finding(made, level=level, records=self.records)
 
     def fact(self, name: str) -> str:
         """A sentence counted over everything there is."""
@@ -199,7 +204,7 @@ class PageCalls:
             return svg.figure(
                 made,
                 id=f"{self.page.name}-{name}",
-                title=title,
+                title=_text(title),
                 caption=caption or one.caption,
                 data=data,
                 cache=self.cache,
@@ -332,8 +337,9 @@ class PageCalls:
         return markdown_table([*rows, whole])
 
     def elsewhere(self) -> str:
-        """What replicates: a row a claim, a verdict for each machine, profile and workload."""
-        return elsewhere.section(self.page.view, self.page.others)
+        """What replicates: a row a primary claim, a column a run."""
+        rows = replication.rows([self.page])
+        return f"## Elsewhere\n\n{markdown_table(rows)}\n" if rows else ""
 
     def reported(self) -> str:
         """What others reported, with its source."""
@@ -394,6 +400,11 @@ class PageCalls:
         """The rows of a figure as CSV."""
         made = self.page.view.shown[name]
         return to_csv(made.rows if isinstance(made, Chart) else made)
+
+
+def _text(made: str) -> str:
+    """HTML as text, without the marks of verdicts."""
+    return html.unescape(re.sub(r'<a class="mark .*?</a>|<[^>]+>', "", made)).strip()
 
 
 def _test_size(view: View) -> int | None:

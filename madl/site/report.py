@@ -26,7 +26,16 @@ from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA, counted
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
-from madl.site import elsewhere, evidence, explain, home, notebooks, notes, prose, templates
+from madl.site import (
+    evidence,
+    explain,
+    home,
+    notebooks,
+    notes,
+    prose,
+    replication,
+    templates,
+)
 from madl.site.evidence import chip, inline, literal
 from madl.site.keeping import digest
 from madl.site.page import PageCalls, markdown_table, prose_numbers
@@ -321,11 +330,7 @@ def _site_globals(
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
         "registered": functools.partial(_registered, state),
-        "same_test": elsewhere.SAME_TEST,
         "replication_table": functools.partial(_replication_table, answered),
-        "noted": lambda: _bullets(
-            [*elsewhere.two_machines(answered), *elsewhere.runs_again(answered)]
-        ),
         "changes": functools.partial(_bullets, changes),
     }
 
@@ -355,7 +360,7 @@ def _registered(state: Ledger) -> str:
 
 
 def _replication_table(pages: Sequence[Page]) -> str:
-    rows = elsewhere.over_pages(pages)
+    rows = replication.rows(pages)
     return markdown_table(rows) if rows else ""
 
 

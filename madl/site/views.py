@@ -18,7 +18,7 @@ from madl.errors import MadlError
 from madl.logbook.arms import SEED, Arm, TimedArm
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Contrast, Fact, Finding, Judged, Result, judge, judge_family
-from madl.logbook.experiment import PROFILES, TUNING, Experiment, Question
+from madl.logbook.experiment import TUNING, Experiment, Question
 from madl.logbook.numbers import Number, number_of
 from madl.logbook.records import (
     Case,
@@ -34,8 +34,9 @@ from madl.logbook.records import (
     published_by_machine,
     sealed,
 )
-from madl.running.plans import StoredPlan
+from madl.running.plans import StoredPlan, beside_published, most_complete, published_plans
 from madl.running.project import Project
+from madl.site.again import Again, run_again
 from madl.training import workloads
 
 log = logging.getLogger(__name__)
@@ -427,12 +428,17 @@ def _is_run(combination: Mapping[str, Scalar], cases: Sequence[Case], have: set[
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What one experiment's page is rendered from: this machine first, the others beside it."""
+    """What one experiment's page is rendered from.
+
+    `view` is the most complete evidence of the asked workload, `others` the whole evidence of other
+    machines and workloads, `again` what of the published evidence was run again here.
+    """
 
     name: str
     view: View
     others: Sequence[View]
     questions: Sequence[Question]
+    again: Again | None = None
 
     @property
     def path(self) -> str:
@@ -501,31 +507,36 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
             to be told.
     """
     if problems is None:
-        return [_page(plan, name) for name in plan.project.pages()]
+        sources = _sources(plan, None)
+        return [_page(sources, name) for name in plan.project.pages()]
     plan = replace(plan, store=_Tolerant(plan.store, problems))
-    return [_refusing(plan, name, problems) for name in plan.project.pages()]
+    sources = _sources(plan, problems)
+    return [_refusing(sources, name, problems) for name in plan.project.pages()]
 
 
-def _refusing(plan: StoredPlan, name: str, problems: Problems) -> Page:
+def _refusing(sources: "_Sources", name: str, problems: Problems) -> Page:
     """A page made without the records that lack a value which it reads.
 
     Unless most of them do, or all: then it is the experiment that asks for what there is not.
     """
     refused: list[NoSuchValue] = []
     while True:
-        page = _page(plan, name, problems, refuses=True)
+        page = _page(sources, name, refuses=True)
         try:
-            _ = page.view.findings, page.view.facts, page.view.shown
-            _ = [view.findings for view in page.others]
+            _ = page.view.findings, page.view.results, page.view.facts, page.view.shown
+            _ = [(view.findings, view.results) for view in page.others]
         except NoSuchValue as error:
             refused.append(error)
             problems.refused.add(error.record.origin)
             others = [record for record in page.view.stored if record.case != error.record.case]
             is_usual = not others or any(_has(record.values, error.name) for record in others)
-            if is_usual and error.record.origin and 2 * len(refused) <= len(others) + 1:
+            is_kept = is_usual and error.record.origin and 2 * len(refused) <= len(others) + 1
+            if not is_kept:
+                problems.refused -= {one.record.origin for one in refused}
+            sources.forget()
+            if is_kept:
                 continue
-            problems.refused -= {one.record.origin for one in refused}
-            return _page(plan, name, problems)
+            return _page(sources, name)
         for one in refused:
             problems.note(one)
         return page
@@ -538,68 +549,64 @@ def _has(values: Any, name: str) -> bool:
     return isinstance(values, list) and any(_has(value, name) for value in values)  # pyright: ignore[reportUnknownVariableType]
 
 
-def _page(
-    plan: StoredPlan, name: str, problems: Problems | None = None, *, refuses: bool = False
-) -> Page:
-    told = functools.partial(View, name=name, problems=problems, refuses=refuses)
+@dataclass(frozen=True, kw_only=True)
+class _Sources:
+    """What pages are made from: this machine's store, and each machine's committed evidence."""
+
+    plan: StoredPlan
+    machines: Mapping[str, _Machine]
+    problems: Problems | None
+    made: dict[object, StoredPlan] = field(default_factory=dict)
+
+    def own(self) -> StoredPlan:
+        plan = self.plan.whole
+        return self.made.setdefault(None, replace(plan, is_fixed=True))
+
+    def published(self, workload: Params) -> list[StoredPlan]:
+        made = published_plans(replace(self.plan, workload=workload), self.machines)
+        of = frozenset(workload.items())
+        return [self.made.setdefault((plan.host, of), plan) for plan in made]
+
+    def forget(self) -> None:
+        """What was looked up: records have been refused since."""
+        self.made.clear()
+
+
+def _sources(plan: StoredPlan, problems: Problems | None) -> _Sources:
     machines = _published_machines(plan.project, problems)
-    here = told(plan=plan, published=False, elsewhere=tuple(machines.values()))
-    published = _published_views(plan, name, machines, told)
-    if not here.own:
-        here = next((v for v in published if v.plan.workload == plan.workload), here)
-    others = [view for view in published if not _is_part(view, [here])]
-    others = [v for i, v in enumerate(others) if not _is_part(v, _better(others, i))]
-    asked = [question for question in plan.project.questions if question.stem == name]
-    return Page(name=name, view=here, others=others, questions=asked)
+    return _Sources(plan=plan, machines=machines, problems=problems)
 
 
-def _published_views(
-    plan: StoredPlan, name: str, machines: Mapping[str, _Machine], told: Callable[..., View]
-) -> list[View]:
-    """Views with evidence, the best first: of our workload, whole ones, our profile, today's code.
-
-    Of two machines that with more evidence is first, so that all pages speak of the same one; then
-    the newest.
-    """
-    profiles = dict.fromkeys([plan.profile, *(PROFILES[p] for p in ("full", "quick", "smoke"))])
-    found = [
-        told(
-            plan=StoredPlan(plan.project, machine, profile, workload),
-            published=True,
-            elsewhere=tuple(machines.values()),
+def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
+    def view(plan: StoredPlan) -> View:
+        return View(
+            name=name,
+            plan=plan,
+            published=plan.host is not None,
+            elsewhere=tuple(sources.machines.values()),
+            problems=sources.problems,
+            refuses=refuses,
         )
-        for machine in machines.values()
+
+    plan = sources.plan
+    published = sources.published(plan.workload)
+    own = sources.own()
+    here = most_complete([own, beside_published(own, name, published), *published], name)
+    others = [
+        whole
+        for host, machine in sources.machines.items()
         for workload in machine.workloads(name, plan.workload)
-        for profile in profiles
+        for other in sources.published(workload)
+        if other.host == host and (host, workload) != (here.host, here.workload)
+        if (whole := most_complete([other], name)).has_all(name)
     ]
-    return sorted(
-        (view for view in found if view.own),
-        key=lambda v: (
-            v.plan.workload == plan.workload,
-            v.is_complete,
-            v.plan.profile == plan.profile,
-            not v.is_older,
-            len(machines[v.machine].evidence.by_key),
-            v.latest,
-        ),
-        reverse=True,
-    )
-
-
-def _better(views: Sequence[View], place: int) -> list[View]:
-    """Those in whose presence the one at that place has nothing to say if it is a part of them."""
-    return [v for i, v in enumerate(views) if i < place or (i > place and v.is_complete)]
-
-
-def _is_part(view: View, others: Sequence[View]) -> bool:
-    """Whether one of the others has all results of this one, from the same machine.
-
-    Full goes on from quick: what there is of it with quick is no evidence of its own.
-    """
-    keys = {record.case.key for record in view.own}
-    return any(
-        view.machine == one.machine and keys <= {record.case.key for record in one.own}
-        for one in others
+    asked = [question for question in plan.project.questions if question.stem == name]
+    of_ours = [here] * (here.host is not None) + [o for o in others if o.workload == plan.workload]
+    again = None
+    if of_ours and of_ours[0].is_ready(name):
+        again = run_again(of_ours[0].cases(name), of_ours[0].store, plan.store)
+    return Page(
+        name=name, view=view(here), others=list(map(view, others)), questions=asked, again=again
     )
 
 

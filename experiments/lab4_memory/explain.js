@@ -1,8 +1,8 @@
 /* The memory of any stored model under any format. The rows hold every byte; here they are added.
-   The words are those of madl/execution/memory_panel.py. */
+   The words are those of page.py. */
 explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousands }) => {
-  const PARTS = ["Linear weights", "other parameters", "activations", "written-out weight"];
-  const WIDTH = 420;
+  const PARTS = ["Linear weights", "other parameters", "activations", "workspaces", "written-out weight"];
+  const WIDTH = 340;
   const sum = (row) => PARTS.reduce((all, part) => all + row[part], 0);
   const mib = (bytes) => {
     const size = bytes / 2 ** 20;

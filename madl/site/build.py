@@ -1,0 +1,85 @@
+"""The site of the rendered pages, built by mkdocs as soon as one of them has changed.
+
+Nothing is rendered either while no file is another than after the last time.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from madl.errors import MadlError
+from madl.files import write_atomically
+from madl.running.project import Project
+
+LAST_WORDS = 300  # characters of what mkdocs says
+
+
+def build(project: Project) -> None:
+    """Make the site again where a page has changed; nothing, where there is no `mkdocs.yml`.
+
+    Raises:
+        MadlError: mkdocs is not installed, or fails.
+    """
+    if not (project.root / "mkdocs.yml").is_file():
+        return
+    first, built = project.root / "site" / "index.html", project.state / "built"
+    if first.is_file() and built.is_file() and built.stat().st_mtime_ns > max(_changed(project)):
+        return
+    if importlib.util.find_spec("mkdocs") is None:
+        raise MadlError(
+            "this Python has no mkdocs, which builds the site; use the environment of "
+            "`make logbook`, or `pip install -r requirements-report.txt`"
+        )
+    project.state.mkdir(exist_ok=True)
+    began = built.with_suffix(".began")  # what is written meanwhile is not in this site
+    began.touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(project.root)},
+        check=False,
+    )
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())[-LAST_WORDS:]
+        raise MadlError(f"mkdocs could not build the site: {said or 'it says nothing'}")
+    os.replace(began, built)
+
+
+def _changed(project: Project) -> Iterator[int]:
+    """When each file and folder that the site is made of was last changed, in nanoseconds."""
+    yield (project.root / "mkdocs.yml").stat().st_mtime_ns
+    for folder in (project.docs, project.root / "madl" / "site"):
+        yield from (path.stat().st_mtime_ns for path in (folder, *folder.rglob("*.*")))
+
+
+def state(project: Project, asked: Mapping[str, Any]) -> str:
+    """A digest of what is asked for, and of which files pages are made and consist of."""
+    folders = ("docs", "experiments", "kernels", "madl", "templates", ".madl/records")
+    paths = [project.root / "cli.py", project.root / "mkdocs.yml"]
+    paths += [path for folder in folders for path in sorted((project.root / folder).rglob("*.*"))]
+    files = [
+        (str(path), stat.st_mtime_ns, stat.st_size)
+        for path in paths
+        if path.is_file() and path.suffix != ".pyc" and (stat := path.stat())
+    ]
+    return hashlib.sha256(repr((sorted(asked.items()), files)).encode()).hexdigest()
+
+
+def kept(project: Project) -> dict[str, Any]:
+    """What the last time left (see `keep`); nothing where that cannot be read."""
+    try:
+        found = json.loads((project.state / "made.json").read_text("utf-8"))
+        return found if (project.root / "site" / "index.html").is_file() else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def keep(project: Project, **what: Any) -> None:
+    write_atomically(project.state / "made.json", json.dumps(what))

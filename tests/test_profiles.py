@@ -1,0 +1,119 @@
+"""Quick runs a sample of full's cases again; a page shows the most complete evidence."""
+
+from dataclasses import replace
+
+import pytest
+
+from madl.errors import WrongCommand
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Store, publish, published_by_machine
+from madl.running import plans, runner
+from madl.running.plans import Options, Sample, StoredPlan, most_complete, published_plans
+from madl.site.views import pages
+from tests.conftest import a_record, a_run, write
+
+SEEDED = '''
+"""A case for each confirming seed, of the number that the toy leads to."""
+
+from madl.logbook.experiment import Experiment
+
+page = Experiment(title="Seeded", needs=("toy",))
+
+
+@page.cases
+def cases(plan):
+    best = max(record.values["square"] for record in plan.records("toy"))
+    return [{"best": best, "seed": seed} for seed in plan.seeds]
+
+
+@page.quick
+def quick(params):
+    return params["seed"] == 10
+
+
+@page.run
+def run(params, ctx):
+    return {"best": params["best"]}
+'''
+
+
+@pytest.fixture
+def seeded(plan) -> StoredPlan:
+    """Full's plan of the toy, and of a page with seeds that needs it."""
+    write(plan.project.experiments / "seeded" / "page.py", SEEDED)
+    return plan
+
+
+def done(plan: StoredPlan, name: str, host: str = "far away", num_seeds: int = 5) -> None:
+    """Publish the results of a machine."""
+    run = a_run(host=host)
+    if name == "seeded":
+        params = [{"best": 9, "seed": seed} for seed in plan.seeds[:num_seeds]]
+        cases = [replace(plan.cases("toy")[0], experiment=name, params=one) for one in params]
+        records = [a_record(case=case, values={"best": 9}, run=run) for case in cases]
+    else:
+        records = [a_record(case.params["x"], case=case, run=run) for case in plan.cases(name)]
+    publish(records, plan.project.docs / "data" / f"{name}.jsonl")
+
+
+def a_sample(plan: StoredPlan) -> Sample:
+    return Sample(plan.project, plan.store, PROFILES["quick"], plan.workload)
+
+
+def candidates(plan: StoredPlan) -> list[StoredPlan]:
+    machines, _ = published_by_machine(plan.project.docs / "data")
+    return [plan, *published_plans(plan, machines)]
+
+
+def test_quick_runs_cases_of_full_alone_and_nothing_that_published_choices_stand_for(seeded):
+    done(seeded, "toy")
+    done(seeded, "seeded")
+    store = Store(seeded.project.state)
+    events = list(runner.run(a_sample(seeded), store, ["seeded"], Options()))
+    assert [event.record.case.params for event in events] == [{"best": 9, "seed": 10}]
+    (page,) = (page for page in pages(a_sample(seeded)) if page.name == "seeded")
+    assert page.view.machine == "far away"
+    assert (page.again.run, page.again.cases) == (1, 5)
+
+
+def test_a_whole_run_of_this_machine_is_shown_before_a_published_one_and_that_before_a_part(seeded):
+    done(seeded, "toy")
+    assert most_complete(candidates(seeded), "toy").host == "far away"
+    store = Store(seeded.project.state)
+    store.put(a_record(case=seeded.cases("toy")[0]))
+    assert most_complete(candidates(seeded), "toy").host == "far away"
+    list(runner.run(seeded, store, ["toy"], Options()))
+    assert most_complete(candidates(seeded), "toy").host is None
+
+
+def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
+    done(seeded, "toy")
+    done(seeded, "seeded", num_seeds=1)
+    shown = most_complete(candidates(seeded), "seeded")
+    assert (shown.host, shown.num_seeds, shown.is_complete("seeded")) == ("far away", 1, True)
+    done(seeded, "toy", "another")
+    done(seeded, "seeded", "another", num_seeds=2)
+    assert most_complete(candidates(seeded), "seeded").host == "another"
+
+
+def test_a_page_of_one_s_own_stands_on_published_evidence_of_what_it_needs(seeded):
+    done(seeded, "toy")
+    list(runner.run(a_sample(seeded), Store(seeded.project.state), ["seeded"], Options()))
+    (page,) = (page for page in pages(a_sample(seeded)) if page.name == "seeded")
+    assert not page.view.published
+    assert page.view.progress == "1 of 1 case"  # the whole of one seed
+    assert [record.run.host for record in page.view.stored][:4] == ["far away"] * 4
+
+
+def test_in_the_smoke_profile_nothing_is_published(seeded):
+    done(seeded, "toy")
+    assert len(candidates(replace(seeded, profile=PROFILES["smoke"]))) == 1
+
+
+@pytest.mark.parametrize("text", ["0", "6", "two", "-1", "1.0", ""])
+def test_seeds_are_one_to_five_of_full(text):
+    with pytest.raises(WrongCommand, match="--seeds is 1 to 5"):
+        plans.parse_seeds(text, "full")
+    with pytest.raises(WrongCommand, match="--seeds is of the full profile"):
+        plans.parse_seeds("1", "quick")
+    assert (plans.parse_seeds("2", "full"), plans.parse_seeds(None, "quick")) == (2, 5)
