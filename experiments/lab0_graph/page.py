@@ -39,7 +39,9 @@ def run(params: Params, ctx: Context) -> Values:
 
     model = baseline.fine_tuned(params, ctx)
     test = baseline.load_splits(params).test
-    return study(model, test.batch(range(EXAMPLE_ROWS)), test.first(int(params["probe_sentences"])))
+    return study(
+        model, test.batch(range(EXAMPLE_ROWS)), test.first(int(params["probe_sentences"] or 0))
+    )
 
 
 def _of(r: Records) -> Record:

@@ -78,7 +78,7 @@ def run(params: Params, ctx: Context) -> Values:
 
     if params["method"] == "inputs":
         model, test = baseline.fine_tuned(params, ctx), baseline.load_splits(params).test
-        probe = test.first(int(params["probe_sentences"]))
+        probe = test.first(int(params["probe_sentences"] or 0))
         example = test.batch(range(EXAMPLE_ROWS))
         return inputs.study(model, example, probe, pads=PADS, tolerance=TOLERANCE)
     if params["method"] == "costs":
