@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from experiments.formats import page as formats_page
-from experiments.lab3_formats import format_models
 from experiments.lab3_formats import page as lab3_formats
+from experiments.lab3_formats import study
 from madl.formats import presets
 from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat
-from madl.logbook.claims import Claim, judge_family
+from madl.logbook.claims import Claim, judge
 from madl.logbook.experiment import PROFILES
 from madl.logbook.number_line import number_lines
 from madl.logbook.records import Case, Pending, Records, sealed
-from madl.logbook.stats import Outcomes, span
+from madl.logbook.stats import Outcomes
 from madl.training import families, format_arms, format_errors, models, precision
 from madl.training.data import Encoded
 from tests.conftest import a_record
@@ -81,9 +81,9 @@ def test_a_descent_ends_below_its_neighbors_wherever_it_begins():
         judged.append(at)
         return (at[0] - 8) ** 2 + (at[1] - 2) ** 2
 
-    assert format_models.descended(loss, (5, 4)) == (8, 2)
+    assert study.descended(loss, (5, 4)) == (8, 2)
     assert len(judged) == len(set(judged))
-    assert format_models.descended(lambda at: 0.69, (3, 3)) == (3, 3)
+    assert study.descended(lambda at: 0.69, (3, 3)) == (3, 3)
 
 
 def test_every_format_quantizes_a_whole_model(model, batch):
@@ -137,24 +137,24 @@ def test_the_rate_that_validation_prefers_may_be_none():
         return {"validation_accuracy": accuracy, "validation_loss": loss}
 
     alike = {0.0: made(0.8, 0.4), 1e-5: made(0.8, 0.4), 3e-5: made(0.79, 0.3)}
-    assert format_models.preferred(alike) == 0.0
-    assert format_models.preferred({**alike, 1e-5: made(0.8, 0.39)}) == 1e-5
+    assert study.preferred(alike) == 0.0
+    assert study.preferred({**alike, 1e-5: made(0.8, 0.39)}) == 1e-5
 
 
 def test_a_random_point_follows_from_its_seed():
     space = {"query": families.space("minifloat"), "value": families.space("MX float")}
-    points = [format_models.random_point(space, f"0 {step}") for step in range(50)]
-    assert points[7] == format_models.random_point(space, "0 7")
+    points = [study.random_point(space, f"0 {step}") for step in range(50)]
+    assert points[7] == study.random_point(space, "0 7")
     assert {point["value"] for point in points} == set(space["value"])
 
 
 # ---- what the page makes of records -------------------------------------------------------------
 
 
-def verdict(judged):
-    """Of a claim that is alone on its page."""
-    claim = Claim(name="it", hypothesis="It is so.", test=lambda records: judged)
-    return judge_family({"it": claim}, {"it": judged}, {}, {})["it"].verdict
+def verdict(made):
+    """Of a contrast that is alone on its page."""
+    claim = Claim(name="it", hypothesis="It is so.", test=lambda records: made, primary=True)
+    return judge({"it": claim}, {"it": made}, {}, {})["it"].verdict
 
 
 def a_model(accuracy, *, validation=None, bits=8.0, n=2000, **params):
@@ -185,63 +185,31 @@ def test_claims_wait_for_their_records():
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "said"), [(0.86, "supported"), (0.845, "supported"), (0.70, "refuted")]
+    ("accuracy", "said"), [(0.86, "supported"), (0.849, "supported"), (0.70, "refuted")]
 )
-def test_a_format_keeps_fp32_s_accuracy_by_a_margin(accuracy, said):
-    records = Records([CONTROL, uniform("log(8)", accuracy)])
-    assert verdict(lab3_formats.log_8_keeps(records)) == said
-    kept = {"supported": "keeps", "refuted": "loses"}[said]
-    assert format_arms.verdicts(records, lab3_formats.MARGIN) == {"log(8)": kept}
+def test_the_narrowest_format_is_chosen_on_validation_and_tested_by_the_same_margin(accuracy, said):
+    wide = uniform("fixed(16,8)", 0.85, bits=16.0)
+    narrow = uniform("scaled(4,row)", accuracy, validation=0.835, bits=4.0)
+    bad = uniform("binary", 0.85, validation=0.50, bits=1.0)  # good on test: not chosen
+    records = Records([CONTROL, wide, narrow, bad])
+    assert lab3_formats.chosen(records).label == "scaled(4,row)"
+    assert verdict(lab3_formats.narrowest_keeps_accuracy(records)) == said
 
 
-def test_a_difference_at_the_margin_is_not_decided():
-    records = Records([CONTROL, uniform("log(8)", 0.82)])
-    assert format_arms.verdicts(records, lab3_formats.MARGIN) == {"log(8)": "not decided"}
-
-
-def test_intervals_of_a_column_are_wider_than_one_alone():
-    alone = [uniform("log(8)", 0.83)]
-    others = [uniform(name, 0.84) for name in families.NAMES if name != "log(8)"]
-    widths: list[float] = []
-    for some in (alone, [*alone, *others]):
-        records = Records([CONTROL, *some])
-        _, (low, high) = format_arms.against(records, format_arms.once(records))["log(8)"]
-        widths.append(high - low)
-    assert widths[1] > 1.4 * widths[0]  # z of 0.05/36 is 3.2, of 0.05 it is 1.96
+def test_a_format_outside_the_margin_on_validation_does_not_pass():
+    narrow = uniform("scaled(4,row)", 0.85, validation=0.829, bits=4.0)
+    wide = uniform("mxint8", 0.85, validation=0.845, bits=8.25)
+    assert lab3_formats.chosen(Records([CONTROL, narrow, wide])).label == "mxint8"
 
 
 def test_a_format_counts_once_at_the_position_that_validation_prefers():
     moved = uniform("log(4) moved", 0.80, bits=4.0)
     records = Records([CONTROL, uniform("log(4)", 0.50, bits=4.0), moved, uniform("log(8)", 0.84)])
     assert list(format_arms.once(records)) == ["log(4) moved", "log(8)"]
-    rows = {row["format"]: row for row in format_arms.format_rows(records, lab3_formats.MARGIN)[:3]}
+    rows = {row["format"]: row for row in lab3_formats.every_format(records)[:3]}
     assert list(rows) == ["`log(4)`", "`log(4) at 8 and 2`", "`log(8)`"]
-    assert rows["`log(4)`"]["FP32's accuracy"] == "see moved"
-    assert rows["`log(8)`"][format_arms.UNTRAINED] == "84.0 %"
-    assert rows["`log(8)`"][format_arms.TAKEN] == "84.0 %"
+    assert rows["`log(8)`"]["untrained, validation"] == "84.0 %"
     assert rows["`log(8)`"]["rate taken"] == "untrained"
-
-
-def test_what_is_chosen_is_not_chosen_at_the_margin():
-    narrow = uniform("scaled(4,row)", 0.85, validation=0.835, bits=4.0)  # 1.5 points below
-    wide = uniform("mxint8", 0.85, validation=0.845, bits=8.25)
-    judged = lab3_formats.fewest_bits(Records([CONTROL, narrow, wide]))
-    assert "`mxint8` (8.25 bits)" in judged.supported
-
-
-def test_what_is_narrower_than_the_chosen_format_is_said_to_miss_by_so_many(monkeypatch):
-    fp32 = SimpleNamespace(value=lambda name: 500)
-    monkeypatch.setattr(format_arms.baseline, "fp32", lambda records: fp32)
-    binary = uniform("binary", 0.5, bits=1.0)
-    narrow = uniform("scaled(4,row)", 0.85, validation=0.838, bits=4.0)  # 1 sentence of 500
-    wide = uniform("mxint8", 0.85, validation=0.845, bits=8.25)
-    fact = format_arms.nearly_good(Records([CONTROL, binary, narrow, wide]), lab3_formats.SLACK)
-    assert fact.text == (
-        "Of formats of fewer than 8.25 bits, validation prefers `scaled(4,row)` (4 bits): it "
-        "answers 1 sentence of 500 too few to be good enough"
-    )
-    with pytest.raises(Pending):  # of one that is best, however bad, nothing is narrower
-        format_arms.nearly_good(Records([CONTROL, binary]), lab3_formats.SLACK)
 
 
 def test_three_classes_of_eight_bits():
@@ -253,21 +221,11 @@ def test_three_classes_of_eight_bits():
             uniform("minifloat(8,4)", 0.85),
         ]
     )
-    judged = lab3_formats.eight_bits_need_no_scale(records)
-    assert "`minifloat(8,4)` (8 bits)" in judged.supported
-    assert "`mxint8` (8.25 bits)" in judged.supported
+    made = lab3_formats.scale_helps_at_8(records)
+    assert (made.a.label, made.b.label) == ("mxint8", "minifloat(8,4)")
 
 
-def test_the_narrowest_good_format_is_chosen_on_validation():
-    wide = uniform("fixed(16,8)", 0.85, bits=16.0)
-    narrow = uniform("scaled(4,row)", 0.60, validation=0.84, bits=4.0)  # bad on test: chosen
-    bad = uniform("binary", 0.85, validation=0.50, bits=1.0)  # good on test: not chosen
-    judged = lab3_formats.fewest_bits(Records([CONTROL, wide, narrow, bad]))
-    assert verdict(judged) == "refuted"
-    assert "`scaled(4,row)` (4 bits)" in judged.refuted
-
-
-def test_a_rival_has_no_more_bits_and_is_the_best_on_validation():
+def test_the_strongest_has_no_more_bits_and_is_the_best_on_validation():
     records = Records(
         [
             uniform("mxint8", 0.86, bits=8.25),
@@ -276,8 +234,8 @@ def test_a_rival_has_no_more_bits_and_is_the_best_on_validation():
             uniform("log(8)", 0.80, validation=0.86),
         ]
     )
-    found = format_arms.strongest(records, 8, lambda name: not families.is_log(name))
-    assert found.label == "scaled(8,row)"
+    best = lab3_formats.strongest(records, 8, lambda name: not families.is_log(name))
+    assert best.label == "scaled(8,row)"
 
 
 def a_search(seed, scores, **params):
@@ -295,45 +253,38 @@ def test_a_search_of_several_models_is_told_of_all_of_them():
     over = {"part": "combined", "probe_examples": 9}
     family = {"part": "family", "family": "binary", "probe_examples": 9}
     scores = [[0.8, 0.7], [0.5, 0.6], [0.4, 0.7]]
-    found = [
+    records = Records(
         a_search(seed, own, **case) for case in (over, family) for seed, own in enumerate(scores)
-    ]
-    row = format_arms.search_rows(Records(found))[0]
+    )
+    row = lab3_formats.every_search(records)[0]
     assert row["best found at"] == "1, 2, 2"
     assert row["best score"] == "70.0 %"
-    assert row["kinds of layer in FP32"] == "1, 1, 1 of 2"
     assert row["its bits"] == pytest.approx(7.0)
-    fact = format_arms.ends(Records(found))
-    assert "2 of the 6 searches found their best among the trials drawn at random" in fact.text
-    assert "on each of 3 models" in fact.of
+    assert lab3_formats.found_blindly(records).value == 2
+    assert lab3_formats.curves(records).rows[1]["all formats"] == pytest.approx(0.7)
 
 
-def test_the_rival_of_a_mixture_has_no_more_bits_in_any_model():
-    seeds, bits = range(2), [8.0, 5.0]
+def test_the_rival_of_a_mix_may_have_as_many_bits_in_each_model():
+    seeds, bits = range(2), [8.1, 5.0]
     mixed = [a_model(0.8, part="combined", seed=s, bits=b) for s, b in zip(seeds, bits)]
-    wide = [uniform("log(8)", 0.84, seed=s, bits=8.0) for s in seeds]
+    widest = [uniform("fixed(16,8)", 0.85, seed=s, bits=16.0) for s in seeds]
+    wide = [uniform("mxint8", 0.84, seed=s, bits=8.25) for s in seeds]
+    middle = [uniform("mxfp6-e2m3", 0.83, seed=s, bits=6.25) for s in seeds]
     narrow = [uniform("scaled(4,row)", 0.82, seed=s, bits=4.0) for s in seeds]
-    r = Records([*mixed, *wide, *narrow])
-    rival = format_arms.strongest_beside(r, format_arms.combined(r))
-    assert rival.each("bits") == [8.0, 4.0]
-    each = "`log(8)` (8 bits) in 1 of 2 models", "`scaled(4,row)` (4 bits) in 1 of 2 models"
-    assert rival.label == " or ".join(each)
-    assert span(bits) == "5 to 8"
+    rival = lab3_formats.one_format(Records([*mixed, *widest, *wide, *middle, *narrow]))
+    assert rival.each("bits") == [8.25, 6.25]
 
 
-def test_positions_that_differ_between_models_are_said_once_each():
-    made = format_arms.trained(Records([uniform("log(8)", 0.8, bits=8.0)]), "log(8)")
-    moved = replace(made, label="log(8) at 8 and 3 or 8 and 9 or 7 and 9")
-    assert format_arms.said(made) == "`log(8)` (8 bits)"
-    places = "exponent bias 7 or 8 for weights, 3 or 9 for inputs"
-    assert format_arms.said(moved) == f"`log(8)` (8 bits; {places})"
+def test_the_quick_profile_runs_eight_of_full_s_models_again():
+    plan = SimpleNamespace(profile=PROFILES["full"], workload={"model": "m", "dataset": "d"})
+    assert sum(map(lab3_formats.page.is_quick, lab3_formats.cases(plan))) == 8
 
 
-def test_coverage_asks_for_what_the_quick_profile_plans():
-    plan = SimpleNamespace(profile=PROFILES["quick"], workload={"model": "m", "dataset": "d"})
+def test_every_seed_of_full_has_all_formats_and_searches():
+    plan = SimpleNamespace(profile=PROFILES["full"], workload={"model": "m", "dataset": "d"})
     cases = list(lab3_formats.cases(plan))
     of = {part: [c for c in cases if c["part"] == part] for part in {c["part"] for c in cases}}
-    assert {part: len(found) for part, found in of.items()} == {
+    assert {part: len(found) / PROFILES["full"].seeds for part, found in of.items()} == {
         **{"uniform": 36, "moved": 7, "control": 1, "family": 14, "combined": 1},
     }
     steps = {c["tune_examples"] // c["tune_batch_size"] for c in cases}

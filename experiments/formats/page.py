@@ -60,14 +60,15 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
+    from experiments.formats import study
     from madl.training import format_errors
 
     model = baseline.fine_tuned(params, ctx)
     data = format_errors.tensors(model, baseline.load_splits(params))
     counts = {f"num_{part}": sum(x.numel() for x in data[part]) for part in PARTS}
     return {
-        "formats": format_errors.measured(data),
-        "magnitudes": format_errors.magnitudes(data),
+        "formats": study.measured(data),
+        "magnitudes": study.magnitudes(data),
         **counts,
     }
 

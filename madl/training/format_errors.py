@@ -17,17 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from madl.compression.quantize import linear_layers
-from madl.formats import presets
 from madl.formats.base import NumberFormat
 from madl.training import baseline
 from madl.training.precision import layer_names
 
 SENTENCES = 16
-LISTED_BITS = 8  # up to which a format's values are kept, and positions are tried
 PARTS = ("weights", "inputs")
 CHOOSING = "choosing "  # a part's name begins so where something is chosen on it
 SAMPLED = 50_000  # values a layer
-QUANTILES = (0.05, 0.5, 0.95)
 SHIFTS = range(-4, 13)  # of a position, from the preset's own
 Tensors = Mapping[str, list[Tensor]]
 
@@ -68,61 +65,7 @@ def sqnr_db(number_format: NumberFormat, data: Iterable[Tensor]) -> float:
     return 10 * math.log10(signal / noise) if noise else math.inf
 
 
-def measured(data: Tensors) -> dict[str, dict[str, Any]]:
-    """Every preset, and every one that has a position at the best ones: facts, signal to error."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, preset in presets().items():
-        found[name] = described(preset) | losses(preset, data)
-        moved = best_shifted(preset, data) if preset.bits <= LISTED_BITS else {}
-        if not moved:
-            continue
-        made = described(preset) | {"values": None, "range": None, "smallest": None}
-        for part, best in moved.items():
-            of = losses(best, data)
-            made |= {key: value for key, value in of.items() if part in key}
-        made["constants"] = ", ".join(f"{part} {placed(best)}" for part, best in moved.items())
-        made["moved"] = {best.name: described(best)["values"] for best in moved.values()}
-        # a fraction width is a fixed-point format's only position, and part of its name
-        found[re.sub(r"(fixed.*),.*", r"\1)", name) + " moved"] = made
-    return found
-
-
-def described(number_format: Any) -> dict[str, Any]:
-    """Facts of the format itself, from its constants, and its values where they are few."""
-    values = number_format.values()
-    positive = [] if values is None else values[values > 0].tolist()
-    constants = {field.name: getattr(number_format, field.name) for field in fields(number_format)}
-    return {
-        "family": type(number_format).__module__.rpartition(".")[2],
-        "kind": type(number_format).__name__,
-        "bits": number_format.bits,
-        "constants": ", ".join(
-            f"{name.replace('_', ' ')} {value}"
-            for name, value in constants.items()
-            if value is not None
-        ),
-        "is_scaled": number_format.range is None,
-        "range": number_format.range,
-        "smallest": min(positive, default=None),
-        "values": positive if number_format.bits <= LISTED_BITS else None,
-    }
-
-
-def losses(number_format: NumberFormat, data: Tensors) -> dict[str, float]:
-    """Signal to error of every part."""
-    return {f"{part}_db": sqnr_db(number_format, found) for part, found in data.items()}
-
-
-def magnitudes(data: Tensors) -> dict[str, list[float]]:
-    """Where the values of a part lie: quantiles of their magnitudes, each layer's mean."""
-    at = torch.tensor(QUANTILES)
-    return {
-        part: torch.stack([_sampled(x).abs().quantile(at) for x in data[part]]).mean(0).tolist()
-        for part in PARTS
-    }
-
-
-def _sampled(x: Tensor) -> Tensor:
+def sampled(x: Tensor) -> Tensor:
     """Some values of a tensor, drawn at random: without a scale, no value needs its neighbours.
 
     Every so many values would be of a few features alone, and outliers sit in features.
@@ -146,19 +89,12 @@ def shifted(number_format: Any, shift: int) -> NumberFormat | None:
     return None
 
 
-def placed(number_format: Any) -> str:
-    """Where a format with a position has it."""
-    if hasattr(number_format, "frac_width"):
-        return f"frac width {number_format.frac_width}"
-    return f"bias {number_format.effective_bias}"
-
-
 def best_shifted(number_format: NumberFormat, data: Tensors) -> dict[str, NumberFormat]:
     """Part → the format at the position that keeps the choosing data best; empty without one."""
     every = [x for shift in SHIFTS if (x := _valid(number_format, shift)) is not None]
     if not every:
         return {}
-    some = {part: [_sampled(x) for x in data[CHOOSING + part]] for part in PARTS}
+    some = {part: [sampled(x) for x in data[CHOOSING + part]] for part in PARTS}
     return {part: max(every, key=lambda f: sqnr_db(f, some[part])) for part in PARTS}
 
 

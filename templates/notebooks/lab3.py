@@ -35,14 +35,14 @@ def read(path):
 
 
 # %%
-rows = read("labs/figures/lab3_formats/front.csv")
+rows = read("labs/figures/lab3_formats/accuracy.csv")
 families = list(dict.fromkeys(row["formats"] for row in rows))
 print(f"{len(rows)} formats of {len(families)} kinds: {'; '.join(map(str, families))}")
 
 # %% [markdown]
 # ## The figure
 #
-# One point a format; the line joins those that none beats with fewer bits, on validation.
+# One point a format.
 
 # %%
 COLORS = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#6155c9", "#6b3410", "#5d6b85")
@@ -51,9 +51,6 @@ for family, color in zip(families, COLORS):
     of_it = [row for row in rows if row["formats"] == family]
     x, y = [row["bits"] for row in of_it], [row["test accuracy"] for row in of_it]
     axes.plot(x, y, "o", color=color, markersize=4, label=str(family))
-front = sorted((row for row in rows if row["front"] != ""), key=lambda row: row["bits"])
-x, y = [row["bits"] for row in front], [row["test accuracy"] for row in front]
-axes.plot(x, y, color="black", linewidth=0.8)
 axes.set_xscale("log", base=2)
 axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], minor=False)
 axes.set(title="Accuracy by bits a value", xlabel="bits", ylabel="test accuracy")
