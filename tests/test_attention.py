@@ -129,7 +129,7 @@ def test_forms_take_turns_with_equal_calls_a_sample():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_large_scores_of_the_naive_form_are_faulted_in_anew_and_the_tuned_form_keeps_its_own():
-    shape = {"batch": 1, "heads": 8, "head_dim": 16, "dtype": "float32", "length": 1100}
+    shape = {"batch": 1, "heads": 8, "head_dim": 16, "dtype": "float32", "length": 1600}
     found = fresh.call(
         f"{study.__name__}:{study.measure.__name__}", {**LIMITS, "kind": "profile", **shape}
     )

@@ -59,8 +59,11 @@ class PageCalls:
         def unmeasured(name: str) -> str:
             return self._unmeasured(find(name).result)
 
+        made = {call.__name__: self.tried(call) for call in calls}
+        if taken := sorted(made.keys() & view.numbers.keys()):
+            raise MadlError(f"a number of {where} has the name {taken[0]!r} of a call; rename it")
         return {
-            **{call.__name__: self.tried(call) for call in calls},
+            **made,
             **{name: prose.Printed(view.numbers[name], self.records) for name in view.numbers},
             "_judged": find,
             "_mark": mark,
@@ -89,7 +92,7 @@ class PageCalls:
         return prose.secondary(self.page.view.results, self.records)
 
     def _unmeasured(self, result: Result) -> str:
-        return f"{self._pending().strip()} {inline(result.hypothesis)} {prose.mark(result)}"
+        return f"Not measured here yet: {inline(result.hypothesis)} {prose.mark(result)}"
 
     def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call, which says "pending" where it fails and somebody is told."""
