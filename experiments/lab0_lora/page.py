@@ -103,12 +103,21 @@ def lora(r: Records, rank: int = RANK) -> Arm:
     return arm(r, f"LoRA, rank {rank}", method="lora", rank=rank)
 
 
+def adapted(r: Records) -> list[Arm]:
+    """LoRA at every rank."""
+    return [lora(r, rank) for rank in r.all(method="lora").each("rank")]
+
+
+def fused(beside: Arm) -> Arm:
+    """LoRA's models with their adapters in the weights."""
+    label = f"{beside.label}, fused"
+    return Arm(label=label, records=beside.records, within=("fused", "judged"))
+
+
 def models(r: Records) -> list[Arm]:
     """All that were judged on test."""
-    adapted = [lora(r, rank) for rank in r.all(method="lora").each("rank")]
-    beside = lora(r)
-    fused = Arm(label=f"{beside.label}, fused", records=beside.records, within=("fused", "judged"))
-    return [arm(r, "untrained head", method="before"), *adapted, fused, frozen(r), full(r)]
+    untrained = arm(r, "untrained head", method="before")
+    return [untrained, *adapted(r), fused(lora(r)), frozen(r), full(r)]
 
 
 def step(r: Records, method: str) -> TimedArm:
@@ -177,10 +186,10 @@ def _memory(r: Records, method: str, part: str = "") -> Counted:
 
 def _fused(r: Records, what: str) -> Counted:
     records = r.all(method="lora")
-    pairs = [(x.values["outcomes"], x.values["fused"]["judged"]["outcomes"]) for x in records]
+    pairs = [pair for a in adapted(r) for pair in zip(a.outcomes, fused(a).outcomes, strict=True)]
     found = {
         "judged": sum(beside.n for beside, _ in pairs),
-        "changed": sum(beside.differing(fused) for beside, fused in pairs),
+        "changed": sum(beside.differing(within) for beside, within in pairs),
         "changed in FP32": sum(x.values["fused"]["other_answers"] for x in records),
         "millionths": max(1e6 * x.values["fused"]["largest"] for x in records),
     }

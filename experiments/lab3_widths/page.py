@@ -9,7 +9,7 @@ Units: bits per weight; changes of a loss in nats, (seeds, sentences).
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -277,10 +277,6 @@ page.numbers(
     fp32=baseline.fp32,
     asked=partial(mixed, space=ASKED),
     asked_one=partial(one_format, space=ASKED),
-    five=partial(mixed, space=NARROWER),
-    five_one=partial(one_format, space=NARROWER),
-    ordered=assembled,
-    at_random=blind,
     eight=lambda r: alike(r, ASKED)[0],
     asked_bits=lambda r: counted(round(bits(mixed(r, ASKED)), 1), of=mixed(r, ASKED).records),
     asked_budget=lambda r: counted(round(SPACES[ASKED].budget, 1), of=mixed(r, ASKED).records),
@@ -320,15 +316,17 @@ def curves(r: Records) -> Chart:
     )
 
 
-def layer_map(values: dict[str, float], what: str) -> Chart:
+def layer_map(values: Mapping[str, float], what: str) -> Chart:
     """Blocks × kinds of layer; the head's layers stand below, in a column of their own."""
     known = {name: i for i, name in enumerate(KINDS)}
-    order = sorted(
-        values, key=lambda x: (block(x) is None, block(x), known.get(kind(x), len(KINDS)))
-    )
+
+    def turn(layer: str) -> tuple[float, int]:
+        number = block(layer)
+        return math.inf if number is None else number, known.get(kind(layer), len(known))
+
     rows = [
         {"block": place(x), "layer": "head" if block(x) is None else kind(x), what: values[x]}
-        for x in order
+        for x in sorted(values, key=turn)
     ]
     return Chart(rows, x=category("layer"), y=category("block"), marks=[cells(what)])
 
@@ -353,8 +351,8 @@ def models(r: Records) -> Sequence[Row]:
     narrow += [assembled(r), blind(r)]
     return [
         {
-            "for each layer": OFFERS[space],
-            "chosen by": a.label,
+            "on offer": OFFERS[space],
+            "way to choose": a.label,
             "bits a weight": f"{bits(a):.1f}",
             "validation": per_cent(a.validation),
             "test": f"{a}",

@@ -48,7 +48,7 @@ class PageCalls:
             *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
             *(self.table, self.output, self.code, self.claims, self.provenance, self.time_spent),
             *(self.elsewhere, self.notes, self.param, self.reported, self.more),
-            *(self.sure, self.secondary),
+            *(self.sure, self.secondary, self.evidence),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
@@ -82,6 +82,11 @@ class PageCalls:
     def records(self) -> str:
         """The folder of the page's records; of two pages, one case may be of two machines."""
         return f"{self.up}records/{self.page.name}"
+
+    def evidence(self) -> str:
+        """Whose the page's evidence is: published, of this machine, or not there yet."""
+        view = self.page.view
+        return "pending" if not view.is_complete else "published" if view.published else "own"
 
     def sure(self) -> str:
         """A row a primary claim: effect, verdict, and how every single unit came out."""
