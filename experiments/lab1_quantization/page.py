@@ -36,10 +36,10 @@ SHARED = {4: 5, 5: 5, 6: 5, 8: 6}  # of both, where one point is best
 ALONE = {"weights": 5, "inputs": 3}  # at the narrowest width, the other operand in FP32
 # Rates of training on; None: FP32. A lower one than these tends to no training at all.
 TRIED: dict[int | None, tuple[float, ...]] = {
-    **{None: (1e-5, 3e-5, 1e-4), 4: (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), 5: (3e-5, 1e-4, 3e-4)},
+    **{None: (1e-5, 3e-5, 1e-4), 4: (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), 5: (1e-4, 3e-4, 1e-3)},
     **{6: (3e-5, 1e-4, 3e-4), 8: (1e-5, 3e-5)},
 }
-RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-4, 5: 1e-4, 6: 1e-4, 8: 1e-5}
+RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-4, 5: 3e-4, 6: 1e-4, 8: 1e-5}
 TRAINED = (4, 5, 6, 8)  # bits, on every seed
 TRAINED_ONCE = (10, 12, 16, 32)  # on the first, at the rate of the widest of TRAINED
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits after the point
