@@ -22,9 +22,8 @@ def build(params: Params, ctx: Context, *, exact_products: bool = True) -> "nn.M
 
     Either is left out where the parameters have no `width` or no `tune_learning_rate`;
     `tune_examples` None trains on with all sentences. `operands` says what is quantized:
-    weights, inputs, both, or both with the head (pooler and classifier) spared. `exact_products`
-    multiplies in bfloat16 where it holds every operand, which changes nothing but the order of a
-    sum, in evaluation and in training.
+    weights, inputs or both. `exact_products` multiplies in bfloat16 where it holds every operand,
+    which changes nothing but the order of a sum, in evaluation and in training.
     """
     from madl.training import models
 
@@ -60,7 +59,6 @@ def quantized_(model: "nn.Module", params: Params, *, exact_products: bool = Tru
             bias=weights,
             input=inputs,
             products="bfloat16" if exact else "float32",
-            pattern=r".*\.encoder\..*" if operands == "both, head spared" else ".*",
         )
     quantize_(model, [rule])
     return model
