@@ -18,7 +18,7 @@ from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.stats import ALPHA, design_power, per_cent
 from madl.training import baseline
-from madl.training.widths import Pair, point
+from madl.training.widths import Pair, point, power
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
 
@@ -73,6 +73,10 @@ def tuning(plan: Plan) -> Iterable[Params]:
             yield {**on_at(base, width), **trained(plan, rate)}
 
 
+def rate_at(width: int | None) -> float:
+    return RATES.get(width, RATES[TRAINED[-1]])
+
+
 def start(width: int, weights: int, inputs: int, operands: str = "both") -> Params:
     return {
         **{"operands": operands, "width": width},
@@ -103,8 +107,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
         once = TRAINED_ONCE if seed == plan.seeds[0] else ()
         for width in choose(smoke=(None, NARROW), quick=(None, *TRAINED, *once)):
-            rate = RATES.get(width, RATES[TRAINED[-1]])
-            yield {**on_at(base, width), **trained(plan, rate)}
+            yield {**on_at(base, width), **trained(plan, rate_at(width))}
 
 
 @page.quick
@@ -426,9 +429,9 @@ def points(r: Records) -> Sequence[Row]:
             "bits": width,
             "weights, inputs": "{}, {}".format(*CHOSEN[width]),
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in trained_at else None,
-            "QAT, models": len(qat(r, width).records) if width in trained_at else None,
-            "rate": f"{RATES.get(width, RATES[TRAINED[-1]]):.0e}" if width in trained_at else None,
+            "QAT": qat(r, width) if width in trained_at else "",
+            "models": len(qat(r, width).records) if width in trained_at else "",
+            "rate": power(rate_at(width)) if width in trained_at else "",
         }
         for width in CHOSEN
     ]
@@ -456,11 +459,11 @@ SPREADS = {
 
 
 @page.table
-def power(r: Records) -> Sequence[Row]:
+def chances(r: Records) -> Sequence[Row]:
     """Of each primary claim, if it is true by this much."""
     levels = {"hardest": ALPHA / len(SPREADS), "easiest": ALPHA}
     return [
-        {"if the truth is": name, "from the margin": f"{100 * distance:.0f} points"}
+        {"if the truth is": name, "points from the margin": round(100 * distance)}
         | {
             name: per_cent(
                 design_power(
@@ -487,5 +490,7 @@ def rates(r: Records) -> Sequence[Row]:
         params = record.case.params
         width = params.get("width")
         row = by_width.setdefault(width, {"trained": f"{width} bits" if width else "FP32"})
-        row[f"{params['tune_learning_rate']:.0e}"] = f"{record.values['validation_loss']:.4f}"
+        row[power(float(params["tune_learning_rate"] or 0))] = (
+            f"{record.values['validation_loss']:.4f}"
+        )
     return list(by_width.values())
