@@ -145,15 +145,19 @@ def as_good_as_the_whole_model(r: Records) -> Contrast:
 
 def mean_loss(r: Records, model: str, when: str, part: str) -> Counted:
     found = every(r, model)
-    mean = fmean(fmean(losses(one, when, part)) for one in found)
-    return counted(float(f"{mean:.2g}"), "nats", of=found)
+    return in_nats(fmean(fmean(losses(one, when, part)) for one in found), when, found)
+
+
+def in_nats(mean: float, when: str, found: Iterable[Record]) -> Counted:
+    """In two digits; the unit stands behind the last of two."""
+    return counted(float(f"{mean:.2g}"), "nats" if when == "last" else "", of=found)
 
 
 def where_answer_is(r: Records, when: str, right: bool) -> Counted:
     """Mean loss on the test sentences that the best cut gets right, or wrong, at that time."""
     found = every(r, FOUND)
     kept = [x for one in found for x in losses(one, when, "test") if (x < RIGHT) is right]
-    return counted(float(f"{fmean(kept):.2g}") if kept else 0.0, "nats", of=found)
+    return in_nats(fmean(kept) if kept else 0.0, when, found)
 
 
 def falls(r: Records) -> Counted:
@@ -174,6 +178,8 @@ def best_epoch(r: Records, last: bool) -> Counted:
 
 
 page.numbers(
+    test_best=partial(mean_loss, model=FOUND, when="best", part="test"),
+    test_last=partial(mean_loss, model=FOUND, when="last", part="test"),
     own_best=partial(mean_loss, model=FOUND, when="best", part="trained"),
     own_last=partial(mean_loss, model=FOUND, when="last", part="trained"),
     wrong_best=partial(where_answer_is, when="best", right=False),
