@@ -15,8 +15,11 @@ from experiments.lab4_attention import page as lab4_attention
 from experiments.lab4_attention import study
 from experiments.lab4_attention.study import TOLERANCE, Problem
 from madl.logbook.claims import judge
-from madl.logbook.records import Case, Pending, Record, Records
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Pending, Record, Records, Store
 from madl.machine import fresh, memory
+from madl.running.plans import StoredPlan
+from madl.running.project import Project
 from tests import nulls
 from tests.conftest import a_record
 from tests.synthetic import a_measurement, samples
@@ -126,7 +129,7 @@ def test_forms_take_turns_with_equal_calls_a_sample():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_large_scores_of_the_naive_form_are_faulted_in_anew_and_the_tuned_form_keeps_its_own():
-    shape = {"batch": 1, "heads": 8, "head_dim": 16, "dtype": "float32", "length": 1100}
+    shape = {"batch": 1, "heads": 8, "head_dim": 16, "dtype": "float32", "length": 1600}
     found = fresh.call(
         f"{study.__name__}:{study.measure.__name__}", {**LIMITS, "kind": "profile", **shape}
     )
@@ -208,3 +211,14 @@ def test_a_line_of_the_chart_is_a_dtype_and_its_points_are_ratios():
     assert [row["positions"] for row in rows] == [512, 1024]
     assert "2" in f"{rows[0]['FP32']}"
     assert rows[0]["BF16"] is None
+
+
+def test_quick_runs_two_processes_at_three_lengths_again(tmp_path):
+    plan = StoredPlan(Project(), Store(tmp_path), PROFILES["full"], {"model": "m", "dataset": "d"})
+    asked = [p for p in lab4_attention.cases(plan) if p["device"] == "cpu"]
+    again = [p for p in asked if lab4_attention.quick(p)]
+    times = [p for p in again if p["kind"] == "time"]
+    assert {p["process"] for p in times} == {1, 2}
+    assert {p["length"] for p in times} == set(lab4_attention.LENGTHS_AGAIN)
+    assert max(p["length"] for p in times) == max(p["length"] for p in asked if p["kind"] == "time")
+    assert {p["kind"] for p in again} == {"time", "notebook", "correct"}

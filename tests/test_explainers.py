@@ -1,78 +1,20 @@
 """Explainers without a browser: their steps are the kernels', their data stay inside the page."""
 
 import json
-import math
 import re
 from pathlib import Path
 
 import pytest
 
-from experiments.lab1_quantization.width_panel import lost, width_alt, width_panels, width_rows
 from madl.logbook.drawing import field
-from madl.logbook.records import Case
 from madl.running.project import Project
 from madl.site import explain, report
 from madl.site.page import _tight
 from tests.conftest import a_record
-from tests.synthetic import judgement, read
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project(ROOT)
-
-
-def test_what_a_format_loses_is_counted_where_it_can_be_by_hand():
-    bars = [{"from": 0.0, "to": 1.0, "count": 3}, {"from": 1.0, "to": 2.0, "count": 1}]
-    made = lost(bars, 2, 0)  # 0 and 1: rounded to zero below a half, clipped above one
-    assert made.zeroed == pytest.approx(3 / 8)
-    assert made.clipped == pytest.approx(1 / 4)
-    error = 3 * 2 * 0.5**3 / 3 + 1 / 3
-    assert made.db == pytest.approx(10 * math.log10((3 / 3 + 7 / 3) / error))
-
-
-def test_a_format_is_drawn_without_a_histogram():
-    point = {"what": "point", "width": 4, "weights": 5, "inputs": 2, "validation": 0.5}
-    (panel,) = width_panels([{**point, "test": None, "models": 1}])
-    assert "not counted here" in panel.svg
-    assert "to zero" in panel.svg
-    assert "become zero" not in panel.svg
-    assert "weights" not in panel.title
-    assert "measured with 1 fraction width of" in panel.svg
-
-
-def in_case(experiment, params, values):
-    return a_record(case=Case(experiment=experiment, params=params), values=values)
-
-
-@pytest.mark.parametrize(
-    ("tuned", "said"),
-    [({}, "fine-tuned in FP32"), ({"tune_examples": 512}, "trained on at 8 bits")],
-)
-def test_bars_say_whose_weights_they_are(tuned, said):
-    swept = {"swept": "ptq", "operands": "both", "width": 4}
-    points = {"frac_width": 5, "input_frac_width": 2}
-    histogram = {"all": [3.0, 1.0], "kept": [2.0, 1.0], "top": 0.5}
-    pruned = {"part": "weights", "seed": 2, "width": 8, **tuned}
-    rows = width_rows(
-        read(
-            in_case("lab1_fractions", {**swept, **points}, judgement(1000)),
-            in_case("lab1_quantization", {**swept, **points, "method": "ptq"}, judgement(1000)),
-            in_case("lab1_pruning", pruned, {"histogram": histogram}),
-        )
-    )
-    (panel,) = width_panels(rows)
-    for text in (panel.title, width_alt(rows)):
-        assert "first feed-forward matrix" in text
-        assert "seed 2" in text
-        assert said in text
-    assert "become zero" in panel.svg
-    assert "<th>PTQ on test</th>" in panel.svg
-
-
-def test_accuracies_of_several_models_are_not_told_under_the_name_of_one():
-    point = {"what": "point", "width": 4, "weights": 5, "inputs": 2, "validation": 0.5}
-    (panel,) = width_panels([{**point, "test": None, "models": 3}])
-    assert "<th>PTQ on validation, mean of 3 models</th>" in panel.svg
 
 
 @pytest.mark.parametrize("name", PROJECT.names())

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from experiments.lab0_graph import page, study
-from experiments.lab0_inputs import changes, inputs
+from experiments.lab0_lora import inputs
 from madl.execution import graphs
 from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
@@ -172,20 +172,20 @@ def test_nodes_are_described_with_their_module_and_sizes(nodes):
 
 
 def test_a_diff_with_itself_is_all_the_same(nodes):
-    assert {change.mark for change in changes.diff(nodes, nodes)} == {"same"}
+    assert {change.mark for change in inputs.diff(nodes, nodes)} == {"same"}
 
 
 def test_without_labels_the_loss_goes_and_nothing_comes(bert, nodes):
     model, example = bert
     fewer = {name: tensor for name, tensor in example.items() if name != "labels"}
-    found = changes.diff(nodes, graphs.describe(graphs.capture(model, fewer, training=True).graph))
+    found = inputs.diff(nodes, graphs.describe(graphs.capture(model, fewer, training=True).graph))
     by_mark = {m: [c.node.operator for c in found if c.mark == m] for m in ("added", "removed")}
     assert by_mark == {"added": [], "removed": ["labels", "view", "view", "cross_entropy_loss"]}
     assert [c.node.kind for c in found if c.mark == "rewired"] == ["output"]
 
 
 def test_without_the_mask_a_default_mask_is_still_built(nodes, without_mask):
-    found = changes.diff(nodes, graphs.describe(without_mask.graph))
+    found = inputs.diff(nodes, graphs.describe(without_mask.graph))
     assert "attention_mask" in [c.node.name for c in found if c.mark == "removed"]
     attention = study.attention_dropouts(without_mask.graph)
     assert len(attention) == 2
@@ -286,7 +286,7 @@ def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
 
 
 def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(nodes, without_mask):
-    found = changes.diff(nodes, graphs.describe(without_mask.graph))
+    found = inputs.diff(nodes, graphs.describe(without_mask.graph))
     names = [change.name for change in found]
     assert len(set(names)) == len(names)
     assert "-attention_mask" in names

@@ -14,7 +14,7 @@ hooks = pytest.importorskip("madl.site.hooks", reason="mkdocs is not there")
     ],
 )
 def test_the_search_leaves_out_what_is_only_cited(before, left_out):
-    made = hooks.on_page_content(before)
+    made = hooks.on_page_content(before, page=None)
     assert made.count(" data-search-exclude") == bool(left_out)
     assert made.replace(" data-search-exclude", "") == before
     assert f"<{left_out} data-search-exclude" in made or not left_out
@@ -29,7 +29,7 @@ def test_the_search_leaves_out_what_is_only_cited(before, left_out):
     ],
 )
 def test_a_unit_stays_on_the_line_of_its_number_but_for_code(before, after):
-    assert hooks.on_page_content(before) == after
+    assert hooks.on_page_content(before, page=None) == after
 
 
 def test_a_build_without_pages_says_what_makes_them(tmp_path):

@@ -182,7 +182,7 @@ def nothing_is_compiled_ahead(monkeypatch):
 
 
 def test_a_missing_finding_names_the_claim_and_its_experiment(plan):
-    source = plan.project.experiments / "toy.py"
+    source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("refuted=f", "refuted='' and f"))
     plan = StoredPlan(Project(plan.project.root), plan.store, plan.profile, plan.workload)
     for case in plan.cases("toy"):

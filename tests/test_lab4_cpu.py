@@ -74,6 +74,26 @@ def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     ]
 
 
+def test_a_peer_that_computes_something_else_costs_its_row_and_not_the_case(monkeypatch):
+    """As torch's INT8 by oneDNN does on some machines."""
+    wrong = linear_times.DYNAMIC + linear_times.ONEDNN
+    prepared = arithmetic.prepared
+
+    def made(layer, variant):
+        found = prepared(layer, variant)
+        return nn.Sequential(found, nn.ReLU()) if variant == wrong else found
+
+    monkeypatch.setattr(arithmetic, "prepared", made)
+    argument = {"in": 64, "out": 32, "rows": [4], "budget_s": 0.0}
+    found = arithmetic.time_layer(argument)
+    assert f"{wrong} 4" not in found["measurements"]
+    assert f"{linear_times.MXINT8} 4" in found["measurements"]
+    (said,) = found["failed_peers"].values()
+    assert "dB from the exact product, at least 20 dB are needed" in said
+    with pytest.raises(AssertionError):
+        arithmetic._right({linear_times.MXINT8: 3.0}, "with 4 rows", "the exact product", {})
+
+
 def test_a_speed_up_is_the_other_s_time_over_ours():
     row = lab4_mxint8.speedup(planted(4.0)).rows[0]
     assert plain(row["FP32"]) == pytest.approx(4.0, rel=0.05)

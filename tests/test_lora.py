@@ -1,15 +1,13 @@
-"""Adapters: counts by hand, what stands still, merging, errors; the page's facts and coverage."""
+"""Adapters: counts by hand, what stands still, merging, errors; the page's coverage."""
 
 import copy
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from experiments.lab0_lora import ways
-from experiments.lab0_lora.adapters import decayed, moved_rows
+from experiments.lab0_lora.page import trainings
 from madl.compression.lora import (
     LoraLinear,
     LoraRule,
@@ -21,12 +19,10 @@ from madl.compression.lora import (
 from madl.compression.size import num_parameters
 from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Published, Records
+from madl.logbook.records import Published
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.training import workloads
-from madl.training.train import Recipe
-from tests.synthetic import model as model_record
 
 
 class Two(nn.Module):
@@ -184,71 +180,13 @@ def test_memory_saved_for_the_backward_pass_is_what_a_hand_counts(two, x):
 # ---- the ways of training -----------------------------------------------------------------------
 
 
-def test_rows_that_were_not_read_are_told_from_those_that_were():
-    before = torch.eye(4)
-    after = before.clone()
-    after[1, 0] = 0.5  # moved by half its length, sideways
-    after[2] *= 0.9
-    found = moved_rows(before, after, read=[1])
-    assert found["rows"] == 4
-    assert found["read"] == 1
-    assert found["read_median"] == pytest.approx(0.5)
-    assert found["others_least"] == 0
-    assert found["others_most"] == pytest.approx(0.1)
-
-
-def test_weight_decay_shortens_what_has_no_gradient_by_what_the_schedule_says(two):
-    from madl.training.train import optimizer_of, rate_at
-
-    recipe = Recipe(learning_rate=0.5, weight_decay=0.1)
-    optimizer = optimizer_of(two, recipe)
-    before = two.head.weight.detach().clone()
-    for i in range(4):
-        optimizer.param_groups[0]["lr"] = recipe.learning_rate * rate_at(i, 4)
-        for parameter in two.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer.step()
-    # one step of warm-up, then 3/3, 2/3 and 1/3 of the rate
-    share = 1 - (1 - 0.05) * (1 - 0.05) * (1 - 0.05 * 2 / 3) * (1 - 0.05 / 3)
-    assert decayed(recipe, 4) == pytest.approx(share)
-    torch.testing.assert_close(two.head.weight.detach(), before * (1 - share))
-
-
-def test_a_learning_rate_at_the_end_of_those_tried_is_not_inside():
-    """Counted for every model of every way, two of full fine-tuning."""
-    tried = [{"learning_rate": rate, "validation_accuracy": 0.5} for rate in (1.0, 2.0, 4.0)]
-
-    def trained(rate, seed=0, **params):
-        record = model_record(1500, params={"seed": seed, **params})
-        values = {**record.values, "tried": tried, "learning_rate": rate}
-        return replace(record, values=values)
-
-    both = [trained(rate, seed, method="full") for seed, rate in enumerate((1.0, 2.0))]
-    others = [trained(2.0, seed, method="frozen") for seed in range(2)]
-    others += [trained(4.0, seed, method="lora", rank=8) for seed in range(2)]
-    text = ways.rates_are_inside(Records([*both, *others])).text
-    assert text.startswith(
-        "3 of 6 chosen learning rates lie inside those that were tried, and 3 at"
-    )
-    assert text.endswith(": LoRA, rank 8 (2) and full fine-tuning (1)")
-
-
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 def test_every_way_tries_as_many_learning_rates_on_the_same_sentences(profile):
     plan = SimpleNamespace(profile=profile)
-    found = list(ways.trainings(plan))
+    found = list(trainings(plan))
     assert {one["method"] for one in found} == {"full", "frozen", "lora"}
     assert len({len(one["tune_learning_rates"].split()) for one in found}) == 1
     assert len({(one["tune_examples"], one["tune_batch_size"]) for one in found}) == 1
-
-
-def test_the_loss_on_new_sentences_is_that_of_the_first_pass_only():
-    record = model_record(1500, params={"method": "fp32", "batch_size": 2})
-    losses = [9.0, 5.0, 4.0, 3.0, 2.0, 0.0, 0.0]  # five steps a pass
-    kept = replace(record, values={**record.values, "losses": losses, "num_train": 10})
-    assert ways.losses_on_new_sentences(Records([kept]), 2) == (5.0, 2.0)
-    assert ways.losses_on_new_sentences(Records([kept]), 4) == (3.5, 2.5)
-    assert ways.losses_on_new_sentences(Records([kept]), 1000) == (3.5, 2.5)
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
@@ -257,11 +195,6 @@ def test_all_that_the_question_asks_is_planned(profile):
     (question,) = [question for question in project.questions if question.id == "0.2"]
     workload = workloads.resolve("snippets", model=None, dataset=None).params()
     plan = StoredPlan(project, Published({}), profile, workload)
-    planned = [
-        {"experiment": name, **case.params}
-        for name in ("lab0_inputs", "lab0_lora")
-        for case in plan.cases(name)
-    ]
+    planned = [case.params for case in plan.cases("lab0_lora")]
     for one in (one for asked in question.asked for one in asked.combinations):
-        wanted = {"experiment": "lab0_lora", **one}.items()
-        assert any(wanted <= case.items() for case in planned), one
+        assert any(one.items() <= case.items() for case in planned), one

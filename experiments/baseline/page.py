@@ -1,11 +1,12 @@
 """The starting point of every lab: the pretrained model, fine-tuned on the default data."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from madl.logbook.arms import arm, of_models
+from madl.logbook.arms import arm
 from madl.logbook.charts import Chart, line, linear
-from madl.logbook.claims import Fact, Judged, above
 from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
 from madl.training import baseline
@@ -38,47 +39,33 @@ def run(params: Params, ctx: Context) -> Values:
     }
 
 
-@page.claim
-def learns(r: Records) -> Judged:
-    """The fine-tuned model beats always answering with the larger class of the test split."""
-    fp32 = baseline.fp32(r)
-    share = fp32.value("positive_share")
-    majority = max(share, 1 - share)
-    beats = above(fp32, majority)
-    said = f"The fine-tuned model classifies {fp32} of {fp32.accuracy.n:,} test sentences correctly"
-    return beats.judge(
-        supported=f"{said}; always answering with the larger class gives {per_cent(majority)}",
-        refuted=f"{said}, fewer than the {per_cent(majority)} of always giving the larger class",
-        undecided=f"{said}; nothing tells that from the larger class' {per_cent(majority)}",
-    )
+def _of_split(name: str, r: Records) -> Counted:
+    first = r.one(method="fp32", seed=0)
+    return counted(first.values[name], of=[first])
 
 
-@page.fact
-def sizes(r: Records) -> Fact:
-    values = r.one(method="fp32", seed=0).values
-    return Fact(
-        text=f"The classifier has {values['num_parameters']:,} parameters, and a training sentence "
-        f"{values['mean_tokens']:.0f} tokens on average",
-        of=f"{values['num_train']:,} training sentences",
-    )
+def _guessing(r: Records) -> Counted:
+    return counted(round(100 * baseline.larger_class(r)), "%", of=baseline.fp32(r).records)
 
 
-@page.fact
-def workload(r: Records) -> Fact:
-    fp32 = baseline.fp32(r)
-    return Fact(
-        text=f"Where a page needs a trained model it is `{fp32.param('model')}` as a classifier of "
-        f"the sentences of `{fp32.param('dataset')}`: {fp32:i} of {fp32.accuracy.n:,} test "
-        f"sentences in FP32{of_models(fp32, ', the mean of {} models')}, where always "
-        f"answering with the larger class gives {per_cent(baseline.larger_class(r))}",
-        of=f"{fp32.accuracy.n:,} test sentences",
-    )
+def _tokens(r: Records) -> Counted:
+    first = r.one(method="fp32", seed=0)
+    return counted(round(first.values["mean_tokens"]), of=[first])
+
+
+page.numbers(
+    fp32=baseline.fp32,
+    guessing=_guessing,
+    parameters=partial(_of_split, "num_parameters"),
+    tested=partial(_of_split, "num_test"),
+    tokens=_tokens,
+)
 
 
 SMOOTHING = 25  # steps in the running mean of the loss
 
 
-@page.chart(caption="The running mean of the training loss, of the first model.")
+@page.chart
 def loss(r: Records) -> Chart:
     losses = r.one(method="fp32", seed=0).values["losses"]
     window = max(min(SMOOTHING, len(losses) // 4), 1)

@@ -39,7 +39,9 @@ def run(params: Params, ctx: Context) -> Values:
 
     model = baseline.fine_tuned(params, ctx)
     test = baseline.load_splits(params).test
-    return study(model, test.batch(range(EXAMPLE_ROWS)), test.first(int(params["probe_sentences"])))
+    return study(
+        model, test.batch(range(EXAMPLE_ROWS)), test.first(int(params["probe_sentences"] or 0))
+    )
 
 
 def _of(r: Records) -> Record:
@@ -248,7 +250,7 @@ def kinds(r: Records) -> Sequence[Row]:
     examples["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
     return [
         {
-            "kind": f"`{kind}`",
+            "kind": kind,
             "nodes": v["kinds"][kind],
             "stands for": meaning,
             "one of them": _call(examples[kind]) if kind in examples else _elsewhere(v, kind),

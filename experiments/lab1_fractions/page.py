@@ -11,7 +11,7 @@ from madl.logbook.charts import Chart, Mark, category, cells
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
-from madl.training import baseline, width_facts, widths
+from madl.training import baseline, widths
 from madl.training.widths import chosen, pair_of, point
 
 page = Experiment(title="Fraction widths, chosen on validation", needs=("baseline",))
@@ -119,10 +119,6 @@ def own_sweep(r: Records) -> Chart:
 )
 def qat_sweep(r: Records) -> Chart:
     return by_operand(r, "qat")
-
-
-page.fact(width_facts.chosen_on)
-page.fact(width_facts.learning_rates)
 
 
 @page.table

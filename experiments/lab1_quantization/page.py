@@ -1,300 +1,491 @@
 """Question 1.1: accuracy against fixed-point width, after quantization and after training on.
 
-Every Linear layer takes fixed point of one width. How many bits stand behind the point is chosen on
-validation at each width, for PTQ and QAT apart, and for weights (with biases) and inputs apart; the
-sweeps are `lab1_fractions`. QAT trains on from the fine-tuned model; its control is the same
-training without quantization. Evaluations multiply in bfloat16 where it holds every operand.
+Every Linear layer takes fixed point of one width. What is chosen, on the tuning seed and by
+validation loss, stands here as constants: how many bits lie after the point, and the rates of
+training on; `baseline.PASSES` is chosen so, too.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from functools import partial
+from statistics import fmean
 
-from experiments.lab1_quantization.width_panel import width_alt, width_panels, width_rows
-from madl.logbook.arms import Arm, arm, best, best_of
-from madl.logbook.charts import Chart, doubling, level, line, linear, percent
-from madl.logbook.claims import Fact, Judged, compare
-from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import per_cent
-from madl.training import baseline, width_facts, widths
-from madl.training.baseline import fp32
-from madl.training.width_facts import after, apart, as_good, beyond, means, rates_tried, untrained
-from madl.training.widths import (
-    FIXED_RULE,
-    behind,
-    best_shared,
-    chosen,
-    pair_of,
-    point,
-    ptq,
-    qat,
-    qat_like,
-    shared,
-)
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, doubling, level, line, percent
+from madl.logbook.claims import Contrast, compare
+from madl.logbook.drawing import Panel, field, field_table, says
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
+from madl.logbook.stats import ALPHA, design_power, per_cent
+from madl.training import baseline
+from madl.training.widths import Pair, point
 
-page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline", "lab1_fractions"))
+page = Experiment(title="Fixed-point width: PTQ and QAT")
 
-PROBE = 8  # bits: the width that the coursework starts from
-NARROW = widths.APART  # bits: the narrowest width
-ENOUGH = 6  # bits: half as many again, and fewer than any report found to be enough
-WIDEST = 32
-PROBE_SENTENCES = 64  # whose activations are counted
-MARGIN = 0.02  # two points: what a user who wants the bits would give away
+NARROW, PROBE = 4, 8  # bits: the narrowest, and what the coursework starts from
+STARTS: dict[int, Pair] = {  # of the searches for the point
+    **{4: (5, 2), 5: (6, 3), 6: (6, 3), 7: (7, 4), 8: (8, 4), 10: (8, 5), 12: (10, 6)},
+    **{16: (12, 9), 24: (16, 12), 32: (20, 16)},
+}
+# Bits after the point of weights and of inputs, where validation loss is least on the tuning seed.
+CHOSEN: dict[int, Pair] = {
+    **{4: (5, 2), 5: (6, 3), 6: (6, 2), 7: (6, 3), 8: (8, 3), 10: (9, 4), 12: (8, 5)},
+    **{16: (13, 7), 24: (16, 12), 32: (20, 16)},
+}
+SHARED = {4: 5, 5: 5, 6: 5, 8: 6}  # of both, where one point is best
+ALONE = {"weights": 5, "inputs": 3}  # at the narrowest width, the other operand in FP32
+# Rates of training on; None: FP32. A lower one than these tends to no training at all.
+TRIED: dict[int | None, tuple[float, ...]] = {
+    **{None: (1e-5, 3e-5, 1e-4), 4: (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), 5: (1e-4, 3e-4, 1e-3)},
+    **{6: (3e-5, 1e-4, 3e-4), 8: (1e-5, 3e-5)},
+}
+RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-4, 5: 3e-4, 6: 1e-4, 8: 1e-5}
+TRAINED = (4, 5, 6, 8)  # bits, on every seed
+TRAINED_ONCE = (10, 12, 16, 32)  # on the first, at the rate of the widest of TRAINED
+FIXED_RULE = 4  # one of the coursework's two rules: always four bits after the point
+STEPS = ("layer", "row")  # what has a step of its own
+
+
+# ---- cases --------------------------------------------------------------------------------------
+
+
+def trained(plan: Plan, learning_rate: float) -> Params:
+    return {
+        "tune_examples": plan.profile.choose(smoke=32, quick=None),
+        "tune_learning_rate": learning_rate,
+        "tune_batch_size": 16,
+    }
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    choose = plan.profile.choose
+    for passes in choose(smoke=(1,), quick=(3, 1, 2)):
+        yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
+    base = baseline.drawn_params(plan, TUNING_SEED)
+    for width, (weights, inputs) in choose(smoke={NARROW: CHOSEN[NARROW]}, quick=STARTS).items():
+        yield {"method": "sweep", **base, **start(width, weights, inputs)}
+    for operands, frac in (("weights", 5), ("inputs", 2)):
+        yield {"method": "sweep", **base, **start(NARROW, frac, frac, operands)}
+    few = {None: TRIED[None][:1], NARROW: TRIED[NARROW][:1]}
+    for width, rates in choose(smoke=few, quick=TRIED).items():
+        for rate in rates:
+            yield {**on_at(base, width), **trained(plan, rate)}
+
+
+def start(width: int, weights: int, inputs: int, operands: str = "both") -> Params:
+    return {
+        **{"operands": operands, "width": width},
+        **{"start_weights": weights, "start_inputs": inputs},
+    }
+
+
+def on_at(base: Params, width: int | None) -> Params:
+    """What is trained on: in the chosen format of a width, or in FP32."""
+    if width is None:
+        return {"method": "control", **base}
+    return {"method": "qat", **base, **point(width, CHOSEN[width])}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    swept = plan.records("lab1_fractions")
-    tune = widths.training_of(best(swept, "control", swept="control"))
-    for seed in range(plan.profile.seeds):
-        base = baseline.recipe_params(plan, seed)
-        ptq, qat = ({"method": method, **base} for method in ("ptq", "qat"))
-        yield {"method": "control", **base, **tune}
-        for width in widths.of_plan(plan):
-            pair = pair_of(chosen(swept, "ptq", width))
-            yield {**ptq, **point(width, pair)}
-            yield {**qat, **point(width, pair), **tune}
-            if width in widths.TRAINED:
-                trained = chosen(swept, "qat", width)
-                yield {**qat, **point(width, pair_of(trained)), **widths.training_of(trained)}
-            if width in widths.OWN:
-                yield {**ptq, **point(width, pair_of(chosen(swept, "ptq", width, shared=True)))}
-        trained = chosen(swept, "qat", NARROW, shared=True)
-        yield {**qat, **point(NARROW, pair_of(trained)), **widths.training_of(trained)}
-        yield {**ptq, **point(NARROW, pair_of(trained))}
-        for operands in widths.ALONE:
-            pair = pair_of(chosen(swept, "ptq", NARROW, operands=operands))
-            yield {**ptq, **point(NARROW, pair, operands)}
-        for width in (PROBE, WIDEST):
-            yield {**ptq, **point(width, (FIXED_RULE, FIXED_RULE))}
-        yield {**ptq, **point(PROBE, (FIXED_RULE, FIXED_RULE), "both, head spared")}
+    choose = plan.profile.choose
+    for seed in plan.seeds:
+        base = baseline.drawn_params(plan, seed)
+        yield {"method": "fp32", **base}
+        for width, own in CHOSEN.items():
+            yield {"method": "ptq", **base, **point(width, own)}
+        for width, frac in SHARED.items():
+            yield {"method": "ptq", **base, **point(width, (frac, frac))}
+        for operands, frac in ALONE.items():
+            yield {"method": "ptq", **base, **point(NARROW, (frac, frac), operands)}
+        for per in STEPS:
+            yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
+        once = TRAINED_ONCE if seed == plan.seeds[0] else ()
+        for width in choose(smoke=(None, NARROW), quick=(None, *TRAINED, *once)):
+            rate = RATES.get(width, RATES[TRAINED[-1]])
+            yield {**on_at(base, width), **trained(plan, rate)}
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    is_ptq = params["method"] == "ptq" and params["width"] in (NARROW, 6, PROBE)
+    plain = params.get("operands") == "both" and "step_per" not in params
+    return params["seed"] == CONFIRMING_SEEDS[0] and (
+        params["method"] == "fp32" or (is_ptq and plain)
+    )
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from madl.compression.quantize import range_use
-    from madl.training import compressed
+    from experiments.lab1_quantization import study
 
-    model = compressed.build(params, ctx, exact_products=True)
-    probe = baseline.load_splits(params).validation.first(PROBE_SENTENCES)
-    return {
-        **baseline.judge(model, params, ctx.device),
-        "shares": range_use(model, probe.batch(range(len(probe)))),
-    }
+    if params["draw"] == TUNING_SEED:
+        return study.validated(params, ctx)
+    return study.judged(params, ctx)
+
+
+# ---- arms ---------------------------------------------------------------------------------------
+
+
+def fp32(r: Records) -> Arm:
+    return arm(r, "FP32", method="fp32")
 
 
 def control(r: Records) -> Arm:
-    return arm(r, "FP32 + same training", method="control")
+    return arm(r, "FP32 trained as long", method="control")
 
 
-def tried(r: Records) -> list[int]:
-    return r.where(method="qat").each("width")
+def ptq(r: Records, width: int = NARROW) -> Arm:
+    """Quantized alone, with a point for weights and one for inputs."""
+    return judged(r, f"PTQ at {width} bits", method="ptq", **point(width, CHOSEN[width]))
 
 
-@page.claim(headline=True)
-def own_fractions_rescue_four_bits(r: Records) -> Judged:
-    """At 4 bits, own fraction widths for weights and inputs beat the best one for both."""
-    a, b = ptq(r, NARROW), best_shared(r, NARROW)
-    return compare(a, b).judge(
-        supported=f"{untrained(a)}, {apart(a, b)} above the best fraction width for both ({b}). "
-        f"Trained on (QAT) it has {qat(r, NARROW)}; the larger class is "
-        f"{per_cent(baseline.larger_class(r))}",
-        refuted=f"{untrained(a)}, less than with the best fraction width for both, {b}: "
-        f"{apart(a, b)}",
-        undecided=f"{untrained(a)}, and {b} with the best fraction width for both: nothing shows "
-        f"that weights and inputs want their own, {apart(a, b)}",
-    )
+def shared(r: Records, width: int = NARROW) -> Arm:
+    """Quantized alone, with the best point for both."""
+    one = (SHARED[width], SHARED[width])
+    return judged(r, f"PTQ at {width} bits, one point for both", method="ptq", **point(width, one))
 
 
-@page.claim(headline=True)
-def six_bits_are_enough(r: Records) -> Judged:
-    """At 6 bits, PTQ with the best fraction widths is less than two points below FP32."""
-    a, b = ptq(r, ENOUGH), fp32(r)
-    said = f"{ENOUGH} bits, {behind(a)}, give {a} after PTQ"
-    tested = compare(a, b).no_worse(MARGIN)
-    return tested.judge(
-        supported=f"{said}: less than two points below FP32's {b}{means(b)}, without any training, "
-        f"{apart(a, b)}",
-        refuted=f"{said}, more than two points below FP32's {b}{means(b)}, {apart(a, b)}",
-        undecided=f"{said}, where FP32 has {b}{means(b)}: {apart(a, b)}. Whether that is less than "
-        "two points below is open",
-    )
+def alone(r: Records, operands: str) -> Arm:
+    """Quantized alone, at the narrowest width, one operand of the two."""
+    one = (ALONE[operands], ALONE[operands])
+    return judged(r, f"{operands} alone", method="ptq", **point(NARROW, one, operands))
 
 
-@page.claim(headline=True)
-def training_adds_at_four_bits(r: Records) -> Judged:
-    """At 4 bits, training on is more accurate than the best fraction widths alone."""
-    b = ptq(r, NARROW)
-    a = qat_like(r, b)
-    trained = f"At {NARROW} bits, training on with {a.param('tune_examples')} sentences"
-    return compare(a, b).judge(
-        supported=f"{trained} adds {a - b} in PTQ's best format: {after(r, a, b)}",
-        refuted=f"{trained} costs {b - a} in PTQ's best format: {after(r, a, b)}",
-        undecided=f"{trained} is not shown to change the accuracy of PTQ's best format: "
-        f"{after(r, a, b)}, {apart(a, b)}",
-    )
+def own_steps(r: Records, per: str) -> Arm:
+    """Quantized alone, at the narrowest width, with a step for each layer's or row's weights."""
+    return arm(r, f"a step per {per}", method="ptq", step_per=per)
 
 
-@page.claim
-def training_rescues_a_shared_fraction(r: Records) -> Judged:
-    """At 4 bits with one fraction width for both, training on is more accurate than PTQ."""
-    b = best_shared(r, NARROW, "qat")
-    a = qat_like(r, b)
-    said = f"At {NARROW} bits with {behind(b)}, for weights and inputs alike"
-    return compare(a, b).judge(
-        supported=f"{said}, training on brings {a} after {b}; PTQ with the best fraction widths "
-        f"has {ptq(r, NARROW)}",
-        refuted=f"{said}, training on makes it worse: {a} after {b}",
-        undecided=f"{said}, {b} becomes {a} by training on: {apart(a, b)}; not shown to "
-        f"help {beyond(a)}. PTQ has {best_shared(r, NARROW)} with its best fraction width for "
-        f"both, {ptq(r, NARROW)} with one for each",
-    )
+def qat(r: Records, width: int = NARROW) -> Arm:
+    """Trained on in PTQ's format."""
+    return judged(r, f"QAT at {width} bits", method="qat", width=width)
+
+
+def judged(r: Records, label: str, **where: Scalar) -> Arm:
+    return arm(r.without("step_per"), label, **where)
+
+
+# ---- claims -------------------------------------------------------------------------------------
+
+
+@page.claim(primary=True)
+def eight_bits_are_enough(r: Records) -> Contrast:
+    """At 8 bits, PTQ is at most one point less accurate than FP32."""
+    return compare(ptq(r, PROBE), fp32(r)).no_worse(0.01)
+
+
+@page.claim(primary=True)
+def training_on_wins_back_accuracy(r: Records) -> Contrast:
+    """At 4 bits, training on (QAT) is more accurate than quantization alone (PTQ), same format."""
+    return compare(qat(r), ptq(r))
+
+
+@page.claim(primary=True)
+def four_bits_trained_are_nearly_fp32(r: Records) -> Contrast:
+    """At 4 bits, QAT is at most two points less accurate than FP32 trained as long."""
+    return compare(qat(r), control(r)).no_worse(0.02)
 
 
 @page.claim
-def qat_beats_the_control(r: Records) -> Judged:
-    """QAT at the width that validation prefers is more accurate than FP32 trained as long."""
-    a, b = best_of([qat(r, width) for width in tried(r)]), control(r)
-    said = f"QAT's best width by validation, {a.param('width')} bits, gives {a}"
-    return compare(a, b).judge(
-        supported=f"{said}; FP32 after the same training {b}{ties(r, a)}",
-        refuted=f"{said}, less than FP32 after the same training, {b}{ties(r, a)}",
-        undecided=f"{said} and FP32 after the same training {b}: nothing tells them apart, "
-        f"{apart(a, b)}{ties(r, a)}",
-    )
-
-
-def ties(r: Records, best: Arm) -> str:
-    equals = as_good([qat(r, width) for width in tried(r)], best)
-    return f"{equals}. {rates_tried(r, best)}"
+def the_same_training_of_fp32(r: Records) -> Contrast:
+    """The same training makes FP32 more accurate."""
+    return compare(control(r), fp32(r))
 
 
 @page.claim
-def inputs_need_more_bits(r: Records) -> Judged:
-    """At 4 bits, PTQ of the weights alone costs less accuracy than PTQ of the inputs alone."""
-    a, b = (ptq(r, NARROW, operands) for operands in widths.ALONE)
-    said = (
-        f"at {NARROW} bits, weights alone ({behind(a)}) leave {a}, inputs alone ({behind(b)}) {b}"
-    )
-    return compare(a, b).judge(
-        supported=f"Quantizing the inputs loses more: {said}",
-        refuted=f"Quantizing the weights loses more: {said}",
-        undecided=f"Which of the two loses more is not decided: {said}, {apart(a, b)}",
-    )
+def own_points_beat_one(r: Records) -> Contrast:
+    """At 4 bits, PTQ with a point for weights and one for inputs beats the best point for both."""
+    return compare(ptq(r), shared(r))
 
 
 @page.claim
-def the_head_is_what_fails(r: Records) -> Judged:
-    """At 8 bits with four behind the point, leaving pooler and classifier in FP32 helps."""
-    a, b = shared(r, PROBE, FIXED_RULE, "both, head spared"), shared(r, PROBE, FIXED_RULE)
-    said = (
-        f"at {PROBE} bits with four behind the point for both: {a} with them in FP32, {b} without"
-    )
-    return compare(a, b).judge(
-        supported=f"Leaving pooler and classifier in FP32 gives back {a - b} of the {fp32(r) - b} "
-        f"that the format loses, {said}",
-        refuted=f"Leaving pooler and classifier in FP32 makes it worse, {said}",
-        undecided=f"Leaving pooler and classifier in FP32 is not shown to help, {said}, "
-        f"{apart(a, b)}",
-    )
+def inputs_need_more_bits(r: Records) -> Contrast:
+    """At 4 bits, quantizing the weights alone costs less than quantizing the inputs alone."""
+    return compare(alone(r, "weights"), alone(r, "inputs"))
 
 
-@page.chart(
-    caption="Test accuracy at each width, with the fraction widths that validation prefers among "
-    "those tried. Hold PTQ against FP32, QAT against FP32 with the same training. Lines: means "
-    "over the models; bands: their intervals."
+@page.claim
+def rows_want_their_own_step(r: Records) -> Contrast:
+    """At 4 bits, a step for each row of a weight matrix beats one step for all layers."""
+    return compare(own_steps(r, "row"), ptq(r))
+
+
+@page.claim
+def layers_want_their_own_step(r: Records) -> Contrast:
+    """At 4 bits, a step for each weight matrix beats one step for all layers."""
+    return compare(own_steps(r, "layer"), ptq(r))
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def clipped(r: Records) -> Counted:
+    """Of the inputs at the narrowest width, where one point for both is best."""
+    a = shared(r)
+    return counted(round(100 * mean_share(a, LOSSES["inputs clipped"])), "%", of=a.records)
+
+
+def zeroed(r: Records) -> Counted:
+    """Of the weights that would become zero with the point of the inputs."""
+    a = fp32(r)
+    below = -CHOSEN[NARROW][1] - 1 - a.first.value("octaves")["first"]
+    share = fmean(sum(held["weights"][:below]) for held in a.each("octaves"))
+    return counted(round(100 * share), "%", of=a.records)
+
+
+LOSSES = {
+    "weights to zero": "weight_zeroed",
+    "weights clipped": "weight_saturated",
+    "inputs to zero": "input_zeroed",
+    "inputs clipped": "input_saturated",
+}
+
+
+def mean_share(a: Arm, what: str) -> float:
+    return fmean(record.values["shares"][what] for record in a.records)
+
+
+page.numbers(
+    fp32=fp32,
+    control=control,
+    ptq4=ptq,
+    ptq8=partial(ptq, width=PROBE),
+    qat4=qat,
+    shared4=shared,
+    weights4=partial(alone, operands="weights"),
+    inputs4=partial(alone, operands="inputs"),
+    rows4=partial(own_steps, per="row"),
+    layers4=partial(own_steps, per="layer"),
+    same_training=the_same_training_of_fp32,
+    zeroed=zeroed,
+    clipped=clipped,
+    chance=lambda r: counted(round(100 * larger_class(r)), "%", of=fp32(r).records),
+    num_test=lambda r: counted(fp32(r).accuracy.n, of=fp32(r).records),
 )
+
+
+def larger_class(r: Records) -> float:
+    positive = float(fp32(r).value("positive_share"))
+    return max(positive, 1 - positive)
+
+
+# ---- figures and tables -------------------------------------------------------------------------
+
+
+@page.chart
 def accuracy(r: Records) -> Chart:
-    both = "PTQ, one fraction width for both"
-    rows = [{"width": w, "PTQ": ptq(r, w), "QAT": qat(r, w)} for w in tried(r)]
-    rows = [{**row, both: best_shared(r, int(row["width"]))} for row in rows]
-    chance = level(baseline.larger_class(r), "larger class")
-    marks = [line("PTQ"), line("QAT"), line(both), level(fp32(r)), level(control(r)), chance]
+    trained_at = r.where(method="qat").each("width")
+    one = "PTQ, one point for both"
+    rows = [
+        {
+            "width": width,
+            "PTQ": ptq(r, width),
+            "QAT": qat(r, width) if width in trained_at else None,
+            one: shared(r, width) if width in SHARED else None,
+        }
+        for width in CHOSEN
+    ]
+    marks = [line("PTQ"), line("QAT"), line(one), level(fp32(r)), level(control(r))]
+    marks.append(level(larger_class(r), "larger class"))
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 
-@page.fact
-def highest(r: Records) -> Fact:
-    return width_facts.highest(r, tried(r), control(r))
+# ---- a format as a window over magnitudes -------------------------------------------------------
+
+SIZE, ROOM, GAP, TOP = 480.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
+PARTS = ("weights", "inputs")
 
 
-@page.fact
-def from_eight_bits_on(r: Records) -> Fact:
-    return width_facts.trained_on(r, [w for w in tried(r) if w >= PROBE], control(r))
+def octave_rows(r: Records) -> list[Row]:
+    """Octaves (factors of two in magnitude) of one model, then every format and what it loses."""
+    held = fp32(r).first.value("octaves")
+    rows: list[Row] = [
+        {"what": "octave", "octave": held["first"] + i, "weights": weights, "inputs": inputs}
+        for i, (weights, inputs) in enumerate(zip(held["weights"], held["inputs"]))
+    ]
+    own = [(ptq(r, width), "own") for width in CHOSEN]
+    return rows + [
+        {
+            **{"what": "format", "points": points, "width": a.param("width")},
+            **{"weights": a.param("frac_width"), "inputs": a.param("input_frac_width")},
+            **{name: mean_share(a, key) for name, key in LOSSES.items()},
+            "accuracy": a,
+        }
+        for a, points in (*own, *((shared(r, width), "one") for width in SHARED))
+    ]
 
 
-@page.fact
-def formats_of_qat(r: Records) -> Fact:
-    return width_facts.formats_of_qat(r, [w for w in tried(r) if w in widths.TRAINED])
+def octaves_alt(rows: Sequence[Row]) -> str:
+    return f"Weights and inputs by magnitude. {window(first_format(rows))}"
 
 
-@page.fact
-def shared_only(r: Records) -> Fact:
-    return width_facts.shared_only(r, tried(r))
+def octaves_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The first format; the script shows any other."""
+    at = first_format(rows)
+    losses = ((name, field(name, per_cent(at[name]))) for name in LOSSES)
+    accuracy = ("test accuracy", field("accuracy", at["accuracy"]))
+    table = field_table(("of this format", ""), (*losses, accuracy))
+    svg = f"{picture(rows, at)}\n{table}\n{says(window(at))}"
+    return [Panel(title="Magnitudes of all weights and inputs", svg=svg, folded=False)]
 
 
-@page.fact
-def edges(r: Records) -> Fact:
-    return width_facts.edges(r, tried(r))
+def first_format(rows: Sequence[Row]) -> Row:
+    return next(row for row in rows if row["what"] == "format")
 
 
-@page.fact
-def learning_rates(r: Records) -> Fact:
-    return width_facts.learning_rates(r, width_facts.rates_taken(r, tried(r), control(r)))
+def window(at: Row) -> str:
+    """The script has the same words."""
+    width, weights, inputs = at["width"], at["weights"], at["inputs"]
+    if weights == inputs:
+        return f"{width} bits, {weights} after the point: one window for both."
+    return f"{width} bits: {weights} after the point of weights, {inputs} after that of inputs."
 
 
-page.fact(width_facts.chosen_on)
+def picture(rows: Sequence[Row], at: Row) -> str:
+    """Bars, and what lies outside the window of the format, of weights above those of inputs."""
+    bars = [row for row in rows if row["what"] == "octave"]
+    first, last = bars[0]["octave"], bars[-1]["octave"]
 
+    def x(octave: int) -> float:
+        return SIZE * min(max((octave - first) / len(bars), 0.0), 1.0)
 
-@page.chart(
-    caption="PTQ on validation: fraction widths chosen for each operand, one chosen for both, and "
-    "given by a rule (half an odd width is rounded down). The first is the best of more formats, "
-    "with no point where only one for both was tried. Lines: means over the models."
-)
-def rules(r: Records) -> Chart:
-    rows = widths.restricted(r, tried(r))
-    lines = [line(name) for name in rows[0] if name != "width"]
-    return Chart(rows, x=doubling("width", "bits"), y=percent("validation accuracy"), marks=lines)
-
-
-@page.chart(
-    caption="PTQ at the narrowest width, means over the models on validation sentences: what is "
-    "left when weights, inputs or both take the format, for each number of bits behind the point."
-)
-def operands(r: Records) -> Chart:
-    return Chart(
-        widths.by_operand(r),
-        x=linear("fraction", "bits behind the point"),
-        y=percent("validation accuracy"),
-        marks=[line("weights"), line("inputs"), line("both")],
+    drawn = ""
+    for top, part in zip((TOP, TOP + ROOM + GAP), PARTS):
+        most, floor = max(bar[part] for bar in bars), top + ROOM
+        outline = "".join(
+            f"V{floor - (ROOM - 18) * bar[part] / most:.1f}H{x(bar['octave'] + 1):.1f}"
+            for bar in bars
+        )
+        low, high = x(-at[part] - 1), x(at["width"] - 1 - at[part])
+        zone, note = f'y="{top:g}" height="{ROOM:g}"', f'class="note" y="{top + 12:g}"'
+        drawn += (
+            f'<path class="bars" d="M0 {floor:g}{outline}V{floor:g}z"/>'
+            f'<rect class="zone low" x="0" width="{low:.1f}" {zone}/>'
+            f'<rect class="zone" x="{high:.1f}" width="{SIZE - high:.1f}" {zone}/>'
+            f'<text {note} x="4">{part}: to zero</text>'
+            f'<text {note} x="{SIZE - 4:g}" text-anchor="end">clipped</text>'
+        )
+    below = TOP + 2 * ROOM + GAP + 16
+    ticks = "".join(
+        f'<text class="note" x="{x(e):.1f}" y="{below:g}" text-anchor="middle">'
+        f"{2**e if e >= 0 else f'1/{2**-e:,}'}</text>"
+        for e in range(first + 2, last, 4)
+    )
+    return (
+        f'<svg class="graph" viewBox="0 0 {SIZE:g} {below + 6:g}" data-first="{first}" '
+        f'data-octaves="{len(bars)}" aria-hidden="true">{drawn}{ticks}</svg>'
     )
 
 
-@page.drawing(
-    caption="Lines: the values of the format. Bars, where the pruning study has counted them: one "
-    "layer's weights by magnitude, all but the largest one in a thousand; what the format does to "
-    "them is computed as if the weights of a bar were spread evenly over it. The accuracies are "
-    "of whole models, measured.",
-    panels=width_panels,
-    alt=width_alt,
-    script="width",
-    reads=("lab1_pruning",),
-)
-def format_over_weights(r: Records) -> Sequence[Row]:
-    return width_rows(r)
+@page.drawing(panels=octaves_panels, alt=octaves_alt, script="width")
+def octaves(r: Records) -> Sequence[Row]:
+    return octave_rows(r)
 
 
-@page.table
-def lost(r: Records) -> Sequence[Row]:
-    """What a format does to the values, rounded to zero or clipped, beside what is left."""
-    own = [ptq(r, width) for width in (NARROW, ENOUGH, PROBE)]
-    return width_facts.lost([*chain.from_iterable(width_facts.steps(r)), *own])
+# ---- what was tried on the tuning seed ----------------------------------------------------------
 
 
-page.fact(width_facts.collapse)
+@page.chart
+def rules(r: Records) -> Chart:
+    """PTQ on the tuning seed's validation sentences, under more and more restriction."""
+    rows = [
+        {
+            "width": width,
+            "one for each": tried(sweep, sweep.values["weights"], sweep.values["inputs"]),
+            "best one for both": tried(sweep, sweep.values["shared"]),
+            "half the width": tried(sweep, width // 2),
+            "always four": tried(sweep, FIXED_RULE),
+        }
+        for width, sweep in sweeps(r).items()
+    ]
+    marks = [line(name) for name in rows[0] if name != "width"]
+    return Chart(rows, x=doubling("width", "bits"), y=percent("validation accuracy"), marks=marks)
+
+
+def sweeps(r: Records) -> dict[int, Record]:
+    """By width, what the tuning seed tried of fraction widths for weights and inputs."""
+    found = r.tuning.all(method="sweep", operands="both")
+    return {int(record.case.params["width"] or 0): record for record in found}
+
+
+def tried(sweep: Record, weights: int, inputs: int | None = None) -> float:
+    """Validation accuracy of a format that the sweep tried."""
+    at = {"weights": weights, "inputs": weights if inputs is None else inputs}
+    return next(
+        float(one["accuracy"]) for one in sweep.values["tried"] if at.items() <= one.items()
+    )
 
 
 @page.table
 def points(r: Records) -> Sequence[Row]:
-    """Every width's models on test; bits behind the point as weights | inputs."""
-    return width_facts.points(r, tried(r), control(r))
+    trained_at = r.where(method="qat").each("width")
+    return [
+        {
+            "bits": width,
+            "weights, inputs": "{}, {}".format(*CHOSEN[width]),
+            "PTQ": ptq(r, width),
+            "QAT": qat(r, width) if width in trained_at else None,
+            "QAT, models": len(qat(r, width).records) if width in trained_at else None,
+            "rate": f"{RATES.get(width, RATES[TRAINED[-1]]):.0e}" if width in trained_at else None,
+        }
+        for width in CHOSEN
+    ]
+
+
+@page.table
+def lost(r: Records) -> Sequence[Row]:
+    """What a format does to the values: shares that become zero or are clipped."""
+    return [
+        {"format": a.label}
+        | {name: f"{100 * mean_share(a, key):.1f} %" for name, key in LOSSES.items()}
+        | {"accuracy": a}
+        for width in (NARROW, 6, PROBE)
+        for a in (shared(r, width), ptq(r, width))
+    ]
+
+
+# Of three models of an earlier run: how the effect differs from model to model, and from sentence
+# to sentence in the mean over them.
+SPREADS = {
+    "PTQ at 8 bits: no loss": (0.010, 0.0035, 0.11),
+    "QAT wins back 2 points": (0.020, 0.0076, 0.20),
+    "QAT at 4 bits: no loss": (0.020, 0.0066, 0.29),
+}
+
+
+@page.table
+def power(r: Records) -> Sequence[Row]:
+    """Of each primary claim, if it is true by this much."""
+    levels = {"hardest": ALPHA / len(SPREADS), "easiest": ALPHA}
+    return [
+        {"if the truth is": name, "from the margin": f"{100 * distance:.0f} points"}
+        | {
+            name: per_cent(
+                design_power(
+                    distance,
+                    between=between,
+                    within=within,
+                    units=len(CONFIRMING_SEEDS),
+                    examples=fp32(r).accuracy.n,
+                    level=level,
+                )
+            )
+            for name, level in levels.items()
+        }
+        for name, (distance, between, within) in SPREADS.items()
+    ]
+
+
+@page.table
+def rates(r: Records) -> Sequence[Row]:
+    """Validation loss of the tuning seed after training on, by rate."""
+    found = [*r.tuning.all(method="control"), *r.tuning.all(method="qat")]
+    by_width: dict[object, dict[str, str]] = {}
+    for record in found:
+        params = record.case.params
+        width = params.get("width")
+        row = by_width.setdefault(width, {"trained": f"{width} bits" if width else "FP32"})
+        row[f"{params['tune_learning_rate']:.0e}"] = f"{record.values['validation_loss']:.4f}"
+    return list(by_width.values())

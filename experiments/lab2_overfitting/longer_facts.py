@@ -14,7 +14,7 @@ from madl.logbook.charts import Chart, line, linear, points
 from madl.logbook.claims import Fact
 from madl.logbook.records import Record, Records, Row
 from madl.logbook.stats import listed, number, per_cent
-from madl.training.architecture_records import shape
+from experiments.lab2_samplers.records import shape
 from madl.training.width_facts import apart
 
 NAME = "lab2_overfitting"

@@ -235,8 +235,8 @@ def linter_finds(r: Records) -> Fact:
     return Fact(
         text=f"What the linter finds in the naive timings: {naive}. In all others of this page: "
         f"{own}",
-        of=f"{len(lint.CHECKS) + len(lint.AGAINST)} checks of each of {few} and {many} timings; a timing is of one "
-        "way to run a model, at one batch size, in one process",
+        of=f"{len(lint.CHECKS) + len(lint.AGAINST)} checks of each of {few} and {many} timings; a "
+        "timing is of one way to run a model, at one batch size, in one process",
     )
 
 

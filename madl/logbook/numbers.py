@@ -96,9 +96,9 @@ def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, unit:
 
 
 def counted_units(n: int, unit: str) -> str:
-    """How many of them: "5 models", "1 process"."""
-    one = unit.removesuffix("s") if not unit.endswith("ss") else unit
-    one = {"processe": "process", "studie": "study"}.get(one, one)
+    """How many of them: "5 models", "1 process", "3 studies"."""
+    one = {"processes": "process", "studies": "study"}.get(unit, unit)
+    one = one if one.endswith("ss") else one.removesuffix("s")
     many = {"process": "processes", "study": "studies"}.get(one, f"{one}s")
     return f"{n:,} {one if n == 1 else many}"
 

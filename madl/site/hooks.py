@@ -39,10 +39,14 @@ def on_config(config: Any, **_: Any) -> None:
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     """Called by MkDocs with a page's HTML, before the search reads it.
 
-    A page that says more than it may is a warning, which ends a strict build.
+    A page of published evidence that says more than it may is a warning, which ends a strict build;
+    of other evidence, whose verdicts may take more words, it is told.
     """
+    is_published = page is not None and page.meta.get("evidence") == "published"
     for problem in limits.problems(html):
-        log.warning("%s: %s", page.file.src_path, problem)
+        log.log(
+            logging.WARNING if is_published else logging.INFO, "%s: %s", page.file.src_path, problem
+        )
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
     html = re.sub(cut, r"\1 data-search-exclude", html)

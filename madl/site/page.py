@@ -48,7 +48,7 @@ class PageCalls:
             *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
             *(self.table, self.output, self.code, self.claims, self.provenance, self.time_spent),
             *(self.elsewhere, self.notes, self.param, self.reported, self.more),
-            *(self.sure, self.secondary),
+            *(self.sure, self.secondary, self.evidence),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
@@ -59,8 +59,11 @@ class PageCalls:
         def unmeasured(name: str) -> str:
             return self._unmeasured(find(name).result)
 
+        made = {call.__name__: self.tried(call) for call in calls}
+        if taken := sorted(made.keys() & view.numbers.keys()):
+            raise MadlError(f"a number of {where} has the name {taken[0]!r} of a call; rename it")
         return {
-            **{call.__name__: self.tried(call) for call in calls},
+            **made,
             **{name: prose.Printed(view.numbers[name], self.records) for name in view.numbers},
             "_judged": find,
             "_mark": mark,
@@ -80,6 +83,11 @@ class PageCalls:
         """The folder of the page's records; of two pages, one case may be of two machines."""
         return f"{self.up}records/{self.page.name}"
 
+    def evidence(self) -> str:
+        """Whose the page's evidence is: published, of this machine, or not there yet."""
+        view = self.page.view
+        return "pending" if not view.is_complete else "published" if view.published else "own"
+
     def sure(self) -> str:
         """A row a primary claim: effect, verdict, and how every single unit came out."""
         return prose.sure(self.page.view.results, self.records)
@@ -89,7 +97,7 @@ class PageCalls:
         return prose.secondary(self.page.view.results, self.records)
 
     def _unmeasured(self, result: Result) -> str:
-        return f"{self._pending().strip()} {inline(result.hypothesis)} {prose.mark(result)}"
+        return f"Not measured here yet: {inline(result.hypothesis)} {prose.mark(result)}"
 
     def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call, which says "pending" where it fails and somebody is told."""

@@ -118,7 +118,8 @@ class Spoken:
             return ""
         made = self.result.comparison
         text = magnitude(self.result.smallest, made.unit)
-        return f"a factor of {text.removesuffix(' ×')}" if made.unit is Unit.TIMES else text
+        bare = text.partition("\u00a0")[0]
+        return f"a factor of {bare}" if made.unit is Unit.TIMES else text
 
     @property
     def agree(self) -> str:
@@ -168,7 +169,7 @@ class Printed:
 
     def _as(self, which: str) -> str:
         if (made := self.number) is None:
-            return f'<span class="pending">{NOT_RUN}</span>'
+            return f'<span class="missing">({NOT_RUN})</span>'
         text = made.precise if which == "precise" else made.text
         drawn = (made.interval, made.n) if made.interval or made.n else ("exact",)
         of = " · ".join(part for part in (made.precise, *drawn) if part)

@@ -42,6 +42,7 @@ from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import NOT_RUN, Page, Problems, Status, pages
 
 SITE = ("ledger", "index")  # pages of the whole
+DECIDED = ("supported", "refuted")
 
 
 @dataclass(kw_only=True)
@@ -116,7 +117,7 @@ def _result_row(result: Result, claim: Claim) -> dict[str, Any]:
         "finding": prose.with_interval(result) if result.contrast else result.why,
         "p": result.p_adjusted,
         "digest": claim.digest,
-        "worded_after": result.state != "registered",
+        "state": result.state,
     }
 
 
@@ -128,7 +129,7 @@ def _claim_row(finding: Finding, claim: Claim) -> dict[str, Any]:
         "finding": evidence.sentence(finding),
         "p": finding.evidence.p_adjusted if finding.evidence else None,
         "digest": claim.digest,
-        "worded_after": finding.worded_after,
+        "state": "worded after" if finding.worded_after else "registered",
     }
 
 
@@ -317,18 +318,16 @@ def _site_globals(
     with_results = [page for page in rendered if page.questions and page.view.own]
     answered = sorted(with_results, key=lambda page: place[page.name])  # as the coursework asks
     latest = max((page.view.date for page in answered), default="")
-    profiles = [page.view.plan.profile for page in answered] or [plan.profile]
     machines = [page.view.machine for page in answered] or [NOT_RUN]
     return {
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
-        "workload": home.workload(rendered),
         "machine": literal(inline(_counted(machines))),
         "date": literal(inline(latest)) or "never",
-        "profile": _counted([f"{profile.name} profile ({profile.says})" for profile in profiles]),
         "openings": functools.partial(home.openings, answered, calls),
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
+        "totals": functools.partial(_totals, state, rendered),
         "registered": functools.partial(_registered, state),
         "replication_table": functools.partial(_replication_table, answered),
         "changes": functools.partial(_bullets, changes),
@@ -343,19 +342,31 @@ def _counted(of_pages: Sequence[str]) -> str:
     return "; ".join(f"{counted(count, 'page')}: {what}" for what, count in counts.most_common())
 
 
+def _totals(state: Ledger, rendered: Sequence[Page]) -> str:
+    """What became of all primary claims, and how much was run again here."""
+    counts = Counter(claim["verdict"] for row in state.rows for claim in row["claims"])
+    parts = [f"{counts[verdict]} {verdict}" for verdict in reversed(evidence.VERDICTS)]
+    again = [page.again for page in rendered if page.again]
+    parts.append(
+        f"{sum(one.run for one in again)} of {sum(one.cases for one in again)} cases run again"
+    )
+    return " · ".join(parts)
+
+
 def _registered(state: Ledger) -> str:
-    """How many claims were fixed beforehand, and how many of their verdicts may be wrong."""
+    """How many claims were worded beforehand, and how many of their verdicts may be wrong."""
     claims = [claim for row in state.rows for claim in row["claims"]]
-    fixed = [[one for one in row["claims"] if not one["worded_after"]] for row in state.rows]
-    decided = sum(one["verdict"] in ("supported", "refuted") for one in claims)
-    families = sum(any(one["verdict"] != "not measured" for one in page) for page in fixed)
-    late = sum(one["worded_after"] for one in claims)
+    counts = Counter(claim["state"] for claim in claims)
+    families = sum(
+        any(one["state"] == "registered" and one["verdict"] in DECIDED for one in row["claims"])
+        for row in state.rows
+    )
     return (
-        f"Claims: {len(claims)}; decided: {decided}; worded after these data: {late}. "
-        "The others are registered in the records that they are judged on; earlier runs of the "
-        "same questions existed. A page's claims are one family, tested at "
-        f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages "
-        "are expected to hold a wrong verdict by chance; nothing of that kind is known of the rest."
+        f"Of {counted(len(claims), 'claim')} {counts['registered']} were registered before their "
+        f"runs, {counts['known']} worded when an earlier run of the same cases was known, "
+        f"{counts['worded after']} after. A page's claims are one family, tested at "
+        f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages are "
+        "expected to hold a wrong verdict by chance."
     )
 
 
@@ -373,26 +384,24 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
     by_name = {page.name: page for page in rendered}
     lines = [
         '<div class="ledger sortable" markdown data-search-exclude>\n',
-        "| Question | Status | Finding | Run of asked | Verdicts |",
-        "| :-- | :-- | :-- | :-- | :-- |",
+        "| Question | Answer | Verdicts | Run again here |",
+        "| :-- | :-- | :-- | :-- |",
     ]
     for row in state.rows:
         title = literal(inline(f"{row['id']} {row['title']}"))
         link = f"[{title}]({row['page']})" if row["page"] else title
-        asks = f"{link}<br><small>{literal(inline(row['question']))}</small>"
+        asked = [literal(inline(one)) for one in home.run_of_asked(row)]
+        asks = f"{link}<br>{chip(row['status'])} <small>{'; '.join(asked)}</small>"
         said = home.answer(row, by_name.get(row["stem"]), calls)
-        asked = "<br>".join(literal(inline(one)) for one in home.run_of_asked(row))
         verdicts = "<br>".join(
             chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")
             for verdict in reversed(evidence.VERDICTS)
             if verdict in row["verdicts"]
         )
         page = by_name.get(row["stem"])
-        of_profile = ""
-        if page:
-            run = [page.view.plan.profile.name, *home.of_other_machine(page, rendered)]
-            of_profile = f"<br><small>{', '.join(run)}</small>"
-        cells = (asks, chip(row["status"]) + of_profile, said, asked, verdicts)
+        again = page.again if page else None
+        run = f"{again.run} of {again.cases} cases" if again and again.run else "no"
+        cells = (asks, said, verdicts, run)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
 
@@ -405,9 +414,13 @@ def _changes(rendered: Sequence[Page], store: Store | None) -> list[str]:
     if store is None:
         return []
     now = {
-        f"{page.name}.{name}": {"text": finding.text, "verdict": finding.verdict}
+        f"{page.name}.{one.name}": {
+            "text": prose.with_interval(one) if one.contrast else one.why,
+            "verdict": str(one.verdict),
+        }
         for page in rendered
-        for name, finding in page.view.findings.items()
+        for one in page.view.results.values()
+        if one.primary
     }
     path = store.root / "build" / "claims.json"
     kept = _kept(path)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PASSES = 2  # of fine-tuning: of one, two and three, what validation loss prefers on the tuning seed
+
 RECIPE_FIELDS = (
     *("model", "dataset", "max_length", "train_examples", "validation_examples"),
     *("epochs", "learning_rate", "batch_size", "seed", "draw"),
@@ -44,6 +46,15 @@ def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
         "learning_rate": 5e-5,
         "batch_size": 32,
         **plan.workload,
+    }
+
+
+def drawn_params(plan: Plan, seed: int, passes: int = PASSES) -> dict[str, Scalar]:
+    """The same of a seed that draws its training and validation sentences, too."""
+    return {
+        **recipe_params(plan, seed),
+        "draw": seed,
+        "epochs": plan.profile.choose(smoke=1, quick=passes),
     }
 
 
@@ -116,7 +127,7 @@ def checkpoint(params: Params, ctx: Context) -> Path:
 
 
 def _fine_tune(recipe: Params, params: Params, device: str, folder: Path) -> None:
-    """Train and keep the epoch that is best on validation data."""
+    """Train, and look at validation data after every pass."""
     from madl.training import models, train
 
     splits = load_splits(params)
@@ -124,14 +135,13 @@ def _fine_tune(recipe: Params, params: Params, device: str, folder: Path) -> Non
     bf16 = train.has_fast_bf16(device)
     accuracies: list[float] = []
 
-    def keep_if_best(epoch: int) -> None:
+    def look(epoch: int) -> None:
         accuracies.append(train.evaluate(model, splits.validation, device=device).accuracy)
         log.info("epoch %d: validation accuracy %.3f", epoch + 1, accuracies[-1])
-        if accuracies[-1] == max(accuracies):
-            models.save_checkpoint(model, folder)
 
     how = training_recipe(recipe, bf16=bf16)
-    losses = train.train(model, splits.train, how, device=device, after_epoch=keep_if_best)
+    losses = train.train(model, splits.train, how, device=device, after_epoch=look)
+    models.save_checkpoint(model, folder)
     story = {"losses": losses, "validation_accuracies": accuracies, "bf16": bf16}
     (folder / "history.json").write_text(json.dumps(story))
 

@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 
 def build(params: Params, ctx: Context, *, exact_products: bool = True) -> "nn.Module":
-    """The fine-tuned model, quantized to `width`, `frac_width` and trained on `tune_examples`.
+    """The fine-tuned model, quantized to `width`, `frac_width` and trained on.
 
-    Either is left out where the parameters have no such entry. `operands` says what is quantized:
-    weights, inputs, both, or both with the head (pooler and classifier) spared. `exact_products`
-    multiplies in bfloat16 where it holds every operand, which changes nothing but the order of a
-    sum, in evaluation and in training.
+    Either is left out where the parameters have no `width` or no `tune_learning_rate`;
+    `tune_examples` None trains on with all sentences. `operands` says what is quantized:
+    weights, inputs or both. `exact_products` multiplies in bfloat16 where it holds every operand,
+    which changes nothing but the order of a sum, in evaluation and in training.
     """
     from madl.training import models
 
-    tuned = params.get("tune_examples") is not None
+    tuned = params.get("tune_learning_rate") is not None
     model = (
         models.load_checkpoint(_tuned(params, ctx)) if tuned else baseline.fine_tuned(params, ctx)
     )
-    return _quantized(model, params, exact_products=exact_products)
+    return quantized_(model, params, exact_products=exact_products)
 
 
-def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = True) -> "nn.Module":
+def quantized_(model: "nn.Module", params: Params, *, exact_products: bool = True) -> "nn.Module":
+    """The model in the format of the parameters, as it is where they name none."""
     from madl.compression.quantize import Rule, quantize_
     from madl.formats.fixed import FixedPoint
 
@@ -58,7 +59,6 @@ def _quantized(model: "nn.Module", params: Params, *, exact_products: bool = Tru
             bias=weights,
             input=inputs,
             products="bfloat16" if exact else "float32",
-            pattern=r".*\.encoder\..*" if operands == "both, head spared" else ".*",
         )
     quantize_(model, [rule])
     return model
@@ -85,9 +85,9 @@ def _tune(params: Params, ctx: Context, folder: Path) -> None:
     from madl.training import models
     from madl.training.train import train
 
-    model: Any = _quantized(baseline.fine_tuned(params, ctx), params)
-    num_examples = params["tune_examples"]
-    assert isinstance(num_examples, int)
+    model: Any = quantized_(baseline.fine_tuned(params, ctx), params)
+    num_examples = params.get("tune_examples")
+    assert num_examples is None or isinstance(num_examples, int)
     examples = baseline.load_splits(params).train.first(num_examples)
     recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
     train(model, examples, recipe, device=ctx.device)

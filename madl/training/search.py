@@ -192,43 +192,6 @@ def _point(space: Space, indices: Mapping[str, int]) -> dict[str, Scalar]:
     return {name: values[indices[name]] for name, values in space.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """What one parameter does to what is built: the parts of the signature that it changes."""
-
-    name: str
-    values: Sequence[Scalar]
-    changes: tuple[str, ...]
-    signatures: tuple[Mapping[str, Scalar], ...]  # one a value
-
-
-def effects(
-    space: Space, signature: Callable[[Point], Mapping[str, Scalar]], *, base: Point | None = None
-) -> list[Effect]:
-    """Vary one parameter at a time and see whether what is built is another thing.
-
-    `signature` builds the point and says what came out: a parameter count, a digest of its output.
-    The others stay at `base`, else at their first values.
-    """
-    base = base or {name: values[0] for name, values in space.items()}
-    found: list[Effect] = []
-    for name, values in space.items():
-        seen = tuple(signature({**base, name: value}) for value in values)
-        changes = tuple(part for part in seen[0] if len({s[part] for s in seen}) > 1)
-        found.append(Effect(name=name, values=values, changes=changes, signatures=seen))
-    return found
-
-
-def refuse_idle(found: Sequence[Effect]) -> None:
-    """Raises: MadlError: a parameter that changes nothing of what is built."""
-    for effect in found:
-        if not effect.changes:
-            raise MadlError(
-                f"search parameter {effect.name} changes nothing: its values "
-                f"{list(effect.values)} all build the same thing; correct its name or leave it out"
-            )
-
-
 # ---- the study ----------------------------------------------------------------------------------
 
 

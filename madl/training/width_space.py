@@ -15,6 +15,7 @@ from statistics import fmean
 
 from madl.logbook.records import Params, Scalar
 
+PARTS_OF_A_NAT = 10_000  # records keep changes of a loss as whole numbers of these
 Choice = tuple[int, int, int]  # width; behind the point: of weight and bias, of the input
 Choices = Mapping[str, Choice]  # of every layer
 

@@ -6,12 +6,12 @@ width; they share one fraction width, or each has its own. The choice is made on
 sweeps of `lab1_fractions`, for PTQ and for QAT apart.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 
-from madl.logbook.arms import Arm, arm, best, best_of, every_arm
+from madl.logbook.arms import Arm, best_of, every_arm
 from madl.logbook.experiment import Plan
-from madl.logbook.records import Params, Records, Row
+from madl.logbook.records import Params, Records
 
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits behind the point
 Pair = tuple[int, int]  # bits behind the point: of weights and biases, of inputs
@@ -73,12 +73,6 @@ def trainings(plan: Plan, width: int) -> Iterator[Params]:
             yield {**point(width, pair), **training(plan, second)}
 
 
-def training_of(a: Arm) -> Params:
-    """The further training that an arm was given."""
-    names = ("tune_examples", "tune_learning_rate", "tune_batch_size")
-    return {name: a.param(name) for name in names}
-
-
 def point(width: int, pair: Pair, operands: str = "both") -> Params:
     """The parameters of a point."""
     weights, inputs = pair
@@ -115,87 +109,6 @@ def chosen(
     return best_of([a for a in arms if not shared or len(set(pair_of(a))) == 1])
 
 
-def behind(a: Arm) -> str:
-    """How an arm's bits are split, in words; where they differ, weights | inputs."""
-    weights, inputs = pair_of(a)
-    if weights == inputs:
-        return f"{weights} bits behind the point"
-    return f"{weights} | {inputs} behind the point"
-
-
 def power(rate: float) -> str:
     """A learning rate in words: "3e-5"."""
     return f"{rate:.0e}".replace("e-0", "e-")
-
-
-def tried_at(r: Records, width: int) -> set[Pair]:
-    """All that PTQ tried at a width."""
-    return {pair_of(a) for a in every_arm(r, swept="ptq", width=width, operands="both")}
-
-
-def is_shared_only(r: Records, width: int) -> bool:
-    """Whether nothing but one fraction width for both was tried."""
-    return all(weights == inputs for weights, inputs in tried_at(r, width))
-
-
-def restricted(r: Records, tried: Sequence[int]) -> list[Row]:
-    """PTQ's validation accuracy at each width, under more and more restriction."""
-
-    def ruled(width: int, frac: int) -> float:
-        return arm(r, swept="ptq", **point(width, (frac, frac))).validation
-
-    return [
-        {
-            "width": width,
-            "one for each": None
-            if is_shared_only(r, width)
-            else chosen(r, "ptq", width).validation,
-            "one for both": chosen(r, "ptq", width, shared=True).validation,
-            "half the width": ruled(width, half(width)),
-            "fixed at four": ruled(width, FIXED_RULE),
-        }
-        for width in tried
-    ]
-
-
-def by_operand(r: Records) -> list[Row]:
-    """PTQ's validation accuracy where weights and inputs are also quantized alone."""
-    rows: dict[int, dict[str, float]] = {}
-    for operands in (*ALONE, "both"):
-        for one in every_arm(r, swept="ptq", width=APART, operands=operands):
-            weights, inputs = pair_of(one)
-            if weights == inputs:
-                rows.setdefault(weights, {})[operands] = one.validation
-    return [
-        {"fraction": frac} | {name: rows[frac].get(name) for name in (*ALONE, "both")}
-        for frac in sorted(rows)
-    ]
-
-
-# ---- what was judged on test --------------------------------------------------------------------
-
-
-def ptq(r: Records, width: int, operands: str = "both") -> Arm:
-    """Quantized alone, with the fraction widths that validation prefers."""
-    return best(r, f"PTQ at {width} bits", method="ptq", width=width, operands=operands)
-
-
-def qat(r: Records, width: int) -> Arm:
-    """Trained on in the format, with the fraction widths that validation prefers."""
-    return best(r, f"QAT at {width} bits", method="qat", width=width)
-
-
-def qat_like(r: Records, a: Arm) -> Arm:
-    """Trained on in this arm's format."""
-    return best(r, f"QAT as {a.label}", method="qat", **point(a.param("width"), pair_of(a)))
-
-
-def shared(r: Records, width: int, frac: int, operands: str = "both") -> Arm:
-    """Quantized alone, with one fraction width for weights and inputs."""
-    place = point(width, (frac, frac), operands)
-    return arm(r, f"fixed({width},{frac})", method="ptq", **place)
-
-
-def best_shared(r: Records, width: int, swept: str = "ptq") -> Arm:
-    """Quantized alone, with the fraction width that validation prefers of those for both."""
-    return shared(r, width, pair_of(chosen(r, swept, width, shared=True))[0])

@@ -36,12 +36,17 @@ def read(path):
 
 # %%
 rows = read("labs/figures/lab1_quantization/accuracy.csv")
-widths = [row["width"] for row in rows]
-curves = ["PTQ", "QAT", "PTQ, one fraction width for both"]
-for row in rows:
-    print(
-        f"{row['width']:>2.0f} bits", *(f"{name} {row[name]:.1%}" for name in curves[:2]), sep="  "
-    )
+every = [row["width"] for row in rows]
+curves = ["PTQ", "QAT", "PTQ, one point for both"]
+
+
+def measured(name):
+    """The rows that have a value of this curve."""
+    return [row for row in rows if row[name] != ""]
+
+
+for name in curves:
+    print(name, *(f"{row['width']:.0f} bits {row[name]:.1%}" for row in measured(name)), sep="  ")
 
 # %% [markdown]
 # ## The figure
@@ -51,11 +56,13 @@ for row in rows:
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.4))
 for name, color, marker in zip(curves, ("#0072b2", "#d55e00", "#00795a"), "os^"):
-    low, high = [row[f"{name} low"] for row in rows], [row[f"{name} high"] for row in rows]
+    some = measured(name)
+    widths = [row["width"] for row in some]
+    low, high = [row[f"{name} low"] for row in some], [row[f"{name} high"] for row in some]
     axes.fill_between(widths, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.plot(widths, [row[name] for row in rows], marker, linestyle="-", color=color, label=name)
+    axes.plot(widths, [row[name] for row in some], marker, linestyle="-", color=color, label=name)
 axes.set_xscale("log", base=2)
-axes.set_xticks(widths, [f"{width:.0f}" for width in widths], minor=False)
+axes.set_xticks(every, [f"{width:.0f}" for width in every], minor=False)
 axes.set(title="Test accuracy by fixed-point width", xlabel="bits", ylabel="test accuracy")
 axes.legend(frameon=False)
 plt.show()
@@ -73,12 +80,14 @@ GIVE_AWAY = 2.0  # points
 figure, axes = plt.subplots(figsize=(6.4, 3.0))
 needed = rows[-1]["PTQ"] - GIVE_AWAY / 100
 for name, color, marker in zip(curves, ("#0072b2", "#d55e00", "#00795a"), "os^"):
-    above = [row["width"] for row in rows if row[name] >= needed]
+    some = measured(name)
+    widths = [row["width"] for row in some]
+    above = [row["width"] for row in some if row[name] >= needed]
     print(f"{name}: above the line at {', '.join(f'{width:.0f}' for width in above) or 'no'} bits")
-    axes.plot(widths, [row[name] for row in rows], marker, linestyle="-", color=color, label=name)
+    axes.plot(widths, [row[name] for row in some], marker, linestyle="-", color=color, label=name)
 axes.axhline(needed, color="black", linewidth=0.8, linestyle="--")
 axes.set_xscale("log", base=2)
-axes.set_xticks(widths, [f"{width:.0f}" for width in widths], minor=False)
+axes.set_xticks(every, [f"{width:.0f}" for width in every], minor=False)
 axes.set(title=f"{GIVE_AWAY:g} points below the widest format", xlabel="bits")
 axes.legend(frameon=False)
 plt.show()

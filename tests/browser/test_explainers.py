@@ -234,35 +234,13 @@ def test_unpacked_values_save_nothing(opened):
     assert "Nothing is saved" in texts["says"]
 
 
-def test_what_a_format_loses_is_what_python_computes(opened):
-    from experiments.lab1_quantization.width_panel import lost
-
-    page, _ = opened("width")
-    grid = [(width, frac) for width in (2, 4, 8, 16, 32) for frac in (0, 4, 5, 8, 16)]
-    written, found = page.evaluate(
-        f"""(grid) => {{
-        const columns = JSON.parse(document.querySelector("[data-explain] script").textContent);
-        return [columns, grid.map(([width, frac]) => {EXPLAINED}.lost(width, frac))];
-        }}""",
-        grid,
-    )
-    spread = [
-        [value for value, count in zip(runs[::2], runs[1::2]) for _ in range(count)]
-        for runs in written.values()
-    ]
-    every = [dict(zip(written, cells)) for cells in zip(*spread)]
-    bars = [row for row in every if row["what"] == "bar"]
-    assert bars
-    for (width, frac), live in zip(grid, found):
-        made = lost(bars, width, frac)
-        assert live == pytest.approx(
-            {"zeroed": made.zeroed, "clipped": made.clipped, "db": made.db}, rel=1e-9, abs=1e-9
-        )
-
-
-def test_a_format_that_nobody_measured_says_so(opened):
+def test_the_window_moves_with_width_and_point(opened):
     page, figure = opened("width")
+    zones = "f => [...f.querySelectorAll('.zone')].map(e => Number(e.getAttribute('width')))"
     slider = figure.locator("input[type=range]").first
+    narrow = figure.evaluate(zones)
     slider.focus()
-    page.keyboard.press("Home")
-    assert figure.locator(".says").text_content().endswith("The accuracy is not measured.")
+    page.keyboard.press("End")
+    wide = figure.evaluate(zones)
+    assert all(after <= before for before, after in zip(narrow, wide))
+    assert sum(wide) < sum(narrow)

@@ -4,25 +4,32 @@ Quantizing is deterministic and nothing is trained on, so a model is a function 
 trial is judged on the first validation sentences, what a search chose on all of them, and on the
 test split only what is reported.
 
+Where one layer varies at a time, the outputs of the blocks before it are kept from one evaluation
+(in memory, float32) and given again: the losses are those of a plain evaluation to the last bit. A
+block may read nothing but its predecessor's output and what all blocks are given.
+
 Units: bits per weight; changes of a loss in ten-thousandths of a nat, as whole numbers.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
 from torch import nn
 
-from experiments.lab3_widths import prefix
-from experiments.lab3_widths.mixed_records import PARTS_OF_A_NAT
+from madl.compression.quantize import set_module_
 from madl.formats.fixed import FixedPoint
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
+from madl.training.data import Encoded
 from madl.training.precision import LayerFormat, Operands, Precision
-from madl.training.train import Evaluation
-from madl.training.width_space import Choice, Choices, Space, block, numbers
+from madl.training.train import Evaluation, evaluate
+from madl.training.width_space import PARTS_OF_A_NAT, Choice, Choices, Space, block, numbers
+
+Outputs = list[list[Any]]  # of every block: what it gave for each batch, in their order
 
 
 def run(params: Params, ctx: Context) -> Values:
@@ -161,7 +168,7 @@ def alone(model: nn.Module, params: Params, ctx: Context) -> Values:
     base = precision.uniform(model, format_of(_choice(params["base"])))
     found: dict[str, Any] = {}
     for other in str(params["others"]).split(", "):
-        judged = prefix.one_at_a_time(model, base, format_of(_choice(other)), data, ctx.device)
+        judged = one_at_a_time(model, base, format_of(_choice(other)), data, ctx.device)
         found[other] = _changes(*judged)
     return {"layers": precision.layer_names(model), "alone": found}
 
@@ -182,7 +189,7 @@ def assembled(model: nn.Module, params: Params, ctx: Context) -> Values:
     wide, narrow = (_choice(params[end]) for end in ("wide", "narrow"))
     data, layers = baseline.load_splits(params).validation, precision.layer_names(model)
     everywhere = precision.uniform(model, format_of(wide))
-    judged = prefix.one_at_a_time(model, everywhere, format_of(narrow), data, ctx.device)
+    judged = one_at_a_time(model, everywhere, format_of(narrow), data, ctx.device)
     changes = _changes(*judged)
     models = [
         {layer: narrow if layer in taken else wide for layer in layers}
@@ -239,3 +246,71 @@ def narrowed(changes: Mapping[str, Sequence[int]]) -> list[list[str]]:
 def steps(num_layers: int, count: int) -> list[int]:
     """How many layers are narrow in so many models on the way, from none to all."""
     return sorted({round(num_layers * i / max(count - 1, 1)) for i in range(count)})
+
+
+# ---- what comes before the varied block is computed once -----------------------------------------
+
+
+def one_at_a_time(
+    model: nn.Module, everywhere: Precision, other: LayerFormat, data: Encoded, device: str = "cpu"
+) -> tuple[Evaluation, dict[str, Evaluation]]:
+    """The model in a precision, and with the other format in each of its Linear layers alone."""
+    precision.set_precision_(model, everywhere)
+    with recorded(model) as outputs:
+        plain = evaluate(model, data, device=device)
+    found: dict[str, Evaluation] = {}
+    for name in precision.layer_names(model):
+        before = precision.set_layer_(model, name, other)
+        with replayed(model, outputs[: block(name)]):  # of the head: all
+            found[name] = evaluate(model, data, device=device)
+        set_module_(model, name, before)
+    return plain, found
+
+
+def blocks(model: nn.Module) -> nn.ModuleList:
+    """The encoder's blocks, in the order in which they run: the model's first list of modules."""
+    return next(module for module in model.modules() if isinstance(module, nn.ModuleList))
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Generator[Outputs]:
+    """Keep what every block gives while this lasts."""
+    outputs: Outputs = [[] for _ in blocks(model)]
+
+    def keep(number: int) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            outputs[number].append(output)
+
+        return hook
+
+    hooks = [one.register_forward_hook(keep(i)) for i, one in enumerate(blocks(model))]
+    try:
+        yield outputs
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def replayed(model: nn.Module, outputs: Sequence[Sequence[Any]]) -> Generator[None]:
+    """While this lasts, the first blocks give what they gave, to the same batches in order."""
+    every = blocks(model)
+    skipped = list(every)[: len(outputs)]
+    for i, kept in enumerate(outputs):
+        every[i] = _Replay(kept)
+    try:
+        yield
+    finally:
+        for i, one in enumerate(skipped):
+            every[i] = one
+
+
+class _Replay(nn.Module):
+    """Gives what was kept, one batch a call."""
+
+    def __init__(self, kept: Sequence[Any]) -> None:
+        super().__init__()
+        self._left = iter(kept)
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return next(self._left)

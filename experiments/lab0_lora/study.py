@@ -1,31 +1,50 @@
-"""Full fine-tuning, frozen embeddings, low-rank adapters: the models, their tuning, fusing.
+"""Full fine-tuning, frozen embeddings, low-rank adapters: what they reach, and what a step costs.
 
 Every way starts from the same pretrained encoder with the same untrained head, which learns in
 all of them, and sees the same sentences in the same order. Each tries as many learning rates;
 validation chooses, and what it has chosen is judged on test once. Products are bfloat16 where that
 is fast, in training and in judging alike.
 
-Units: learning rates of AdamW; movements of a row in shares of its length.
+A step's memory is counted from the tensors (weights, AdamW's two moments, gradients, what autograd
+saves), and measured: the most that torch's allocator held during a step, on top of the weights and
+moments that lie there between steps.
+
+Units: learning rates of AdamW; bytes; seconds a call.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
 
-from madl.compression import lora
+from madl.compression import lora, size
 from madl.compression.lora import LoraRule
 from madl.logbook.records import Params, Values
+from madl.machine import timing
+from madl.machine.memory import keep_freed_pages, saved_for_backward
 from madl.training import baseline, models
 from madl.training.data import Encoded, batches_by_length
-from madl.training.train import Recipe, has_fast_bf16, rate_at, train
+from madl.training.train import Recipe, has_fast_bf16, optimizer_of, take_step, train
 
 ADAPTED = r".*\.(query|key|value|dense)"  # every Linear of the encoder and its pooler
 HEAD = r"classifier\..*"  # is new, so it learns in every method
 FROZEN = "embeddings"
 EVALUATION_BATCH = 32
+Measured = dict[str, timing.Measurement]
+STEP_BATCH = 8
+SAMPLES = 3  # of each variant in a process; the processes are what a verdict's interval takes apart
+
+# BERT-tiny's configuration.
+TINY: dict[str, Any] = {
+    "vocab_size": 30522,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+}
 
 
 def prepared(params: Params, method: str, *, rank: int = 0, alpha: float = 0.0) -> nn.Module:
@@ -56,8 +75,7 @@ def untrained(params: Params, device: str) -> Values:
 def trained(params: Params, device: str, *, probe: int, tolerance: float) -> Values:
     """One way of training at the learning rate that validation prefers, judged on test.
 
-    LoRA is judged once more with its adapters fused; of full fine-tuning, what it did to the rows
-    of the word table is measured too.
+    LoRA is judged once more with its adapters fused.
     """
     method, bf16 = str(params["method"]), has_fast_bf16(device)
     model, tried = _tuned(params, device)
@@ -72,8 +90,6 @@ def trained(params: Params, device: str, *, probe: int, tolerance: float) -> Val
     if method == "lora":
         values["fused"] = fused(model, params, device, sentences=probe, tolerance=tolerance)
         values["fused"]["judged"] = baseline.judge(model, params, device, bf16=bf16)
-    if method == "full":
-        values["rows"] = _rows_of(model, params, float(chosen["learning_rate"]))
     return values
 
 
@@ -121,49 +137,6 @@ def _recipe(params: Params, device: str, rate: float) -> Recipe:
     )
 
 
-# ---- what training does to an embedding table ---------------------------------------------------
-
-
-def _rows_of(model: nn.Module, params: Params, rate: float) -> Values:
-    """What became of the word table's rows: those that training sentences hold, and the others."""
-    examples = baseline.load_splits(params).train.first(int(params["tune_examples"] or 0))
-    read = sorted({token for ids in examples.token_ids for token in ids})
-    before, after = (_word_table(one) for one in (prepared(params, "full"), model))
-    recipe = _recipe(params, "cpu", rate)
-    return moved_rows(before, after, read) | {
-        "decay": decayed(recipe, recipe.num_steps(len(examples)))
-    }
-
-
-def _word_table(model: Any) -> Tensor:
-    return model.get_input_embeddings().weight.detach().cpu()
-
-
-def moved_rows(before: Tensor, after: Tensor, read: Sequence[int]) -> dict[str, Any]:
-    """How far rows moved, the median of those read and the two extremes of all others.
-
-    Shapes: tables (rows, width); `read` indexes rows. A row of zeros, as padding has, is no word.
-    """
-    length = before.norm(dim=1)  # (rows,)
-    moved = (after - before).norm(dim=1) / length
-    is_read = torch.zeros(len(moved), dtype=torch.bool)
-    is_read[list(read)] = True
-    others = moved[~is_read & (length > 0)]
-    return {
-        "rows": len(moved),
-        "read": int(is_read.sum()),
-        "read_median": float(moved[is_read].median()),
-        "others_least": float(others.min()),
-        "others_most": float(others.max()),
-    }
-
-
-def decayed(recipe: Recipe, steps: int) -> float:
-    """By which share of its length weight decay alone shortens a row during a training."""
-    rates = (recipe.learning_rate * rate_at(i, steps) for i in range(steps))
-    return 1 - math.prod(1 - rate * recipe.weight_decay for rate in rates)
-
-
 # ---- fusing -------------------------------------------------------------------------------------
 
 
@@ -196,3 +169,91 @@ def _logits(model: nn.Module, data: Encoded, device: str) -> Tensor:
     return torch.cat(
         [model(**{k: v.to(device) for k, v in batch.items()}).logits.cpu() for batch in batches]
     )
+
+
+# ---- what a step costs --------------------------------------------------------------------------
+
+
+def costs(params: Params, device: str) -> Values:
+    """What is counted here, and what several fresh processes measure."""
+    rows = baseline.load_splits(params).train.batch(range(STEP_BATCH))
+    batch = {name: tensor.to(device) for name, tensor in rows.items()}
+    ways = _ways(params, device)
+    argument = {
+        **{"params": dict(params), "device": device, "threads": torch.get_num_threads()},
+        "batch": {name: tensor.tolist() for name, tensor in rows.items()},
+    }
+    plain = models.load_pretrained(str(params["model"]), seed=0)
+    with torch.device("meta"):  # shapes without weights
+        tiny = BertForSequenceClassification(BertConfig(**TINY))
+    return {
+        **timing.over_processes(
+            f"{__name__}:measure", argument, processes=int(params["processes"] or 1)
+        ),
+        "counted": {method: counted(model, batch) for method, model in ways.items()},
+        "trainable": {method: lora.num_trainable(model) for method, model in ways.items()},
+        "parameters": {
+            "this model": [size.num_parameters(plain), lora.nested_sum(plain)],
+            "BERT-tiny": [size.num_parameters(tiny), lora.nested_sum(tiny)],
+        },
+        "tokens": batch["input_ids"].numel(),
+    }
+
+
+def _ways(params: Params, device: str) -> dict[str, nn.Module]:
+    rank, alpha = int(params["rank"] or 0), float(params["alpha"] or 0)
+    return {
+        **{method: prepared(params, method).to(device) for method in ("full", "frozen")},
+        "lora": prepared(params, "lora", rank=rank, alpha=alpha).to(device),
+    }
+
+
+def measure(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps of the three ways in turn, and forward passes in turn; for `timing.over_processes`.
+
+    The first process takes the peak of the allocator too, which is the same in all of them.
+    """
+    keep_freed_pages()
+    torch.set_num_threads(int(argument["threads"]))
+    params, device = argument["params"], str(argument["device"])
+    batch = {name: torch.tensor(rows, device=device) for name, rows in argument["batch"].items()}
+    ways = _ways(params, device)
+    bf16 = has_fast_bf16(device)
+    beside, fused = copy.deepcopy(ways["lora"]).eval(), copy.deepcopy(ways["lora"]).eval()
+    lora.merge_(fused)
+    steps = {method: _step(model, batch, bf16) for method, model in ways.items()}
+    passes = {"adapters": _forward(beside, batch), "fused": _forward(fused, batch)}
+
+    def compare(calls: Mapping[str, Callable[[], object]], *, memory: bool = False) -> Measured:
+        budget_s = float(params["budget_s"])
+        return timing.compare(
+            calls, device=device, budget_s=budget_s, min_samples=SAMPLES, memory=memory
+        )
+
+    measured = compare(steps, memory=argument["process"] == 0) | compare(passes)
+    return {"measurements": {name: one.to_json() for name, one in measured.items()}, "bf16": bf16}
+
+
+def _step(model: nn.Module, batch: Mapping[str, Tensor], bf16: bool) -> Callable[[], object]:
+    optimizer = optimizer_of(model.train(), Recipe(learning_rate=1e-6))
+    return lambda: take_step(model, batch, optimizer, bf16=bf16)
+
+
+def _forward(model: nn.Module, batch: Mapping[str, Tensor]) -> Callable[[], object]:
+    return torch.no_grad()(lambda: model(**batch))
+
+
+def counted(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, int]:
+    """Bytes that a step has in memory at its fullest, from the tensors: no allocator is asked."""
+    every = list(model.parameters())
+    learning = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
+    device = batch["labels"].device.type
+    model.train()
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=has_fast_bf16(device)):
+        saved = saved_for_backward(lambda: model(**batch), exclude=every)
+    return {
+        "weights": sum(p.numel() * p.element_size() for p in every),
+        "optimizer": 2 * learning,
+        "gradients": learning,
+        "saved": saved,
+    }

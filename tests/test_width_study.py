@@ -1,0 +1,106 @@
+"""Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from experiments.lab1_quantization import page, study
+from madl.formats.fixed import FixedPoint
+from madl.logbook.records import read_published
+from madl.training import baseline
+
+TUNED = Path(__file__).parents[1] / "docs" / "data" / "lab1_quantization_tuning.jsonl"
+
+
+def test_a_search_ends_where_every_neighbour_was_tried_and_is_worse():
+    tried = {}
+
+    def loss(pair):
+        return tried.setdefault(pair, (pair[0] - 7) ** 2 + (pair[1] - 3) ** 2)
+
+    assert study.descend((4, 1), study.around, loss) == (7, 3)
+    assert set(study.around((7, 3))) <= tried.keys()
+
+
+def test_a_difference_that_is_none_moves_no_point():
+    assert study.descend((4, 1), study.around, lambda pair: -1e-6 * sum(pair)) == (4, 1)
+
+
+def test_each_row_takes_the_step_of_its_least_error():
+    torch.manual_seed(0)
+    weight = torch.randn(6, 40) * torch.tensor([0.02, 0.05, 0.1, 0.2, 0.4, 0.8])[:, None]
+    made = {per: study.OwnStep(width=4, per=per).quantize(weight) for per in ("row", "layer")}
+    errors = {per: (q - weight).square().sum(-1) for per, q in made.items()}
+    every = [FixedPoint(width=4, frac_width=frac).quantize(weight) for frac in study.CANDIDATES]
+    each = torch.stack([(q - weight).square().sum(-1) for q in every])  # (candidates, rows)
+    torch.testing.assert_close(errors["row"], each.amin(0))
+    torch.testing.assert_close(errors["layer"].sum(), each.sum(-1).amin())
+
+
+def test_octaves_are_counted_where_they_can_be_by_hand():
+    model = nn.Sequential(nn.Linear(4, 1, bias=False))
+    model[0].weight.data = torch.tensor([[0.25, -0.49, 0.5, 0.0]])
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x):
+            return self.inner(x)
+
+    found = study.octaves(Named(), {"x": torch.tensor([[1.0, 1.9, 2.0, 1e9]])})
+    first = found["first"]
+    assert [found["weights"][e - first] for e in (first, -2, -1)] == [0.25, 0.5, 0.25]
+    assert [found["inputs"][e - first] for e in (0, 1, study.LAST)] == [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(("width", "frac"), [(4, 2), (8, 6), (16, 9)])
+def test_the_window_that_is_drawn_is_that_of_the_format(width, frac):
+    octaves = range(study.FIRST, study.LAST + 1)
+    rows = [{"what": "octave", "octave": e, "weights": 0.04, "inputs": 0.04} for e in octaves]
+    svg = page.picture(rows, {"width": width, "weights": frac, "inputs": frac})
+    low, high = (float(one) for one in re.findall(r'class="zone[^"]*" x="0" width="([\d.]+)"', svg))
+    assert low == high  # of weights, of inputs
+    octave = study.FIRST + low / page.SIZE * len(octaves)
+    made = FixedPoint(width=width, frac_width=frac)
+    edge = torch.tensor([0.99, 1.01]) * 2**octave
+    assert [bool(q) for q in made.quantize(edge)] == [False, True]
+
+
+def tuned(method, **where):
+    records = [r for r in read_published(TUNED) if r.case.params["method"] == method]
+    return [r for r in records if where.items() <= r.case.params.items()]
+
+
+@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
+class TestChosenOnTheTuningSeed:
+    def test_passes(self):
+        least = min(tuned("fp32"), key=lambda r: r.values["validation_loss"])
+        assert least.case.params["epochs"] == baseline.PASSES
+
+    @pytest.mark.parametrize("width", page.CHOSEN)
+    def test_points(self, width):
+        (sweep,) = tuned("sweep", operands="both", width=width)
+        assert (sweep.values["weights"], sweep.values["inputs"]) == page.CHOSEN[width]
+        assert page.SHARED.get(width, sweep.values["shared"]) == sweep.values["shared"]
+
+    @pytest.mark.parametrize("operands", page.ALONE)
+    def test_points_of_one_operand(self, operands):
+        (sweep,) = tuned("sweep", operands=operands)
+        assert sweep.values[operands] == page.ALONE[operands]
+
+    @pytest.mark.parametrize("width", page.RATES)
+    def test_rates(self, width):
+        found = tuned("control") if width is None else tuned("qat", width=width)
+        by_rate = sorted(
+            (r.case.params["tune_learning_rate"], r.values["validation_loss"]) for r in found
+        )
+        rates, losses = zip(*by_rate)
+        best = losses.index(min(losses))
+        assert rates[best] == page.RATES[width]
+        assert best < len(rates) - 1  # a worse neighbour above, and one below but at the lowest
+        assert best > 0 or rates[0] == min(min(tried) for tried in page.TRIED.values())
