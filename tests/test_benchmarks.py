@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _command
-from experiments.formats import format_times
+from experiments.formats import page as formats
 from madl.errors import MadlError
 from madl.logbook import benchmarks
+from madl.logbook.records import Records
 
 ROOT = Path(__file__).parents[1]
 TRAINING = "training step, batch 1"
@@ -34,13 +35,9 @@ def test_times_are_ratios_with_an_interval_from_between_processes():
             "mxint8": [[0.2, 0.2, 0.2], [1.6, 1.6, 1.6], [0.2, 0.2, 0.2]],  # 1, 4 and 2 times
         }
     )
-    same, other = (row["training step, here"] for row in _times())
+    same, other = (row["training step"] for row in formats.times(Records()))
     assert same == "1.00 × [1.00, 1.00]"
     assert other == "2.0 × [0.4, 11.2]"
-
-
-def _times() -> list[dict[str, str]]:
-    return [dict(row) for row in format_times.times(of="float32", first="format")]
 
 
 def test_as_many_samples_are_kept_whatever_the_number_of_processes():

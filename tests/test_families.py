@@ -17,7 +17,6 @@ from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat
 from madl.logbook.claims import Claim, judge
 from madl.logbook.experiment import PROFILES
-from madl.logbook.number_line import number_lines
 from madl.logbook.records import Case, Pending, Records, sealed
 from madl.logbook.stats import Outcomes
 from madl.training import families, format_arms, format_errors, models, precision
@@ -325,9 +324,3 @@ def test_what_chooses_is_not_what_is_shown(model):
 def test_every_kind_of_format_has_its_source():
     kinds = {type(preset).__name__ for preset in presets().values()}
     assert set(formats_page.SOURCES) == kinds
-
-
-def test_a_number_line_has_a_tick_a_value_that_it_holds():
-    made = number_lines({"a": [0.25, 1.0, 2.0**40]}, {"w": (0.1, 0.5)}, low=-4, high=4, label="x")
-    assert made.count("v18") == 2
-    assert made.count("<rect") == 1

@@ -1,28 +1,23 @@
 """Every number format: its constants and values, and what it loses of real weights and inputs.
 
-One case takes all presets at once, because the tensors are what takes time to get. A format whose
-values lie where a fraction width or a bias puts them is measured *moved* too: for weights and for
-inputs at the position that keeps other data of the same kind best. So is what is called the best of
-its bits chosen on other data than it is shown on, within three classes: formats with a scale from
-the data, moved ones, whose position the data choose once, and formats as they come. The digest of
-the formats' sources is a parameter, so a new or changed format is measured again.
+One case takes all presets at once. A format whose values lie where a fraction width or a bias puts
+them is measured *moved* too: for weights and for inputs at the position that keeps other data of
+the same kind best. The digest of the formats' sources is a parameter, so a changed one is measured
+again. Units: signal to error in decibels.
 """
 
 import hashlib
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.formats import format_times
-from madl.logbook import searches
-from madl.logbook.charts import Chart, line, linear, points
-from madl.logbook.claims import Fact
-from madl.logbook.drawing import Panel
+from madl.logbook import benchmarks
+from madl.logbook.charts import Chart, linear, points
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.number_line import number_lines
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.logbook.stats import number, superscript
 from madl.training import baseline
 from madl.training.families import short
@@ -30,9 +25,9 @@ from madl.training.families import short
 page = Experiment(title="Number formats", needs=("baseline",))
 
 ROOT = Path(__file__).parents[2]
-DRAWN_BITS = 8
-LOW, HIGH = -12, 8  # exponents of the drawn values
+DRAWN_BITS = 9  # below
 PARTS = ("weights", "inputs")
+NAMED = ("mxint8", "mxfp4-e2m1", "log(8)", "fixed(8,4)", "fixed(8) moved")  # in the chart
 SOURCES = {
     "Binary": "arXiv:1602.02830",
     "ResidualSign": "arXiv:1711.01243; one level, arXiv:1603.05279",
@@ -48,6 +43,13 @@ SOURCES = {
     "MXInt": "OCP MX 1.0",
     "MXFloat": "OCP MX 1.0",
 }
+FAMILIES = {
+    "binary": "binary, ternary",
+    "fixed": "fixed, scaled",
+    "log": "logarithmic",
+    "minifloat": "floating",
+    "blocked": "with a block's scale",
+}
 
 
 @page.cases
@@ -56,6 +58,11 @@ def cases(plan: Plan) -> Iterable[Params]:
     for path in sorted((ROOT / "madl" / "formats").glob("*.py")):
         digest.update(path.read_bytes())
     yield {**baseline.recipe_params(plan, 0), "formats": digest.hexdigest()[:12]}
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    return True
 
 
 @page.run
@@ -73,181 +80,73 @@ def run(params: Params, ctx: Context) -> Values:
     }
 
 
-# ---- reading the record -------------------------------------------------------------------------
+# ---- numbers ------------------------------------------------------------------------------------
 
 
-def _values(r: Records) -> Values:
+def values(r: Records) -> Values:
     return r.of("formats").one().values
 
 
-def _formats(r: Records) -> list[dict[str, Any]]:
-    """Every format with its name, by ascending bits, those that keep the weights best first."""
-    found = [{"name": short(name), **f} for name, f in _values(r)["formats"].items()]
-    return sorted(found, key=lambda f: (f["bits"], -f["weights_db"]))
+def db(r: Records, name: str, part: str = "weights") -> Counted:
+    """Signal to error of a format."""
+    return counted(round(values(r)["formats"][name][f"{part}_db"], 1), "dB", of=r.of("formats"))
 
 
-CLASSES = {
-    "with a scale": "with a scale from the data",
-    "moved": "at a position from the data",
-    "as it comes": "as they come",
-}
+def magnitude(r: Records, part: str, at: int) -> Counted:
+    """A quantile of a part's magnitudes: 0 is the 5th percentile, 2 the 95th."""
+    return counted(float(f"{values(r)['magnitudes'][part][at]:.1g}"), of=r.of("formats"))
 
 
-def _class(f: Mapping[str, Any]) -> str:
-    """Which of the three it is: what the data give it."""
-    if f["is_scaled"]:
-        return "with a scale"
-    return "moved" if f["name"].endswith(" moved") else "as it comes"
-
-
-def _best(formats: Iterable[Mapping[str, Any]], part: str, of: str) -> Mapping[str, Any] | None:
-    """Which of that class keeps the choosing data best; where a format comes is a position too."""
-    every = {f["name"]: f for f in formats}
-    found = [
-        f
-        for name, f in every.items()
-        if _class(f) == of or (of == "moved" and _moved(name) in every)
-    ]
-    return max(found, key=lambda f: f[f"choosing {part}_db"], default=None)
-
-
-def _moved(name: str) -> str:
-    """The same format moved: a fraction width is fixed point's only position, and in its name."""
-    return re.sub(r"(fixed.*),.*", r"\1)", name) + " moved"
-
-
-def _near(r: Records, bits: int) -> list[dict[str, Any]]:
-    """Formats of so many bits, or a scale's share more."""
-    return [f for f in _formats(r) if bits <= f["bits"] < bits + 1]
-
-
-def _best_at(r: Records, bits: int) -> Fact:
-    said: list[str] = []
-    for part in PARTS:
-        best = {of: _best(_near(r, bits), part, of) for of in CLASSES}
-        shown = [
-            f"{number(f[f'{part}_db'])} dB {CLASSES[of]} (`{f['name']}`, {number(f['bits'])} bits)"
-            for of, f in best.items()
-            if f is not None
-        ]
-        said.append(f"{part} lie above their error by {', '.join(shown)}")
-    return Fact(
-        text=f"At {bits} bits a value, and up to half of one more for a block's scale, with the "
-        f"formats that other data prefer, {'; '.join(said)}",
-        of=f"{len(_near(r, bits))} formats, {_values(r)['num_weights']:,} weights, "
-        f"{_values(r)['num_inputs']:,} inputs",
-    )
-
-
-@page.fact
-def eight_bits(r: Records) -> Fact:
-    return _best_at(r, 8)
-
-
-@page.fact
-def four_bits(r: Records) -> Fact:
-    return _best_at(r, 4)
-
-
-# ---- figures and tables -------------------------------------------------------------------------
-
-FAMILIES = {
-    "fixed": "fixed point, scaled integer",
-    "minifloat": "minifloat",
-    "blocked": "with a scale for each block",
-    "log": "logarithmic",
-    "binary": "binary, ternary",
-}
-
-
-@page.chart(
-    caption="How far the model's weights, and the inputs of its layers, lie above the error that a "
-    "format makes in them, in decibels of squared value over squared error, for the narrower "
-    "formats. The line joins the formats that lie above all of as few bits on other data of the "
-    "same kind."
+page.numbers(
+    mxint8=partial(db, name="mxint8"),
+    mxfp4=partial(db, name="mxfp4-e2m1"),
+    fixed_4=partial(db, name="fixed(4,2)"),
+    fixed_4_moved=partial(db, name="fixed(4) moved"),
+    fixed_8=partial(db, name="fixed(8,4)"),
+    fixed_8_moved=partial(db, name="fixed(8) moved"),
+    log_8=partial(db, name="log(8)"),
+    block_log_8=partial(db, name="block-log(8,8,block=16)"),
+    minifloat_8=partial(db, name="minifloat(8,4)"),
+    minifloat_8_moved=partial(db, name="minifloat(8,4) moved"),
+    small_weights=partial(magnitude, part="weights", at=0),
+    large_weights=partial(magnitude, part="weights", at=2),
+    small_inputs=partial(magnitude, part="inputs", at=0),
+    large_inputs=partial(magnitude, part="inputs", at=2),
+    num_weights=lambda r: counted(values(r)["num_weights"], of=r.of("formats")),
+    num_inputs=lambda r: counted(values(r)["num_inputs"], of=r.of("formats")),
 )
+
+
+# ---- chart and tables ---------------------------------------------------------------------------
+
+
+def every_format(r: Records) -> list[dict[str, Any]]:
+    """Every format with its name, those that keep the weights best first."""
+    every = [{"name": short(name), **f} for name, f in values(r)["formats"].items()]
+    return sorted(every, key=lambda f: -f["weights_db"])
+
+
+@page.chart
 def error(r: Records) -> Chart:
-    drawn = [f for f in _formats(r) if f["bits"] < DRAWN_BITS + 1]
-    rows: list[Row] = []
-    for part in PARTS:
-        chosen = [f[f"choosing {part}_db"] for f in drawn]
-        on_front = searches.front([f["bits"] for f in drawn], chosen)
-        rows += [
-            {
-                "data": part,
-                "format": f["name"],
-                "family": FAMILIES.get(f["family"], f["family"]),
-                "bits": f["bits"],
-                "signal to error": f[f"{part}_db"],
-                "front": f[f"{part}_db"] if i in on_front else None,
-            }
-            for i, f in enumerate(drawn)
-        ]
+    """Of weights, the narrower formats."""
+    rows: list[Row] = [
+        {
+            "format": f["name"],
+            "family": FAMILIES[family],
+            "bits": f["bits"],
+            "signal to error": f["weights_db"],
+            "named": f["name"] if f["name"] in NAMED else None,
+        }
+        for family in FAMILIES
+        for f in every_format(r)
+        if f["family"] == family and f["bits"] < DRAWN_BITS
+    ]
     return Chart(
         rows,
-        x=linear("bits", "bits a value, with a block's scale"),
+        x=linear("bits", "bits a value"),
         y=linear(label="signal to error", unit="dB", limits=(0, None)),
-        marks=[
-            line("front", "best for its bits", markers=False, like="FP32"),
-            points("signal to error", by="family"),
-        ],
-        facet="data",
+        marks=[points("signal to error", by="family", text="named")],
     )
-
-
-BANDS = "where most of the model's values lie"
-
-
-def _panels(rows: Sequence[Row]) -> list[Panel]:
-    sets: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        sets.setdefault(str(row["group"]), {}).setdefault(str(row["set"]), []).append(row["value"])
-    bands = {name: (min(values), max(values)) for name, values in sets.pop(BANDS).items()}
-    return [
-        Panel(
-            title=group,
-            svg=number_lines(of, bands, low=LOW, high=HIGH, label=f"Number lines, {group}"),
-            folded=i > 0,
-        )
-        for i, (group, of) in enumerate(sets.items())
-    ]
-
-
-@page.drawing(
-    caption="A tick is a positive value of a format that takes no scale from the data, on a scale "
-    "of powers of two; narrow ones are drawn moved, too, to where the data put them. The shaded "
-    "ranges hold nine tenths of the weights' and inputs' magnitudes.",
-    panels=_panels,
-    alt=lambda rows: f"{len({row['set'] for row in rows}) - len(PARTS)} number lines of formats",
-)
-def lines(r: Records) -> Sequence[Row]:
-    bands = _values(r)["magnitudes"]
-    rows: list[Row] = [
-        {"group": BANDS, "set": part, "value": value}
-        for part in PARTS
-        for value in (bands[part][0], bands[part][-1])
-    ]
-    for f in _formats(r):
-        group = "four bits and fewer" if f["bits"] <= 4 else f"{f['bits']:g} bits"
-        sets = f.get("moved", {}) if f["bits"] <= 4 else {}
-        for name, values in {f["name"]: f["values"] or (), **sets}.items():
-            rows += [{"group": group, "set": name, "value": value} for value in values]
-    return rows
-
-
-@page.table
-def by_width(r: Records) -> Sequence[Row]:
-    """The best of each whole number of bits, of the three classes."""
-    rows: list[Row] = []
-    for bits in sorted({int(f["bits"]) for f in _formats(r)}):
-        for part in PARTS:
-            row: dict[str, Any] = {"bits": bits, "of": part}
-            for of in CLASSES:
-                best = _best(_near(r, bits), part, of)
-                row[of] = f"`{best['name']}`" if best else "there is none"
-                row[f"{of}, dB"] = number(best[f"{part}_db"]) if best else "–"
-            rows.append(row)
-    return rows
 
 
 @page.table
@@ -255,26 +154,26 @@ def formats(r: Records) -> Sequence[Row]:
     return [
         {
             "format": f"`{f['name']}`",
-            "bits": int(f["bits"]) if f["bits"] % 1 == 0 else f["bits"],
+            "bits": f"{f['bits']:g}",
+            "weights (dB)": f"{f['weights_db']:.1f}".replace("-", "−"),
+            "inputs (dB)": f"{f['inputs_db']:.1f}".replace("-", "−"),
+            "positive values": range_of(f),
             "constants": f["constants"],
-            "positive values": _magnitudes(f),
-            "weights (dB)": f["weights_db"],
-            "inputs (dB)": f["inputs_db"],
-            "source": _source(f),
+            "source": source_of(f),
         }
-        for f in _formats(r)
+        for f in every_format(r)
     ]
 
 
-def _magnitudes(f: Mapping[str, Any]) -> str:
+def range_of(f: Mapping[str, Any]) -> str:
     if f["is_scaled"]:
-        return "scaled by the data"
+        return "scaled"
     if f["range"] is None:
         return "moved"
-    return f"{_short(f['smallest'])} to {_short(f['range'][1])}"
+    return f"{brief(f['smallest'])} to {brief(f['range'][1])}"
 
 
-def _short(value: float) -> str:
+def brief(value: float) -> str:
     """Three digits, with a power of two where the number would be long."""
     if 1e-3 <= value < 1e5:
         return number(float(value))
@@ -283,15 +182,42 @@ def _short(value: float) -> str:
     return power if mantissa == 0.5 else f"{number(2 * mantissa)} · {power}"
 
 
-def _source(f: Mapping[str, Any]) -> str:
-    found = SOURCES.get(f["kind"], "not stated")
-    return found.replace("tensor", "channel") if "per row" in f["constants"] else found
+def source_of(f: Mapping[str, Any]) -> str:
+    source = SOURCES.get(f["kind"], "not stated")
+    return source.replace("tensor", "channel") if "per row" in f["constants"] else source
 
 
-# ---- the last published run of benchmarks/formats.py --------------------------------------------
+COLUMNS = {  # of the benchmark, by what its work's title holds
+    "in cache": "in cache",
+    "(memory)": "in memory",
+    "training step": "training step",
+    "evaluation": "evaluation",
+}
+PLAIN, PEER = "plain torch (no compiler)", "peer of "
 
 
-page.table(format_times.tensor_times)
-page.table(format_times.peer_times)
-page.table(format_times.model_times)
-page.table(format_times.benchmark_run)
+@page.table
+def times(r: Records) -> Sequence[Row]:
+    """Of the last published run of `benchmarks/formats.py`: copies of a tensor, steps of FP32."""
+    made: dict[str, dict[str, str]] = {}
+    for (title, _), arms in benchmarks.arms("formats").items():
+        base = arms.get("copy") or arms.get("float32")
+        column = next((name for held, name in COLUMNS.items() if held in title), None)
+        for variant, a in arms.items():
+            is_peer = variant.startswith(PEER)
+            name, _, how = (variant, "", "") if is_peer else variant.partition(", ")
+            if column is None or base is None or a is base or how not in ("", PLAIN):
+                continue
+            shown = f"`{short(name)}`" if not is_peer else name.partition(": ")[2]
+            cells = made.setdefault(shown, {"variant": shown})
+            cells[f"{column}, plain torch" if how else column] = f"{a / base:i}"
+    if not made:
+        raise Pending("a published run of the benchmark formats with its samples")
+    columns = {column: "–" for cells in made.values() for column in cells}
+    return [{**columns, **cells} for cells in made.values()]
+
+
+@page.table
+def benchmark_run(r: Records) -> Sequence[Row]:
+    """Where and when."""
+    return list(benchmarks.run_table("formats"))
