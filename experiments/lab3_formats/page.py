@@ -165,6 +165,20 @@ def mix_beats_one_format(r: Records) -> Contrast:
 
 
 @page.claim
+def narrowest_by_its_own_scatter(r: Records) -> Contrast:
+    """The narrowest format that passes against FP32, by its own scatter between models alone."""
+    return compare(chosen(r), control(r)).no_worse(MARGIN)
+
+
+@page.claim
+def narrowest_by_the_scatter_of_all(r: Records) -> Contrast:
+    """The same, its scatter pooled over all formats, those at chance among them."""
+    every, full = list(once(r).values()), control(r)
+    made = pooled([compare(a, full).no_worse(MARGIN) for a in every])
+    return made[[a.label for a in every].index(chosen(r).label)]
+
+
+@page.claim
 def moving_mends_log_4(r: Records) -> Contrast:
     """Powers of two in 4 bits: moved to where weights and inputs lie over where they come."""
     return compare(trained(r, "log(4) moved"), trained(r, "log(4)"))
