@@ -93,7 +93,7 @@ def test_every_test_that_needs_a_gpu_is_collected_and_says_why_it_is_skipped(bar
 def test_what_a_case_and_the_benchmark_import_is_there(bare):
     code = """
     import importlib, runpy
-    importlib.import_module("experiments.lab4_compile.compiling")
+    importlib.import_module("experiments.lab4_compile.study")
     for name in ("replay", "timing", "fresh", "memory", "allocator"):
         importlib.import_module(f"madl.machine.{name}")
     importlib.import_module("madl.training.models")
