@@ -78,7 +78,7 @@ def test_several_parts_are_counted_each_and_all_have_to_be_whole(plan):
         {"what": "pairs", "asked": 4, "run": 2},
     ]
     assert row["status"] == "partly"
-    assert "4 of 4 numbers<br>2 of 4 pairs" in written(plan, "ledger.md")
+    assert "4 of 4 numbers; 2 of 4 pairs" in written(plan, "ledger.md")
 
 
 def test_a_combination_whose_case_failed_is_not_covered(plan):
