@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import nn
 
+from experiments.lab2_compression.page import AFTER, BETWEEN, PLAIN
 from madl.compression.prune import prune_
 from madl.compression.quantize import Rule, quantize_
 from madl.compression.size import linear_bits
@@ -34,7 +35,6 @@ from madl.training.search import Point, Space, grid_point, num_points
 from madl.training.supernet import Supernet, space
 from madl.training.train import Recipe, rate_at, train
 
-PLAIN, AFTER, BETWEEN = "plain", "compressed", "compressed and trained on"
 Halves = tuple[Encoded, Encoded]
 
 
