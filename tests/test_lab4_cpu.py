@@ -141,7 +141,9 @@ def test_a_contended_speedup_decides_nothing():
 def test_the_rival_is_the_faster_of_its_ways():
     records = planted(2.0)
     runs, whole = (one.values["measurements"] for one in records)
-    assert lab4_mxint8.in_model(records, "BF16").comparison.effect == pytest.approx(math.log(2), rel=0.01)
+    assert lab4_mxint8.in_model(records, "BF16").comparison.effect == pytest.approx(
+        math.log(2), rel=0.01
+    )
     runs["BF16, prepacked 1"] = runs["MXINT8 1"][::-1]
     assert verdict("one_row_is_faster", records) == "undecided"
     assert lab4_mxint8.one_row_is_faster(records).b.label == "BF16, prepacked"

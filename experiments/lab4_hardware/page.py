@@ -98,7 +98,12 @@ MOVED: Mapping[str, Described] = {
 }
 # The same under another scale, which no unit applies.
 RESCALED: Mapping[str, Described] = {"scaled(8,tensor)": {**SCALED, "width": 8}}
-LABELLED = ("minifloat(16,8,ieee)", "mxint8", "ternary(0.7)", "log(8)")  # beside the smallest
+LABELLED = (
+    "minifloat(16,8,ieee)",
+    "mxint8",
+    "ternary(0.7)",
+    "block-log(4,8,block=16)",
+)  # beside the smallest
 TOLD = (  # of the table, beside the smallest
     *("minifloat(16,8,ieee)", "mxint8", "mxfp8-e4m3", "minifloat(6,3) moved"),
     *("mxint4", "block-log(4,8,block=16)", "ternary(0.7)"),
@@ -277,11 +282,8 @@ page.numbers(
     bits=bits,
     of_bf16=partial(of_smallest, rival=BF16),
     of_bf16_pipelined=partial(of_smallest, rival=BF16, period=PERIOD),
-    of_mxint8=partial(of_smallest, rival=MXINT8),
     fp32=format_arms.control,
     chosen=lambda r: judged(r)[smallest(r)][0],
-    mxint8=partial(format_arms.trained, name="mxint8"),
-    log8=partial(format_arms.trained, name="log(8)"),
     mxint8_of_bf16=partial(percent_of, a=MXINT8, b=BF16),
     mxint8_of_bf16_pipelined=partial(percent_of, a=MXINT8, b=BF16, period=PERIOD),
     signs_apart=partial(percent_of, a=BLOCK_FP8, b={**MXINT8, "block": 16}),
