@@ -38,7 +38,7 @@ def test_the_split_depends_on_the_text_alone():
     ours = some_examples()
     shuffled = ours[:]
     random.Random(1).shuffle(shuffled)
-    first, second = data._split(ours), data._split(shuffled)
+    first, second = data._split(ours, None), data._split(shuffled, None)
     assert first.test == second.test
     assert len(first.test) >= data.TEST_EXAMPLES
     assert len(first.validation) >= data.VALIDATION_EXAMPLES
@@ -47,7 +47,7 @@ def test_the_split_depends_on_the_text_alone():
 
 def test_near_duplicates_stay_on_one_side():
     twins = [(text + " again", label) for text, label in some_examples()]
-    split = data._split(some_examples() + twins)
+    split = data._split(some_examples() + twins, None)
     test, train = set(split.test.texts), set(split.train.texts)
     assert not {f"{text} again" for text in test} & train
     assert not {text.removesuffix(" again") for text in test} & train
@@ -109,3 +109,13 @@ def test_a_folder_named_as_a_preset_names_something_is_not_taken_for_it(tmp_path
 def test_a_path_that_is_not_there_is_refused_before_anything_runs():
     with pytest.raises(MadlError, match=r"no folder \./nowhere"):
         workloads.resolve("snippets", model="./nowhere")
+
+
+def test_a_draw_deals_other_sentences_to_training_and_never_touches_test():
+    examples = [(f"sentence {i} of its own words {i * 7919}", i % 2) for i in range(6000)]
+    plain, one, other = (data._split(examples, draw) for draw in (None, 10, 11))
+    assert plain.test == one.test == other.test
+    assert set(one.validation.texts) != set(other.validation.texts)
+    for made in (plain, one, other):
+        parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == len(examples)

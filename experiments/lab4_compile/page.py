@@ -277,7 +277,6 @@ page.numbers(
     later_eager=partial(naive, way="eager", skip=1),
     first_resnet=partial(first_call, network="resnet18"),
     cached_resnet=partial(first_call, network="resnet18", cached=True),
-    resnet_pays=partial(pays, network="resnet18"),
     bert_pays=partial(pays, network="bert"),
     captured_bert=partial(captured, network="bert"),
     weights_copied=lambda r: generated(r, "resnet18", "convolution"),

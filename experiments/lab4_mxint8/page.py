@@ -191,7 +191,6 @@ def calls(r: Records, variant: str) -> Counted:
 
 page.numbers(
     both_sides=partial(share, unit=units.MXINT8),
-    pipelined=partial(share, unit=units.MXINT8, period=40),
     quantizing=partial(share, unit=QUANTIZING),
     weights_alone=partial(share, unit=MIXED),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
