@@ -1,7 +1,5 @@
 """Compression in a short training: schedules that differ in nothing but where it stands."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
