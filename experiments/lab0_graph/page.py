@@ -70,11 +70,17 @@ def _failing(r: Records) -> Counted:
     return counted(sum("error" in one for one in _values(r)["symbolic"]), of=[_of(r)])
 
 
+def _weights(r: Records) -> Counted:
+    """Nodes that read a weight, which the drawing leaves out."""
+    return counted(sum(n["kind"] == "get_attr" for n in _values(r)["nodes"]), of=[_of(r)])
+
+
 page.numbers(
     nodes=lambda r: _captured(r, "training mode", "nodes"),
     dropouts=lambda r: _captured(r, "training mode", "dropout"),
     inside=lambda r: _captured(r, "training mode", "inside"),
     readers=lambda r: _captured(r, "training mode", "users"),
+    weights=_weights,
     unfused=lambda r: _captured(r, "training mode, unfused attention", "dropout"),
     sentences=lambda r: counted(_values(r)["num_sentences"], of=[_of(r)]),
     random=lambda r: _sentences(r, "training_removed_twice", same=False),

@@ -238,9 +238,9 @@ page.numbers(
 def accuracy(r: Records) -> Chart:
     start = baseline.fp32(r)
     arms = {**{a.label: a for a in models(r)}, "full, on every sentence": start}
-    rows = [{"model": label, "test accuracy": a} for label, a in arms.items()]
+    rows = [{"trained": label, "test accuracy": a} for label, a in arms.items()]
     marks = [intervals("test accuracy")]
-    return Chart(rows, x=percent("test accuracy"), y=category("model"), marks=marks)
+    return Chart(rows, x=percent("test accuracy"), y=category("trained", "what was trained"), marks=marks)
 
 
 @page.table

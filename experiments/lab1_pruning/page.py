@@ -296,14 +296,14 @@ def points_of(r: Records, part: str) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"removed": at}
         for method, name in METHODS.items():
             if at in of[method]:
-                row[f"{name}, untrained"] = pruned(r, part, method, at, "before")
+                row[f"{name}, before"] = pruned(r, part, method, at, "before")
                 row[name] = pruned(r, part, method, at)
         rows.append(row)
     return rows
 
 
 def drawn(r: Records, rows: Sequence[Row], facet: str | None = None) -> Chart:
-    lines = [(line(name), line(f"{name}, untrained", like=name)) for name in METHODS.values()]
+    lines = [(line(name), line(f"{name}, before", like=name)) for name in METHODS.values()]
     return Chart(
         rows,
         x=percent("removed", column="removed"),

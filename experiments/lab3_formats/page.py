@@ -361,7 +361,7 @@ def by_bits(r: Records) -> Sequence[Row]:
         rows.append(
             {
                 "bits": f"{best.value('bits'):g}",
-                "best on validation": f"`{short(name)}`",
+                "format": f"`{short(name)}`",
                 "untrained, validation": per_cent(untrained(best)),
                 "test": best,
                 "against FP32": best - full,

@@ -118,7 +118,7 @@ def assembled(r: Records) -> Arm:
 
 def blind(r: Records) -> Arm:
     """Random layers are narrow: of several draws, what validation prefers."""
-    return arm(r, "at random", part="blind")
+    return arm(r, "random layers", part="blind")
 
 
 # ---- claims -------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def curves(r: Records) -> Chart:
     return Chart(
         [{**row, "one format": one} for row in rows],
         x=linear("trial", "trials"),
-        y=percent("best accuracy so far"),
+        y=percent("best accuracy so far, on validation"),
         marks=[
             span(0.5, startup + 0.5, "drawn at random"),
             *(line(name, markers=False) for name in (*found, "one format")),

@@ -320,7 +320,8 @@ def savings(r: Records) -> Chart:
 @page.table
 def reasons(r: Records) -> Sequence[Row]:
     """The share saved, and by how much each reason changes it."""
-    found = {reason: round(100 * share, 1) for reason, share in steps(r).items()}
+    exact = steps(r)
+    found = {reason: round(100 * share, 1) for reason, share in exact.items()}
     changes = numbers([b - a for a, b in pairwise(found.values())], sign=True, places=1)
     changes = ["–", *(change.replace("+0.0", "0.0") for change in changes)]
     return [
@@ -328,7 +329,7 @@ def reasons(r: Records) -> Sequence[Row]:
             "counted, one reason more each": reason,
             "saved": f"{share:.1f} %",
             "change (points)": change,
-            "left of the report's FP32 peak (MiB)": round((1 - share / 100) * REPORTED["FP32"]),
+            "left of the report's FP32 peak (MiB)": round((1 - exact[reason]) * REPORTED["FP32"]),
         }
         for (reason, share), change in zip(found.items(), changes)
     ]

@@ -138,7 +138,16 @@ def _thumbnail(calls: PageCalls) -> str:
 
 
 def thinned(chart: Chart) -> Chart:
-    """The chart with as many of its rows, drawn by lot, as an ornament has room for."""
-    some = min(len(chart.rows), ROWS)
-    kept = sorted(random.Random(0).sample(range(len(chart.rows)), some))
-    return replace(chart, rows=[chart.rows[i] for i in kept])
+    """The chart with as many rows as an ornament has room for: the ends of every series, and others
+    by lot."""
+    if len(chart.rows) <= ROWS:
+        return chart
+    every: dict[Any, list[int]] = {}
+    for i, row in enumerate(chart.rows):
+        for mark in chart.marks:
+            if mark.column and row.get(mark.column) is not None:
+                every.setdefault((mark.column, row.get(mark.by or "")), []).append(i)
+    ends = {i for at in every.values() for i in (at[0], at[-1])}
+    rest = [i for i in range(len(chart.rows)) if i not in ends]
+    lot = random.Random(0).sample(rest, max(0, min(len(rest), ROWS - len(ends))))
+    return replace(chart, rows=[chart.rows[i] for i in sorted(ends.union(lot))])

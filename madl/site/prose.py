@@ -31,6 +31,10 @@ from madl.site.views import View
 
 VERDICTS = ("supported", "refuted", "undecided")
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+STATES = {
+    "worded after": "The hypothesis or its test was worded when these records were known.",
+    "known": "An earlier run of the same cases was known when this was worded.",
+}
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
 
 
@@ -217,7 +221,8 @@ def _sure_row(one: Result, folder: str) -> str:
     where = f'<a href="{folder}/{one.name}.json">{inline(made.method)}</a>'
     lines.append(f"{where}, p {_p(one.p_adjusted)}")
     bar = bar_of(one)
-    state = "" if one.state == "registered" else f"<br>{chip(one.state)}"
+    said = f'<span title="{STATES.get(one.state, one.state)}">{chip(one.state)}</span>'
+    state = "" if one.state == "registered" else f"<br>{said}"
     return (
         f'<tr id="claim-{one.name}"><td>{said}</td>'
         f"<td>{bar}<small>{'<br>'.join(line for line in lines if line)}</small></td>"
