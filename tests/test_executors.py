@@ -337,6 +337,9 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
     assert plan.is_complete("toy")
 
 
+FULL = ("run", "--profile", "full")  # what a page needs runs there, too
+
+
 @pytest.fixture
 def later(plan) -> None:
     """An experiment that needs the toy."""
@@ -356,7 +359,7 @@ def gate(toy) -> Path:
 
 
 def test_a_shard_waits_for_what_the_other_is_computing(later, gate, plan, cli):
-    runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
+    runs = [cli(*FULL, "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
     wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
     gate.touch()  # both are at work from here on
     errors = [run.communicate(timeout=60)[1] for run in runs]
@@ -372,7 +375,7 @@ def test_a_shard_does_not_wait_for_one_that_is_not_there(later, plan, caplog):
 
 def test_shards_do_not_wait_for_each_other_when_a_third_is_not_there(later, gate, plan, cli):
     assert all(plans.todo(plan, "toy", Options(shard=(i, 3))) for i in (1, 2, 3))
-    runs = [cli("run", "--executor", "inline", "--shard", f"{i}/3") for i in (1, 2)]
+    runs = [cli(*FULL, "--executor", "inline", "--shard", f"{i}/3") for i in (1, 2)]
     wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
     gate.touch()
     for run in runs:
