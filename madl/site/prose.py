@@ -26,7 +26,7 @@ from madl.logbook.claims import Result
 from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.stats import Unit
-from madl.site.evidence import NOT_RUN, chip, inline, literal
+from madl.site.markup import NOT_RUN, chip, inline, literal
 from madl.site.views import View
 
 VERDICTS = ("supported", "refuted", "undecided")
