@@ -19,7 +19,6 @@ from typing import Any
 from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
-from madl.logbook.claims import Result
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
@@ -55,7 +54,7 @@ class PageCalls:
             return prose.mark(find(name).result)
 
         def unmeasured(name: str) -> str:
-            return self._unmeasured(find(name).result)
+            return f"Not measured here yet: {inline(find(name).result.hypothesis)} "
 
         made = {call.__name__: self.tried(call) for call in calls}
         if taken := sorted(made.keys() & view.numbers.keys()):
@@ -93,9 +92,6 @@ class PageCalls:
     def secondary(self) -> str:
         """The other comparisons, without verdicts."""
         return prose.secondary(self.page.view.results, self.records)
-
-    def _unmeasured(self, result: Result) -> str:
-        return f"Not measured here yet: {inline(result.hypothesis)} {prose.mark(result)}"
 
     def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call, which says "pending" where it fails and somebody is told."""

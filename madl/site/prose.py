@@ -58,7 +58,7 @@ class Claims(Extension):
         found = nodes.Call(value, [name], [], None, None)
         judged = nodes.Name("_found", "store")
         node: list[nodes.Node] = [
-            nodes.Output([_called("_pending_claim", name)]),
+            nodes.Output([_called("_pending_claim", name), _called("_mark", name)]),
         ]
         for verdict in reversed(VERDICTS):
             is_it = nodes.Compare(
