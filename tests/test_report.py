@@ -666,7 +666,9 @@ def test_a_bad_line_of_published_evidence_costs_its_row_and_is_named(plan, how):
 
 def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
     source = plan.project.experiments / "toy" / "page.py"
-    source.write_text(source.read_text().replace('one.values["square"] - ', 'one.values["cube"] - '))
+    source.write_text(
+        source.read_text().replace('one.values["square"] - ', 'one.values["cube"] - ')
+    )
     state = report.write(plan, fill(plan))
     (problem,) = state.problems
     assert "claim grows of toy: " in problem
