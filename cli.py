@@ -158,7 +158,6 @@ def _options(*chosen: str) -> Callable[[Command], Command]:
     return decorate
 
 
-A_DAY = 86_400  # seconds
 PLAN = ("profile", "seeds", "workload", "model", "dataset")
 RUN = ("stems", *PLAN, "device", "jobs", "executor", "scheduler", "shard", "force")
 
@@ -213,6 +212,11 @@ def _site(asked: Mapping[str, Any]) -> int:
 
 @main.command()
 @_options(*RUN)
+@click.option(
+    "--only",
+    type=click.Choice(["cuda"]),
+    help="Of full's cases those that need a CUDA GPU, and nothing else.",
+)
 def run(**given: Any) -> None:
     """Run experiments, and what they need, without rendering."""
     _, failed = _run(*_prepared(**given))
@@ -421,50 +425,6 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
         sys.exit(subprocess.call([sys.executable, str(scripts[name]), *arguments], env=environment))
 
 
-@main.command()
-@_options(*PLAN)
-@click.argument("folder", default=".madl/gpu", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--seconds", default=520.0, show_default=True, help="When to stop.")
-@click.option("--list", "is_list", is_flag=True, help="Run nothing; say what is done and left.")
-@click.option("--publish", "is_kept", is_flag=True, help="Run nothing; merge it into docs/data.")
-def gpu(folder: Path, seconds: float, is_list: bool, is_kept: bool, **given: Any) -> None:
-    """Run all that needs a CUDA GPU, into one folder; again, and it goes on.
-
-    FOLDER is .madl/gpu where none is given. Where there is no GPU, --list names what one would
-    add, and --publish puts what another machine's GPU has given into docs/data, to be committed.
-    """
-    if not 0 < seconds <= A_DAY:  # which no NaN is
-        raise WrongCommand(f"--seconds is above 0 and at most {A_DAY:,}, a day; got {seconds:g}")
-    from madl.machine import device
-    from madl.running.gpu import Gpu, publish, why_no_gpu
-
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise WrongCommand(f"{there} is no folder; give a folder for the results")
-    if is_kept:
-        for said in publish(folder, _project().docs / "data"):
-            click.echo(said)
-        return
-    device.needs_torch()
-    device.wait_briefly()
-    plan, _ = _plan(**given)
-    if not is_list and (why := why_no_gpu()):
-        raise MadlError(
-            f"{why}; run it where there is one (`cli.py gpu --list`: what it would add)"
-        )
-    work = Gpu(plan.project, plan, folder)
-    if not is_list:
-        for ended in work.run(seconds):
-            click.echo(ended)
-    outcomes = work.outcomes()
-    for state in ("left", "not run here", "failed", "done"):
-        of_it = [outcome for outcome in outcomes if outcome.state == state]
-        click.echo(f"{len(of_it)} {state}" + (":" if of_it else ""))
-        for outcome in of_it:
-            click.echo(f"  {outcome.part}" + (f": {outcome.why}" if outcome.why else ""))
-    sys.exit(1 if not is_list and any(one.state == "failed" for one in outcomes) else 0)
-
-
 def _project() -> "Project":
     from madl.running.project import Project
 
@@ -500,6 +460,7 @@ def _prepared(
     scheduler: str | None,
     shard: str,
     force: bool,
+    only: str | None = None,
     **given: Any,
 ) -> "tuple[StoredPlan, Store, tuple[str, ...], Options]":
     """What a run needs, once all that can be wrong with the command is known to be right."""
@@ -507,6 +468,9 @@ def _prepared(
     from madl.running import homes, plans
 
     plan, store = _plan(**given)
+    if only is not None:
+        quick = plans.profile_named("quick")
+        plan = plans.Sample(plan.project, store, quick, plan.workload, plan.num_seeds, only=only)
     share = plans.parse_shard(shard)
     _see_that_paths_exist()
     for stem in stems:

@@ -42,9 +42,9 @@ from torch import Tensor, nn  # noqa: E402
 
 from benchmarks._command import call, seconds, whole  # noqa: E402
 from benchmarks.formats import batch, build_model, conclude, print_ratios  # noqa: E402
+from experiments.lab4_mxint8.study import dynamic_int8  # noqa: E402
 from kernels import mxint8  # noqa: E402
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_  # noqa: E402
-from madl.execution.arithmetic import dynamic_int8  # noqa: E402
 from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import Measurement, compare  # noqa: E402

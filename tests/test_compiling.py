@@ -5,7 +5,6 @@ What the page reads from its records is checked on made ones, whose times are kn
 
 import dataclasses
 import os
-import re
 import shutil
 
 import pytest
@@ -14,17 +13,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.lab4_attention import page as lab4_attention
-from experiments.lab4_compile import compiling, fused, tracing
 from experiments.lab4_compile import page as lab4_compile
-from experiments.lab4_compile.compiled import DEFAULT, cell_rows, pair, totals
-from experiments.lab4_compile.compiled_facts import (
-    between_equals,
-    kernel_kinds,
-    linted,
-    masks_made,
-    operators,
-)
-from experiments.lab4_compile.resnet import ResNet18
+from experiments.lab4_compile import study
+from experiments.lab4_compile.page import DEFAULT, naive, paid, pair
+from experiments.lab4_compile.study import ResNet18
 from madl.logbook.charts import interval_of, plain
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Failed, Pending, Record, Records, Store
@@ -68,14 +60,14 @@ def test_resnet_ends_in_a_mean_over_pixels():
 def test_operators_that_compute_are_counted_once():
     layer, x = nn.Linear(8, 4), torch.randn(3, 8)
     with torch.no_grad():
-        found = fused.kernels(lambda: torch.relu(layer(x)).transpose(0, 1) + 1, "cpu")
+        found = study.kernels(lambda: torch.relu(layer(x)).transpose(0, 1) + 1, "cpu")
     assert found == {"linear": 1, "clamp_min": 1, "add": 1}  # the transpose moves nothing
 
 
 def test_resnet_counts_as_many_convolutions_as_it_has():
     model, images = ResNet18().eval(), torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        found = fused.kernels(lambda: model(images), "cpu")
+        found = study.kernels(lambda: model(images), "cpu")
     layers = [type(m).__name__ for m in model.modules()]
     assert found["convolution"] == layers.count("Conv2d") == 20
     assert found["native_batch_norm"] == layers.count("BatchNorm2d") == 20
@@ -98,14 +90,14 @@ WRAPPER = (
 
 def written(folder, text):
     """What is told of the code that appears in the caches when this does."""
-    known = fused.wrappers(folder)
+    known = study.wrappers(folder)
     (folder / f"{len(known)}.py").write_text(text)
-    return fused.generated(fused.wrappers(folder) - known)
+    return study.generated(study.wrappers(folder) - known)
 
 
 def test_generated_kernels_are_counted_in_the_code_that_calls_them(tmp_path):
     assert written(tmp_path, WRAPPER)["kernels"] == {"cpp_fused_add_relu": 2, "cpp_fused_mean": 1}
-    assert fused.generated([]) == {"kernels": {}, "code": None}
+    assert study.generated([]) == {"kernels": {}, "code": None}
 
 
 def test_code_is_equal_where_only_its_notes_differ(tmp_path):
@@ -121,7 +113,7 @@ WAYS = ["compiled", "aot_eager", "reduce-overhead"]
 
 
 def test_the_first_process_compiles_the_default_first():
-    assert compiling.in_order(WAYS, 0) == ["eager", *WAYS]
+    assert study.in_order(WAYS, 0) == ["eager", *WAYS]
 
 
 def test_each_later_process_compiles_another_way_first_and_draws_the_rest(monkeypatch):
@@ -130,29 +122,13 @@ def test_each_later_process_compiles_another_way_first_and_draws_the_rest(monkey
     for pid in range(100):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
         for process in (1, 2, 3, 4):
-            order = compiling.in_order(WAYS, process)
+            order = study.in_order(WAYS, process)
             assert sorted(order) == sorted(["eager", *WAYS])
             ahead.setdefault(process, set()).add(next(way for way in order if way != "eager"))
             seen.add(tuple(order))
     assert ahead == {1: {WAYS[0]}, 2: {WAYS[1]}, 3: {WAYS[2]}, 4: {WAYS[0]}}
     assert len(seen) == 24  # every order there is
     assert {order.index("eager") for order in seen} == {0, 1, 2, 3}
-
-
-def test_shapes_recompile_as_the_mode_says():
-    found = tracing.study_shapes({"threads": 1, "sizes": list(range(3, 15))})
-    assert found["graphs"]["static"] == [*range(1, 9), 8, 8, 8, 8]
-    assert found["graphs"]["automatic"] == [1] + [2] * 11
-    assert found["graphs"]["dynamic"] == [1] * 12
-    torch._dynamo.reset()
-
-
-def test_a_value_in_python_breaks_the_graph():
-    found = tracing.study_shapes({"threads": 1, "sizes": [3]})["breaks"]
-    whole, *broken = found.values()
-    assert (whole["graphs"], whole["breaks"]) == (1, 0)
-    assert all(example["breaks"] >= 1 and example["why"] for example in broken)
-    torch._dynamo.reset()
 
 
 CELL = {
@@ -169,9 +145,9 @@ CELL = {
 
 
 def test_a_cell_in_fresh_processes_has_all_that_its_page_needs():
-    found = compiling.study({**CELL, "backend": "aot_eager"})
+    found = study.study({**CELL, "backend": "aot_eager"})
     assert found["breaks"] == 0
-    assert found["error"] <= compiling.TOLERANCE
+    assert found["error"] <= study.TOLERANCE
     for batch in (2, 3):
         runs = found["measurements"][f"compiled {batch}"]
         assert len(runs) == 2
@@ -186,20 +162,20 @@ def test_a_cell_in_fresh_processes_has_all_that_its_page_needs():
 @pytest.mark.slow
 def test_ways_beside_the_default_are_compiled_in_another_order_in_another_process():
     cell = {**CELL, "batches": "2", "size": 32, "backend": "aot_eager", "beside": "aot_eager"}
-    found = compiling.study({**cell, "processes": 3})["measurements"]
+    found = study.study({**cell, "processes": 3})["measurements"]
     before = {name: [run["compiled_before"] for run in runs] for name, runs in found.items()}
     assert before["compiled 2"] == [0, 0, 1]
     assert before["aot_eager 2"] == [1, 1, 0]
 
 
 def test_the_way_into_compiled_code_is_timed_alone():
-    found = compiling.study({"kind": "guards", "threads": 1, "budget_s": 0.0})
+    found = study.study({"kind": "guards", "threads": 1, "budget_s": 0.0})
     assert set(found["measurements"]) == {"eager", "compiled"}
     assert all(len(run["samples_s"]) >= 5 for run in found["measurements"].values())
 
 
 def test_a_backend_that_fails_is_a_cell_that_says_so():
-    found = compiling.study({**CELL, "backend": "no_such_backend", "processes": 1})
+    found = study.study({**CELL, "backend": "no_such_backend", "processes": 1})
     assert "no_such_backend" in found["failed"]
 
 
@@ -265,142 +241,15 @@ def with_modes(codes: tuple[str, str, str], **ms: float) -> Record:
     return dataclasses.replace(record, values={"measurements": measured, "generated": generated})
 
 
-def test_the_control_is_two_ways_whose_code_is_equal():
-    said = between_equals(with_modes(("a", "b", "b"), max_autotune=10.0))
-    assert "`reduce-overhead` and `max-autotune` run equal code" in said
-    assert "takes 1.00 × [" in said
-    said = between_equals(with_modes(("a", "a", "b"), reduce_overhead=11.0))
-    assert "`default` and `reduce-overhead` run equal code" in said
-    assert "it is clear that something beside the code" in said
-    assert between_equals(with_modes(("a", "b", "c"))).startswith("No two of inductor's modes run")
-
-
-def test_an_equivalence_is_told_with_its_own_interval_and_its_margin():
-    record = a_cell(20.0, 10.0, beside="aot_eager")
-    measured = dict(record.values["measurements"])
-    measured["aot_eager 1"] = a_cell(20.0, 20.2).values["measurements"]["compiled 1"]
-    found = lab4_compile.capture_alone(
-        Records([dataclasses.replace(record, values={"measurements": measured})])
-    )
-    assert found.agrees
-    assert "by less than 5 %: 20.2 ms a call captured and 20.0 ms in eager" in found.supported
-    assert "a speed-up of 0.990 × [0.990, 0.990] (90 % interval)" in found.supported
-
-
-def test_kernels_are_told_by_what_they_compute_or_prepare():
-    kernels = {
-        "cpp_fused__native_batch_norm_legit_no_training_relu": 4,
-        "cpp_fused__native_batch_norm_legit_no_training_convolution_relu": 6,
-        "cpp_fused_convolution": 2,
-    }
-    values = {
-        "generated": {"compiled": {"kernels": kernels, "code": "a"}},
-        "kernels": {"eager": {"convolution": 20, "add": 3}, "compiled": {"convolution": 20}},
-    }
-    record = dataclasses.replace(a_cell(1.0, 1.0), values=values)
-    copies = "copies for the library's convolution, alone or beside other operators (8)"
-    assert kernel_kinds(record) == f"{copies}, batch norm + ReLU (4)"
-    assert operators(record) == (
-        "23 operators in eager mode, 20 of them the library's, and 32 compiled, 20 of them the "
-        "library's and 12 generated"
-    )
-
-
-def test_masks_that_only_compiled_bert_makes_are_counted():
-    kernels = {"cpp_fused_add_arange_ge_where": 2, "cpp_fused_gelu": 6}
-    values = {
-        "generated": {"compiled": {"code": "c", "kernels": kernels}},
-        "kernels": {"eager": {"_local_scalar_dense": 1}, "compiled": {"addmm": 38}},
-    }
-    params = {"kind": "cell", "network": "bert", "device": "cpu", **DEFAULT}
-    case = Case(experiment="lab4_compile", params=params)
-    record = dataclasses.replace(a_record(), case=case, values=values)
-    said = masks_made(Records([record])).text
-    assert "(`_local_scalar_dense`) 1 time a call in eager mode and 0 times compiled" in said
-    assert "attention's mask together 2 times; in eager mode" in said
-
-
-def test_every_timing_is_linted_against_eager_mode_beside_it():
-    cell, alone = a_cell(20.0, 10.0), a_measurement([0.1] * 5)
-    naive = {"eager": alone, "compiled": {**alone, "clock": "time", "turns": 0}}
-    said, count = linted([cell.values, {"measurements": naive}])
-    assert count == 2 * 3 + 2
-    assert "fewer than 5 samples (6 of 8)" in said
-    assert "its clock may jump while it runs (1 of 8)" in said
-    assert linted([{"measurements": {"eager": alone}}]) == ("none", 1)
-
-
-def test_first_calls_with_filled_caches_are_those_before_which_nothing_was_compiled():
-    assert pair(a_cell(20.0, 10.0)).filled_s == [2.0]
-    assert pair(a_cell(20.0, 10.0)).first_call == "10.0 s (2 s)"
-
-
 def test_the_first_call_is_paid_for_by_what_later_calls_save():
     calls, (low, high) = pair(a_cell(20.0, 10.0)).calls_to_pay
     assert calls == pytest.approx(1000, rel=0.01)  # ten seconds at ten milliseconds a call
     assert low <= calls <= high
 
 
-def test_the_figure_crosses_where_the_finding_says_that_it_pays():
-    arms = pair(a_cell(20.0, 17.0))
-    calls, (low, high) = arms.calls_to_pay
-    assert plain(arms.total(round(calls))) == pytest.approx(1, abs=1e-3)
-    assert interval_of(arms.total(round(low))).low == pytest.approx(1, abs=1e-3)
-    assert interval_of(arms.total(round(high))).high == pytest.approx(1, abs=1e-3)
-    shown = totals({"it": arms})
-    assert plain(shown[0]["it"]) > 1 > plain(shown[-1]["it"])
-
-
-def test_a_number_of_calls_stands_in_the_finding_that_shows_the_saving_and_in_no_other():
-    found = lab4_compile.resnet_faster(Records([a_cell(20.0, 10.0)]))
-    paid = "Later calls have paid for its first call, of 10.0 s with the compilation, after"
-    assert f"{paid} 1,000 calls [" in found.supported
-    assert "No number of calls is shown to pay for its first call, of 10.0 s" in found.undecided
-    assert found.refuted.endswith(
-        "Later calls do not pay for its first call, of 10.0 s with the compilation"
-    )
-
-
 @pytest.mark.parametrize("cell", [a_cell(10.0, 10.0), a_cell(10.0, 20.0)])
 def test_no_number_of_calls_pays_where_no_speed_up_is_shown(cell):
     assert pair(cell).calls_to_pay is None
-
-
-def test_times_taken_on_a_crowded_machine_say_nothing():
-    crowded = a_cell(20.0, 10.0, contention=0.5)
-    assert pair(crowded).calls_to_pay is None
-    assert lab4_compile.resnet_faster(Records([crowded])).p == 1.0
-
-
-@pytest.mark.parametrize(("compiled", "agrees"), [(10.0, True), (40.0, False)])
-def test_a_claim_of_speed_reads_both_outcomes(compiled, agrees):
-    found = lab4_compile.resnet_faster(Records([a_cell(20.0, compiled)]))
-    assert (found.agrees, found.p < 0.01) == (agrees, True)
-    assert "(batch 1 of 3×224×224, FP32, CPU, 3 processes of 3 calls)" in found.supported
-    assert "2 ×" in (found.supported if agrees else found.refuted)
-
-
-def test_a_cell_whose_backend_failed_is_pending_and_a_row_that_says_why():
-    failed = dataclasses.replace(a_cell(1.0, 1.0), values={"failed": "no such backend"})
-    with pytest.raises(Pending):
-        lab4_compile.resnet_faster(Records([failed]))
-    rows = cell_rows(failed)[0]
-    assert rows["first call"] == "no such backend"
-    assert rows["speed-up"] == "–"
-
-
-def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
-    naive = a_cell(20.0, 10.0, kind="naive")
-    runs = naive.values["measurements"]
-    for name, first in (("eager", 0.1), ("compiled", 10.0)):
-        one = runs.pop(f"{name} 1")[0]
-        runs[name] = {**one, "samples_s": [first, *[one["samples_s"][0]] * 4]}
-    text = lab4_compile.naive_compiles(Records([naive])).text
-    assert "5 calls, batch 1 of 3×224×224, FP32" in text
-    assert re.search(r"takes 2,010 ms a call compiled", text)  # (10 s + 4 × 10 ms) / 5
-    assert "the first call is the compilation, 99.6 % of the compiled time" in text  # 10 of 10.04 s
-    said = "still in training mode and with gradients, the other calls say 10.0 ms a call compiled"
-    assert f"Without it, {said} and 20.0 ms in eager" in text
 
 
 def test_the_preset_with_random_weights_is_the_pretrained_one_in_shape():
@@ -411,25 +260,58 @@ def test_the_preset_with_random_weights_is_the_pretrained_one_in_shape():
     assert drawn.config.num_labels == loaded.config.num_labels == models.NUM_LABELS
 
 
-def test_a_way_other_than_the_default_is_named_and_one_that_failed_says_why():
-    def cell(backend, mode, **values):
-        params = {"network": "resnet18", "batches": "1", "backend": backend, "mode": mode}
-        return a_record(case=Case(experiment="toy", params=params), values=values)
+def test_the_control_is_two_modes_whose_code_is_equal():
+    found = lab4_compile.equal_code(Records([with_modes(("a", "b", "b"))]))
+    assert found.holds(found.comparison.effect)
+    far = lab4_compile.equal_code(Records([with_modes(("a", "b", "b"), max_autotune=11.0)]))
+    assert not far.holds(far.comparison.effect)
+    with pytest.raises(Pending):
+        lab4_compile.equal_code(Records([with_modes(("a", "b", "c"))]))
 
-    times = [a_measurement([0.1] * 5)]
-    both = {"measurements": {"eager 1": times, "compiled 1": times}}
-    labels = [
-        pair(cell(*way, **both)).compiled.label
-        for way in (
-            ("inductor", "default"),
-            ("inductor", "reduce-overhead"),
-            ("cudagraphs", "default"),
-        )
-    ]
-    assert labels == [
-        "compiled ResNet-18",
-        "compiled ResNet-18 (`reduce-overhead`)",
-        "compiled ResNet-18 (`cudagraphs`)",
-    ]
-    with pytest.raises(Failed, match="it failed on CPU: no kernel"):
-        pair(cell("inductor", "max-autotune", failed="no kernel"))
+
+def test_generated_kernels_are_told_by_the_operators_in_their_names():
+    kernels = {"cpp_fused_add_arange_ge_where": 2, "cpp_fused_arange": 1, "cpp_fused_gelu": 6}
+    values = {"generated": {"compiled": {"kernels": kernels, "code": "a"}}}
+    record = dataclasses.replace(a_cell(1.0, 1.0), values=values)
+    assert lab4_compile.kernels(record, "arange", "where") == 2
+    assert lab4_compile.kernels(record) == 9
+
+
+def test_first_calls_with_filled_caches_are_those_before_which_nothing_was_compiled():
+    assert pair(a_cell(20.0, 10.0)).cached_s == 2.0
+
+
+def test_the_figure_crosses_where_the_table_says_that_it_pays():
+    arms = pair(a_cell(20.0, 17.0))
+    calls, (low, high) = arms.calls_to_pay
+    assert paid(arms) == pytest.approx(calls, rel=0.05)
+    assert plain(arms.total(round(calls))) == pytest.approx(1, abs=1e-3)
+    assert interval_of(arms.total(round(low))).low == pytest.approx(1, abs=1e-3)
+    assert interval_of(arms.total(round(high))).high == pytest.approx(1, abs=1e-3)
+
+
+def test_times_taken_on_a_crowded_machine_say_nothing():
+    crowded = a_cell(20.0, 10.0, contention=0.5)
+    assert pair(crowded).calls_to_pay is None
+    assert lab4_compile.resnet_faster(Records([crowded])).p_values() == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("compiled", "side"), [(10.0, 0), (40.0, 1)])
+def test_a_claim_of_speed_reads_both_outcomes(compiled, side):
+    assert lab4_compile.resnet_faster(Records([a_cell(20.0, compiled)])).p_values()[side] < 0.01
+
+
+def test_a_cell_whose_backend_failed_is_pending():
+    failed = dataclasses.replace(a_cell(1.0, 1.0), values={"failed": "no such backend"})
+    with pytest.raises(Failed, match="it failed on CPU: no such backend"):
+        lab4_compile.resnet_faster(Records([failed]))
+
+
+def test_a_naive_first_call_is_in_the_mean_and_shown_apart():
+    made = a_cell(20.0, 10.0, kind="naive")
+    runs = made.values["measurements"]
+    one = runs.pop("compiled 1")[0]
+    runs["compiled"] = {**one, "samples_s": [10.0, *[one["samples_s"][0]] * 4]}
+    found = Records([made])
+    assert naive(found, "compiled").value == pytest.approx(2008)  # (10 s + 4 × 10 ms) / 5
+    assert naive(found, "compiled", skip=1).value == pytest.approx(10)

@@ -143,7 +143,7 @@ LAYERS = (
     {"errors", "files", "assets"},
     {"formats"},
     {"compression", "machine"},
-    {"logbook", "execution", "training", "hardware"},
+    {"logbook", "execution", "training"},
     {"running"},
     {"site"},
 )
@@ -180,7 +180,7 @@ def test_no_wing_imports_one_that_imports_it():
 FORBIDDEN = {
     "madl/logbook": (
         *("torch", "transformers", "kernels", "madl.training", "madl.execution"),
-        *("madl.hardware", "madl.running", "madl.site"),
+        *("madl.running", "madl.site"),
     ),
     "madl": ("experiments", "cli"),
     "kernels": ("madl", "experiments", "cli"),

@@ -11,23 +11,25 @@ import pytest
 import torch
 
 from experiments.lab4_hardware import (
-    accuracy_facts,
     codes,
+    netlist,
+    page,
+    records,
     reference,
-    rows,
     simulation,
-    unit_facts,
-    verification,
+    study,
+    synthesis,
+    tools,
+    units,
 )
 from experiments.lab4_hardware.dyadic import NAN, to_fp32
+from experiments.lab4_hardware.operands import Float, Integer, Operand, Signs
 from experiments.lab4_hardware.reference import expected
-from experiments.lab4_hardware.rows import Piece
+from experiments.lab4_hardware.stimuli import Piece
 from madl.errors import MadlError
 from madl.formats import presets
-from madl.hardware import compared, counts, netlist, synthesis, tools, unit_records, units
-from madl.hardware.operands import Float, Integer, Operand, Signs
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Pending, Record, Records, decode, encode
+from madl.logbook.records import Case, Record, decode, encode
 from madl.running.project import Project
 from tests.conftest import a_record
 
@@ -92,7 +94,7 @@ def fp32(value: float) -> int:
 @needs_iverilog
 @every_unit
 def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(unit):
-    verdict = verification.verify(unit, num_random=20, seed=3)
+    verdict = study.verify(unit, num_random=20, seed=3)
     assert verdict["mismatches"] == 0, verdict["first_mismatch"]
     assert verdict["beyond_bound"] == 0
     assert verdict["from_format"] == 20
@@ -178,7 +180,7 @@ def test_powers_of_two_by_hand():
     two, four, quarter, half = 4, 5, 1, 2
     vector = {"a": [two, 8 | quarter, 0], "b": [four, half, 7]}
     (result,) = simulation.simulate(unit, [vector])
-    assert verification.value_of(unit, result) == Fraction(63, 8)
+    assert study.value_of(unit, result) == Fraction(63, 8)
     assert result == 7.875 * 16
     assert unit.result_bits == 2 + 12 + 2
 
@@ -202,7 +204,7 @@ def test_a_wrong_unit_is_caught(monkeypatch, tmp_path):
             text = text.replace("left + right", "left | right")
         (tmp_path / source.name).write_text(text)
     monkeypatch.setattr(simulation, "SOURCES", tmp_path)
-    verdict = verification.verify(units.mxint(lanes=4, width=8), num_random=20, seed=0)
+    verdict = study.verify(units.mxint(lanes=4, width=8), num_random=20, seed=0)
     assert verdict["mismatches"] > 10
     assert verdict["beyond_bound"] > 10
     assert "expected" in verdict["first_mismatch"]
@@ -241,7 +243,7 @@ def test_the_error_of_a_unit_is_that_of_its_results_for_unrounded_rows():
     """fixed(8,4) makes 1.03 one, and nothing of 0.01: signal 1.03², error 0.03² in decibels."""
     a, b = torch.tensor([1.03, 0.01]), torch.tensor([1.0, 0.0])
     unit = units.fixed(lanes=2, width=8)
-    found = verification.verify(unit, num_random=1, seed=0, rows=[Piece(a=a, b=b, start=0)])
+    found = study.verify(unit, num_random=1, seed=0, rows=[Piece(a=a, b=b, start=0)])
     assert found["rows"] == 1
     assert found["error_db"] == pytest.approx(20 * np.log10(1.03 / 0.03), abs=0.01)
 
@@ -363,7 +365,7 @@ def test_the_whole_range_of_a_block_minifloats_bias():
 
 
 def test_the_units_of_the_page_use_preset_formats():
-    for unit in counts.COMPARED:
+    for unit in page.every_unit("smoke"):
         described = units.from_params({"lanes": 32, **unit})
         for side in (described.a, described.b):
             made = codes.number_format(side, described.block)
@@ -566,11 +568,6 @@ def test_an_old_report_with_the_tree_among_the_json_is_read(tmp_path):
     assert set(synthesis.read_stat(path, "dot_fixed")) == {n.removeprefix("\\") for n in TREE}
 
 
-def test_gate_rows_want_the_reference():
-    with pytest.raises(Pending):
-        counts.gate_rows(Records())
-
-
 def gates_record(unit: dict, transistors: int, **changes) -> Record:
     params = {"kind": "gates", "lanes": 32, "gate_set": "cells", **unit, **changes}
     values = {
@@ -581,64 +578,14 @@ def gates_record(unit: dict, transistors: int, **changes) -> Record:
     return replace(a_record(), case=case, values=values)
 
 
-def row(unit: str, transistors: int, ratio: float) -> dict:
-    return {
-        **{"unit": unit, "transistors": transistors, "× MXINT8": ratio, "delay (FO4)": 9.5},
-        "pipelined, 20 FO4": transistors + 48,
-        "pipelined, 40 FO4": transistors + 24,
-    }
-
-
-def test_gate_rows_compare_with_mxint8_and_leave_out_what_was_not_run():
-    mxint8, bf16 = counts.MXINT8, counts.BF16
-    other = replace(gates_record(mxint8, 7), case=Case(experiment="another", params=mxint8))
-    records = Records(
-        [
-            other,
-            gates_record(bf16, 150),
-            gates_record(bf16, 170, window=24),
-            gates_record(mxint8, 100),
-            gates_record(mxint8, 60, gate_set="cmos2"),
-            gates_record(mxint8, 50, lanes=16),
-        ]
-    )
-    assert counts.gate_rows(records) == [
-        row("MXINT8 × MXINT8", 100, 1.0),
-        row("bf16 × bf16", 150, 1.5),
-    ]
-    assert counts.label_of(records[2]) == "bf16 × bf16, window of 24"
-
-
 def test_a_borrowed_result_names_its_machine_beside_its_label():
-    mxint8 = counts.MXINT8
+    mxint8 = records.MXINT8
     own = gates_record(mxint8, 100)
     lent = replace(own, borrowed_from="another machine: EPYC, 2026-01-02")
-    assert counts.label_of(own) == "MXINT8 × MXINT8"
-    assert counts.label_of(lent) == "MXINT8 × MXINT8 [another machine: EPYC, 2026-01-02]"
+    assert records.label_of(own) == "MXINT8"
+    assert records.label_of(lent) == "MXINT8 [another machine: EPYC, 2026-01-02]"
     assert "borrowed_from" not in json.loads(encode(lent))
     assert decode(encode(lent), "file").borrowed_from == ""
-
-
-def simulation_record(unit: dict, error_db: float) -> Record:
-    params = {"kind": "simulation", "lanes": 32, **unit}
-    case = Case(experiment="lab4_hardware", params=params)
-    return replace(a_record(), case=case, values={"error_db": error_db})
-
-
-def test_a_unit_stands_between_the_nearest_in_error():
-    mxint8, bf16 = counts.MXINT8, counts.BF16
-    shorter, short = ({**bf16, "mantissa": bits} for bits in (4, 6))
-    measured = ((mxint8, 40.0), (bf16, 50.0), (short, 40.0), (shorter, 39.9))
-    made = Records([simulation_record(unit, error) for unit, error in measured])
-    assert counts.nearest_errors(made, [bf16, short, shorter], mxint8) == (shorter, short)
-    with pytest.raises(Pending):
-        counts.nearest_errors(made, [shorter], mxint8)
-    with pytest.raises(Pending):
-        counts.nearest_errors(made, [bf16, short], mxint8)
-
-
-def test_a_difference_is_printed_to_a_hundredth_of_a_point():
-    assert [unit_records.points(one) for one in (-0.0005, 0.0025)] == ["−0.05", "+0.25"]
 
 
 @pytest.mark.parametrize(
@@ -651,118 +598,8 @@ def test_a_difference_is_printed_to_a_hundredth_of_a_point():
     ],
 )
 def test_formats_that_share_a_unit_have_names_of_their_own(name, label):
-    unit = {**compared.JUDGED, **compared.MOVED, **compared.RESCALED}[name]
-    assert unit_records.called(name, gates_record(dict(unit), 9)) == label
-
-
-@pytest.mark.parametrize(
-    ("mean", "said"),
-    [
-        (-0.2, "is less accurate than FP32 offered the same training, and whether"),
-        (0.0, "is shown neither to"),
-    ],
-)
-def test_a_shown_loss_is_said_where_a_margin_is_open(monkeypatch, mean, said):
-    found = SimpleNamespace(interval=(mean - 0.1, mean + 0.1))
-    monkeypatch.setattr(accuracy_facts, "versus", lambda one, fp32: found)
-    assert accuracy_facts.against_fp32(None, None, "2 points").startswith(said)
-
-
-def test_a_ratio_goes_over_every_pipeline_and_none():
-    mxint8, bf16 = counts.MXINT8, counts.BF16
-    small, large = gates_record(dict(mxint8), 100), gates_record(dict(bf16), 200)
-    large = replace(large, values={**large.values, "flip_flops": {"20": 20, "40": 0}})
-    records = Records([small, large])
-    assert counts.ratio_range(records, bf16, mxint8) == "1.61 to 4.59"  # 200/124, 680/148
-    assert counts.ratio_range(records, bf16, bf16) == "1"
-
-
-def test_units_beside_each_other_are_named_where_their_signs_differ():
-    sizes = ((compared.MXINT8, 100), (compared.MXFP6, 50), (compared.NARROW_MXINT, 50))
-    records = Records([gates_record(dict(unit), size) for unit, size in sizes])
-    _, mxfp6, mxint4 = records
-    assert accuracy_facts.beside_mxint8(records, mxfp6) == (
-        "0.5 to 0.662 × those of MXINT8's, whose integers are in two's complement"
-    )
-    assert accuracy_facts.beside_mxint8(records, mxint4).endswith("of MXINT8's")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        (
-            "mxfp6-e2m3",
-            "MXFP6-e2m3 (2 bits of exponent, 3 bits of mantissa, a scale for 32 values)",
-        ),
-        ("mxint8", "MXINT8 (8 bits, a scale for 32 values)"),
-        ("binary", "binary"),
-    ],
-)
-def test_a_format_is_spelled_out_where_it_has_widths(name, said):
-    assert accuracy_facts.spelled(gates_record(dict(compared.JUDGED[name]), 9)) == said
-
-
-def test_formats_of_smaller_units_are_told_and_the_anchor_with_its_score(monkeypatch):
-    made = {"mxint4": (10, -0.02), "mxfp6-e2m3": (20, -0.001), "mxint8": (30, 0.002)}
-    found = {
-        name: (SimpleNamespace(effect=effect), gates_record(dict(compared.JUDGED[name]), size))
-        for name, (size, effect) in made.items()
-    }
-    monkeypatch.setattr(accuracy_facts, "judged", lambda r: found)
-    monkeypatch.setattr(accuracy_facts, "smallest", lambda r, margin: found["mxfp6-e2m3"])
-    monkeypatch.setattr(accuracy_facts, "versus", lambda one, fp32: one)
-    monkeypatch.setattr(accuracy_facts.format_arms, "once", lambda r: found)
-    control = SimpleNamespace(accuracy=SimpleNamespace(n=2000), records=(None,) * 3)
-    monkeypatch.setattr(accuracy_facts.format_arms, "control", lambda r: control)
-    fact = accuracy_facts.area_buys(Records(), 0.01)
-    said = fact.text
-    assert "2,000 test examples, the mean of 3 models each" in fact.of
-    assert said == (
-        "Within 1 point of FP32 on test are, as measured, 0 of the 1 formats whose units are "
-        "smaller than MXFP6-e2m3's and 1 of the 1 whose units are larger (MXINT8: +0.20); "
-        "the others are 1 with smaller units (MXINT4: −2.00) and 0 with larger ones"
-    )
-    del found["mxint4"]
-    with pytest.raises(Pending):
-        accuracy_facts.area_buys(Records(), 0.01)
-
-
-def test_the_next_smaller_unit_says_by_how_few_sentences_it_was_excluded(monkeypatch):
-    models = {"mxint4": (10, 0.80), "mxfp6-e2m3": (20, 0.847), "minifloat(6,3) moved": (30, 0.85)}
-    units = {**compared.JUDGED, **compared.MOVED}
-    found = {
-        name: (
-            SimpleNamespace(validation=validation, label=name, records=(None,)),
-            gates_record(dict(units[name]), size),
-        )
-        for name, (size, validation) in models.items()
-    }
-    monkeypatch.setattr(accuracy_facts, "judged", lambda r: found)
-    monkeypatch.setattr(accuracy_facts, "smallest", lambda r, margin: found["minifloat(6,3) moved"])
-    control = SimpleNamespace(validation=0.85)
-    monkeypatch.setattr(accuracy_facts.format_arms, "control", lambda r: control)
-    fp32 = SimpleNamespace(value=lambda name: 500)
-    monkeypatch.setattr(accuracy_facts.baseline, "fp32", lambda r: fp32)
-    assert accuracy_facts.next_smaller(Records()).text == (
-        "On validation FP6-e3m2, moved, has 85.00 % and FP32 85.00 %. The format of the next "
-        "smaller unit, MXFP6-e2m3 (20 transistors against 30), has 84.70 %: 1.5 sentences of 500 "
-        "excluded it. Moved: question 3.2 chose its positions too on validation sentences, beside "
-        "a learning rate; MXFP6-e2m3 has none to choose"
-    )
-
-
-def test_of_many_formats_the_range_is_given():
-    effects = {"a": -0.05, "b": -0.02, "c": 0.02, "d": 0.01}
-    near, far = accuracy_facts.split(effects, 0.01)
-    assert (list(near), list(far)) == (["d"], ["a", "b", "c"])
-    assert accuracy_facts.listed(effects) == " (from −5.00 to +2.00 points)"
-
-
-def test_what_more_and_fewer_transistors_are_for():
-    said = unit_facts._more(
-        {"adders": 9, "signs": 3, "quantizer": 0}, {"adders": 5, "signs": 4, "quantizer": 0}
-    )
-    assert said == "4 more for adders, 1 fewer for signs"
+    unit = {**page.JUDGED, **page.MOVED, **page.RESCALED}[name]
+    assert page.called(name, gates_record(dict(unit), 9)) == label
 
 
 def test_rows_of_a_model_are_pieces_of_its_weights_and_inputs_without_padding():
@@ -782,7 +619,7 @@ def test_rows_of_a_model_are_pieces_of_its_weights_and_inputs_without_padding():
 
     model = Model()
     data = Data([torch.tensor([1.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 0.0])])
-    found = rows.sampled(model, data, lanes=2, count=40)
+    found = study.sampled(model, data, lanes=2, count=40)
     assert len(found) == 40
     assert {len(one.a) for one in found} == {len(one.b) for one in found} == {4}
     a, b = (
@@ -808,7 +645,7 @@ def test_every_case_of_the_page_describes_a_unit(profile):
 
 def test_every_format_of_question_32_that_is_compared_has_the_unit_of_its_values():
     """The unit's own sides round as the format that the page names beside it."""
-    for name, unit in compared.JUDGED.items():
+    for name, unit in page.JUDGED.items():
         described = units.from_params({"lanes": 32, **unit})
         for side in (described.a, described.b):
             assert codes.number_format(side, described.block) == presets()[name]
@@ -817,74 +654,33 @@ def test_every_format_of_question_32_that_is_compared_has_the_unit_of_its_values
 def test_every_format_of_question_32_has_a_unit_and_so_has_every_moved_one():
     from madl.training import families
 
-    assert {*compared.JUDGED, *compared.RESCALED} == set(families.NAMES)
-    assert set(compared.MOVED) == set(families.MOVED)
-    assert compared.MOVED["fixed(8) moved"] == compared.JUDGED["fixed(8,4)"]
-    assert {unit["unit"] for unit in compared.JUDGED.values()} <= set(compared.GROUP)
+    assert {*page.JUDGED, *page.RESCALED} == set(families.NAMES)
+    assert set(page.MOVED) == set(families.MOVED)
+    assert page.MOVED["fixed(8) moved"] == page.JUDGED["fixed(8,4)"]
 
 
 @pytest.mark.parametrize(
     ("name", "label"),
     [
-        ("minifloat(8,4)", "FP8-e4m3 × FP8-e4m3, no NaN"),
-        ("minifloat(8,4,nan)", "FP8-e4m3 × FP8-e4m3"),
-        ("minifloat(6,3)", "FP6-e3m2 × FP6-e3m2"),
+        ("minifloat(8,4)", "FP8-e4m3, no NaN"),
+        ("minifloat(8,4,nan)", "FP8-e4m3"),
+        ("minifloat(6,3)", "FP6-e3m2"),
     ],
 )
 def test_two_units_have_two_labels(name, label):
-    assert counts.label_of(gates_record(dict(compared.JUDGED[name]), 9)) == label
-    every = [counts.label_of(gates_record(dict(u), 9)) for u in compared.JUDGED.values()]
+    assert records.label_of(gates_record(dict(page.JUDGED[name]), 9)) == label
+    every = [records.label_of(gates_record(dict(u), 9)) for u in page.JUDGED.values()]
     assert len(set(every)) == len(every)
 
 
 def test_a_multiplier_of_one_lane_says_so():
-    assert counts.label_of(gates_record(dict(compared.MULTIPLIER), 9)).endswith(", 1 lane")
-
-
-def test_an_encoding_is_that_of_the_signs():
-    of = {name: counts.encoding_of(gates_record(dict(u), 9)) for name, u in compared.JUDGED.items()}
-    assert of["mxint8"] == of["fixed(8,4)"] == "two's complement"
-    assert of["mxfp6-e2m3"] == of["block-float(7,8,block=16)"] == "a sign kept apart"
-    assert of["binary"] == "signs alone"
-
-
-def test_units_that_differ_by_less_than_rows_tell_apart_are_as_exact():
-    mxint8, bf16 = compared.MXINT8, compared.BF16
-    made = [(mxint8, 41.0), (bf16, 41.9)]
-    every = Records(
-        [simulation_record(dict(unit), error) for unit, error in made]
-        + [gates_record(dict(unit), 100) for unit, _ in made]
-    )
-    said = unit_facts._among(every, mxint8, [bf16])
-    assert said == (
-        "in blocks of 32 (41.0 dB) MXINT8 is as exact as bf16 (41.9 dB, a unit of 1 × the "
-        "transistors)"
-    )
-
-
-def test_names_are_short_where_that_tells_them_apart():
-    names = ["MXFP4-e2m1", "FP8-e4m3", "FP8-e5m2", "MXINT8"]
-    short = unit_records.shortly([{"unit": name} for name in names])
-    assert [row["unit"] for row in short] == ["MXFP4", "FP8-e4m3", "FP8-e5m2", "MXINT8"]
-
-
-def test_a_unit_without_an_error_says_that_it_was_not_simulated():
-    record = gates_record(dict(compared.MXINT8), 9)
-    assert unit_records.error_cell(Records([record]), record) == unit_records.NOT_SIMULATED
-    assert not unit_records.is_simulated({unit_records.ERROR: unit_records.NOT_SIMULATED})
-
-
-def test_parts_that_no_unit_has_are_left_out():
-    made = {one: gates_record(unit, 9) for one, unit in enumerate(compared.JUDGED.values())}
-    own = [replace(r, values={**r.values, "parts": {"adders": 9}}) for r in made.values()]
-    rows_of = unit_records.parts(Records(own), *list(compared.JUDGED.values())[-2:])
-    assert [set(row) for row in rows_of] == [{"unit", "adders"}] * 2
+    assert records.label_of(gates_record(dict(page.MULTIPLIER), 9)).endswith(", 1 lane")
 
 
 def test_a_case_with_a_wrong_bit_fails(monkeypatch):
     found = {"mismatches": 1, "beyond_bound": 0, "first_mismatch": "1 expected, got 2"}
-    monkeypatch.setattr(verification, "verify", lambda *args, **kwargs: found)
-    monkeypatch.setattr(rows, "of_model", lambda *args, **kwargs: [])
+    monkeypatch.setattr(study, "verify", lambda *args, **kwargs: found)
+    monkeypatch.setattr(study, "rows_of_model", lambda *args, **kwargs: [])
     params = {"kind": "simulation", "unit": "fixed", "width": 4, "num_random": 1, "seed": 0}
     with pytest.raises(MadlError, match="1 results with wrong bits .* 1 expected, got 2"):
         Project().load("lab4_hardware").execute(params, None)

@@ -4,7 +4,8 @@ import importlib
 
 import pytest
 
-from experiments.lab2_overfitting import longer
+from experiments.lab2_overfitting import study as longer
+from experiments.lab2_samplers.records import best_trial
 from madl.logbook.records import Case, Records, Store, sealed
 from tests.conftest import a_record
 from tests.synthetic import judgement
@@ -99,42 +100,40 @@ def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_th
             study("tpe", [0.99], [[9, 9]], seed=1),
         ]
     )
-    found, point = lab.best_trial(r, 0)
+    found, point = best_trial(r, 0)
     assert found.case.params["draw"] == 4
     assert point == {"a": 2, "b": 2}
 
 
-def trained(best_test, last_test, best_own, last_own):
-    """A further training whose models have these losses on test and on their own sentences."""
-
-    def one(test, own):
-        judged = judgement(1000) | {"losses": test}
-        return {"test": judged, "trained": {"losses": own, "accuracy": 0.5}}
-
-    values = {
-        "models": {"best": one(best_test, best_own), "last": one(last_test, last_own)},
-        "best_step": 6,
-        "steps_per_epoch": 24,
+def trained(seed, best, last):
+    """A further training of that model, whose test sentences have these losses."""
+    models = {
+        when: {"test": judgement(1000) | {"losses": found}, "trained": {"losses": found}}
+        for when, found in (("best", best), ("last", last))
     }
-    params = {"model_of": lab.FOUND, "seed": 0, "more_epochs": 6, "more_examples": 384}
+    params = {"model_of": lab.FOUND, "seed": seed}
     case = Case(experiment="lab2_overfitting", params=params)
-    return Records([sealed(a_record(case=case, values=values))])
+    return sealed(a_record(case=case, values={"models": models}))
 
 
 LOW, HIGH = [0.1, 0.2, 0.15, 0.12], [0.9, 1.1, 1.0, 1.2]
 
 
-@pytest.mark.parametrize(
-    ("losses", "agrees", "decided"),
-    [
-        ((LOW, HIGH, HIGH, LOW), True, True),  # it overfits
-        ((HIGH, LOW, HIGH, LOW), False, True),  # it learns what it has not seen too
-        ((LOW, HIGH, LOW, HIGH), False, True),  # it forgets its own: no overfitting
-        ((LOW, LOW, HIGH, LOW), True, False),  # the end is where validation prefers it
-    ],
-)
-def test_overfitting_is_both_halves(losses, agrees, decided):
-    judged = lab.the_best_model_overfits(trained(*losses))
-    assert (judged.p < 0.05) == decided
-    assert judged.agrees == agrees or not decided
-    assert "0.25 epochs" in judged.supported
+def test_the_loss_of_one_model_is_compared_by_sentence():
+    made = lab.loss_rises(Records([trained(0, LOW, HIGH)])).comparison
+    assert made.effect == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 4)
+    assert (made.units, made.population) == (4, "sentences of 1 model")
+
+
+def test_the_losses_of_several_models_are_compared_by_model():
+    every = Records([trained(0, LOW, HIGH), trained(1, [0.2] * 4, [0.4] * 4)])
+    made = lab.loss_rises(every).comparison
+    assert made.by_unit == pytest.approx((1.05 - 0.1425, 0.2))
+    assert (made.units, made.population) == (2, "models")
+
+
+def test_means_are_taken_apart_by_what_is_right():
+    every = Records([trained(0, [0.1, 0.3, 2.0, 4.0], LOW)])
+    right, wrong = (lab.where_answer_is(every, "best", is_right) for is_right in (True, False))
+    assert (right.value, wrong.value) == (pytest.approx(0.2), pytest.approx(3.0))
+    assert lab.falls(every).value == 75

@@ -231,9 +231,9 @@ def test_a_name_is_found_wherever_it_is_imported_from(tmp_path):
 
 def test_what_a_question_is_answered_by_is_reached():
     root = Path(__file__).parents[1]
-    found = {str(p.relative_to(root)) for p in sources.reached(root, "lab1_fractions")}
+    found = {str(p.relative_to(root)) for p in sources.reached(root, "lab1_quantization")}
     assert {"madl/training/train.py", "madl/formats/fixed.py", "kernels/linear_bf16.cpp"} <= found
-    others = ("madl/hardware", "madl/execution", "madl/formats/blocked")
+    others = ("experiments/lab4_hardware", "madl/execution", "madl/formats/blocked")
     assert not any(name.startswith(others) for name in found)
     hardware = sources.reached(root, "lab4_hardware")
     assert any(path.suffix == ".v" for path in hardware)

@@ -1,13 +1,10 @@
 """Compression in a short training: schedules that differ in nothing but where it stands."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from experiments.lab2_compression import candidate_records as page
-from experiments.lab2_compression import schedules
-from experiments.lab2_compression.schedules import AFTER, BETWEEN, PLAIN
+from experiments.lab2_compression import page, study
+from experiments.lab2_compression.page import AFTER, BETWEEN, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
 from madl.logbook.charts import plain
@@ -59,10 +56,10 @@ def recipe(net):
 
 def test_two_halves_hold_every_example_once(net):
     examples = net.trial_examples
-    first, second = schedules.halved(examples)
+    first, second = study.halved(examples)
     assert [*first.token_ids, *second.token_ids] == list(examples.token_ids)
     assert [*first.labels, *second.labels] == list(examples.labels)
-    assert [len(half) for half in schedules.halved(examples.first(7))] == [3, 3]
+    assert [len(half) for half in study.halved(examples.first(7))] == [3, 3]
 
 
 def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_rates(
@@ -76,15 +73,15 @@ def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_r
         took.append((optimizer.param_groups[0]["lr"], batch["input_ids"].tolist()))
         return step(model, batch, optimizer, **how)
 
-    model, halves, how = net.build({}), schedules.halved(net.trial_examples), recipe(net)
+    model, halves, how = net.build({}), study.halved(net.trial_examples), recipe(net)
     monkeypatch.setattr(train, "take_step", watched)
     of: dict[str, list[tuple[float, list[list[int]]]]] = {}
-    for schedule, _ in schedules.trained(model, halves, how, net.params, "cpu"):
+    for schedule, _ in study.trained(model, halves, how, net.params, "cpu"):
         of[schedule] = list(took)
     steps = len(of[PLAIN])
     between = [*of[BETWEEN][: steps // 2], *of[BETWEEN][steps:]]  # the first half is shared
     assert of[AFTER] == of[PLAIN] == between
-    said = schedules.training(how, halves)
+    said = study.training(how, halves)
     assert said["steps"] == steps == 6
     assert sum(rate for rate, _ in between) == pytest.approx(how.learning_rate * said["rates"])
     assert said["rates"] == pytest.approx(2 * (1 + 1 + 1 / 2))
@@ -98,10 +95,10 @@ def zeros_of(model) -> float:
 
 
 def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_training(net):
-    halves = schedules.halved(net.trial_examples)
+    halves = study.halved(net.trial_examples)
     bits: dict[str, float] = {}
     zeros: dict[str, float] = {}
-    for schedule, model in schedules.trained(
+    for schedule, model in study.trained(
         net.build({}), halves, recipe(net), net.params, net.ctx.device
     ):
         bits[schedule], zeros[schedule] = size.linear_bits(model), zeros_of(model)
@@ -111,17 +108,17 @@ def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_traini
 
 
 def test_training_behind_the_compression_changes_the_weights_that_are_left(net):
-    halves, weights = schedules.halved(net.trial_examples), {}
-    for schedule, model in schedules.trained(net.build({}), halves, recipe(net), net.params, "cpu"):
+    halves, weights = study.halved(net.trial_examples), {}
+    for schedule, model in study.trained(net.build({}), halves, recipe(net), net.params, "cpu"):
         weights[schedule] = model.classifier.weight.detach().clone()
     assert not (weights[AFTER] == weights[BETWEEN]).all()
 
 
 def test_a_candidate_is_judged_on_test_where_it_is_compressed_only(net):
-    values = schedules.candidate(net.params, net.ctx)
+    values = study.candidate(net.params, net.ctx)
     assert "outcomes" not in values[PLAIN]
     assert all(values[schedule]["outcomes"]["n"] == 32 for schedule in (AFTER, BETWEEN))
-    assert values["point"] == list(schedules.drawn(lab_space(net), study=0, trial=1).values())
+    assert values["point"] == list(study.drawn(lab_space(net), study=0, trial=1).values())
 
 
 def lab_space(net):
@@ -132,95 +129,62 @@ def lab_space(net):
 
 def test_a_study_draws_every_point_before_one_comes_again():
     space = {"a": [1, 2, 3], "b": [1, 2]}
-    points = [tuple(schedules.drawn(space, 5, trial).values()) for trial in range(12)]
+    points = [tuple(study.drawn(space, 5, trial).values()) for trial in range(12)]
     assert len(set(points[:6])) == 6
     assert points[:6] == points[6:]
-    other = [tuple(schedules.drawn(space, 6, trial).values()) for trial in range(6)]
+    other = [tuple(study.drawn(space, 6, trial).values()) for trial in range(6)]
     assert points[:6] != other
 
 
 # ---- what the page makes of the candidates ------------------------------------------------------
 
-SCORES = {0: [(0.5, 0.9, 0.6), (0.7, 0.8, 0.7), (0.7, 0.7, 0.8)], 1: [(0.6, 0.5, 0.4)] * 3}
+SCORES = [(0.5, 0.9, 0.6), (0.7, 0.8, 0.7), (0.7, 0.7, 0.8)]  # by objective
+LOSSES = [0.5, 0.4, 0.6]  # of the candidates, under every objective
+SIZES = [3e6, 1e6, 2e6]
 
 
-LOSSES = [0.5, 0.4, 0.6]  # of the candidates of a study, under every objective
-
-
-def records() -> Records:
-    """Two studies of three candidates with these validation accuracies, in any order."""
+def records(seeds=1) -> Records:
+    """A search of three candidates for each model, in any order."""
     found = []
-    for study, scores in SCORES.items():
-        for trial, by_objective in enumerate(scores):
-            params = {"seed": 0, "study": study, "trial": trial}
+    for seed in range(seeds):
+        for trial, scores in enumerate(SCORES):
+            params = {"seed": seed, "study": 0, "trial": trial}
             values = {
                 objective: judgement(1000 + 10 * trial, validation=score)
-                | {"validation_loss": LOSSES[trial], "linear_bits": 1e6}
-                for objective, score in zip(page.OBJECTIVES, by_objective, strict=True)
+                | {"validation_loss": LOSSES[trial], "linear_bits": SIZES[trial]}
+                for objective, score in zip(page.OBJECTIVES, scores, strict=True)
             }
             values["point"] = [6, trial]
             found.append(
-                sealed(a_record(case=Case(experiment=page.NAME, params=params), values=values))
+                sealed(a_record(case=Case(experiment=page.STEM, params=params), values=values))
             )
     return Records(reversed(found))
 
 
+def trials(found):
+    return [one.case.params["trial"] for one in found]
+
+
 def test_each_objective_chooses_its_own_and_of_equal_ones_by_loss():
-    study = page.studies(records())[0]
-    trials = [page.best(study, one).case.params["trial"] for one in page.OBJECTIVES]
-    assert trials == [1, 0, 2]
-    assert page.best(page.studies(records())[1], PLAIN).case.params["trial"] == 1
+    (own,) = page.searched(records())
+    assert [page.best(own, one).case.params["trial"] for one in page.OBJECTIVES] == [1, 0, 2]
 
 
-def test_what_a_search_would_choose_follows_its_own_objective():
-    study = page.studies(records())[0]
-    assert page.chosen_so_far(study, PLAIN, PLAIN) == [0.5, 0.7, 0.7]
-    assert page.chosen_so_far(study, PLAIN, AFTER) == [0.9, 0.8, 0.8]
+def test_under_a_size_limit_nothing_larger_is_chosen():
+    limits = page.limits(records())
+    assert limits == sorted(SIZES)
+    assert trials(page.chosen(records(), AFTER, limits)) == [1, 1, 0]
+    assert trials(page.chosen(records(), BETWEEN, limits)) == [1, 2, 2]
+    assert page.chosen(records(), PLAIN, [0.5e6]) == []
 
 
-def test_the_curves_show_two_objectives_choices_in_a_panel_for_each_schedule():
-    chart = page.curves_chart(records())
-    assert [row[chart.facet] for row in chart.rows] == [
-        f"choices {one}" for one in (AFTER,) * 3 + (BETWEEN,) * 3
-    ]
-    last = [plain(chart.rows[2][name]) for name in (AFTER, PLAIN, page.BEFORE)]
-    assert last == pytest.approx([0.7, 0.65, 0.65])
+def test_models_are_the_units_where_there_are_several():
+    one, two = (page.choices(records(seeds), BETWEEN, BETWEEN) for seeds in (1, 2))
+    assert (one.drawn, len(one.groups)) == ("size limits", 3)
+    assert (two.drawn, len(two.groups)) == ("models", 2)
 
 
-def test_candidates_and_studies_are_the_units():
-    made = records()
-    assert page.candidates(made, AFTER).drawn == "candidates of 1 model"
-    assert len(page.candidates(made, AFTER).groups) == 6
-    assert len(page.chosen(made, BETWEEN, AFTER).groups) == 2
-
-
-def test_how_often_the_objectives_agree_is_counted():
-    text = page.choices_coincide(records()).text
-    assert "“compressed” in 1 of 2 studies" in text
-    assert text.endswith("“compressed and trained on” in 1 of 2 studies")
-
-
-def test_studies_draws_and_shapes_are_counted():
-    fact = page.drawn(records())
-    assert fact.text.startswith("A search is a study of 3 random draws, of which it chooses one. ")
-    assert fact.text.endswith(" There are 2 studies on a model: 6 draws, 3 distinct shapes")
-    assert fact.of == "2 studies, 6 candidates, each scored by 3 objectives"
-
-
-def test_several_models_are_drawn_and_listed_as_their_means():
-    first = records()
-    second = [
-        replace(one, case=replace(one.case, params={**one.case.params, "seed": 1})) for one in first
-    ]
-    both = Records([*first, *second])
-    assert len(page.models(both)) == 2
-    assert page.same_choice(both, AFTER) == "2 of 4 studies"
-    curves = page.choices_over_trials(both, PLAIN, AFTER)
-    assert len(curves) == 2  # models, each the mean of its studies
-    assert curves[0] == curves[1] == pytest.approx([0.7, 0.65, 0.65])
-    assert [len(row["test accuracy"].records) for row in page.front_rows(both)] == [2] * 12
-    rows = page.by_model(both)
-    assert [(row["model"], row["objective"]) for row in rows][:4:3] == [
-        ("seed 0", "plain"),
-        ("seed 1", "plain"),
-    ]
+def test_the_curve_shows_what_each_objective_would_choose_under_one_schedule():
+    last = page.curves(records()).rows[-1]
+    shown = [plain(last[name]) for name in page.SHOWN.values()]
+    assert shown == pytest.approx([0.7, 0.6, 0.8])

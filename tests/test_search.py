@@ -319,25 +319,6 @@ def test_an_objective_that_is_not_a_number_or_not_json_is_refused(tmp_path):
         run(tmp_path, objective=lambda point: (1.0, {"model": object()}))
 
 
-# ---- what a parameter changes -------------------------------------------------------------------
-
-
-def test_effects_find_the_parameter_that_changes_nothing():
-    def build(point):
-        return {"parameters": point["depth"] * 10, "output": point["depth"] + point["bias"]}
-
-    found = {e.name: e.changes for e in searching.effects(SPACE, build)}
-    assert found == {
-        "depth": ("parameters", "output"),
-        "kind": (),
-        "bias": ("output",),
-        "width": (),
-    }
-    with pytest.raises(MadlError, match="search parameter kind changes nothing"):
-        searching.refuse_idle(searching.effects(SPACE, build))
-    searching.refuse_idle(searching.effects({"depth": [1, 2]}, lambda p: {"n": p["depth"]}))
-
-
 class _Ctx:
     def __init__(self, root: Path) -> None:
         self.artifact = Store(root).artifact

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.lab2_samplers import audit
+from experiments.lab2_samplers import study
 from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.logbook.stats import Outcomes
@@ -66,9 +66,27 @@ def test_a_model_too_small_for_a_choice_is_not_searched_along_it():
 
 def test_every_parameter_of_the_space_changes_what_the_model_does(net):
     choices = supernet.space(net.config, "coarse")
-    seen = audit.of_space(net, choices)
+    seen = study.of_space(net, choices)
     assert [effect["name"] for effect in seen] == list(choices)
     assert all(effect["changes"] == ["parameters", "output"] for effect in seen)
+
+
+def test_effects_find_the_parameter_that_changes_nothing():
+    space = {"depth": [1, 2], "kind": ["a", "b"], "bias": [0, 1], "width": [3, 4]}
+
+    def build(point):
+        return {"parameters": point["depth"] * 10, "output": point["depth"] + point["bias"]}
+
+    found = study.effects(space, build)
+    assert {one.name: one.changes for one in found} == {
+        "depth": ("parameters", "output"),
+        "kind": (),
+        "bias": ("output",),
+        "width": (),
+    }
+    with pytest.raises(MadlError, match="search parameter kind changes nothing"):
+        study.refuse_idle(found)
+    study.refuse_idle(study.effects({"depth": [1, 2]}, lambda p: {"n": p["depth"]}))
 
 
 def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
@@ -76,24 +94,24 @@ def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
     always = {"key": supernet.LINEAR}
     monkeypatch.setattr(Supernet, "build", lambda net, point: build(net, {**point, **always}))
     with pytest.raises(MadlError, match="search parameter key changes nothing"):
-        audit.of_space(net, supernet.space(net.config, "coarse"))
+        study.of_space(net, supernet.space(net.config, "coarse"))
 
 
 def test_the_largest_point_is_the_whole_model(net):
-    model = net.build(audit.largest(supernet.space(net.config, "coarse")))
+    model = net.build(study.largest(supernet.space(net.config, "coarse")))
     whole = net.whole.eval()
     batch = baseline.load_splits(net.params).validation.batch(range(4))
     assert torch.allclose(model.eval()(**batch).logits, whole(**batch).logits, atol=1e-5)
 
 
 def test_a_bert_config_takes_two_of_the_courseworks_names_and_ignores_them(net):
-    idle = [one["name"] for one in audit.of_course_config(net) if not one["changes"]]
+    idle = [one["name"] for one in study.of_course_config(net) if not one["changes"]]
     assert idle == ["num_layers", "num_heads"]
 
 
 def test_linear_layers_that_are_square_are_of_the_kinds_offered(net):
     # two layers of six Linear ones, the pooler, the classifier
-    counted = audit.linear_layers(net)
+    counted = study.linear_layers(net)
     assert counted == {
         "all": 14,
         "query": 2,
@@ -128,11 +146,18 @@ def test_another_training_is_another_trial(net):
 
 def test_a_draw_decides_the_sentences_of_a_trial(net):
     train = baseline.load_splits(net.params).train
-    one, again, other = (net.with_params(draw=draw).trial_examples for draw in (1, 1, 2))
+    one, again, other = (net.with_params(trial_draw=draw).trial_examples for draw in (1, 1, 2))
     assert list(net.trial_examples.token_ids) == list(train.token_ids[:16])
     assert one.token_ids == again.token_ids != other.token_ids
     assert len(one) == 16
     assert all(ids in train.token_ids for ids in one.token_ids)
+
+
+def test_a_draw_of_a_trial_leaves_the_splits_and_the_model_that_is_cut_as_they_are(net):
+    drawn = Supernet({**net.params, "draw": 7}, net.ctx)
+    assert drawn.trial_examples.token_ids != net.trial_examples.token_ids
+    assert baseline.load_splits(drawn.params) is baseline.load_splits(net.params)
+    assert drawn.folder == net.folder
 
 
 def test_a_trial_trains_without_dropout_and_holds_the_word_embeddings(net):

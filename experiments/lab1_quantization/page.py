@@ -18,9 +18,10 @@ from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.stats import ALPHA, design_power, per_cent
 from madl.training import baseline
-from madl.training.widths import Pair, point, power
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
+
+Pair = tuple[int, int]  # bits after the point: of weights and biases, of inputs
 
 NARROW, PROBE = 4, 8  # bits: the narrowest, and what the coursework starts from
 STARTS: dict[int, Pair] = {  # of the searches for the point
@@ -55,6 +56,18 @@ def trained(plan: Plan, learning_rate: float) -> Params:
         "tune_learning_rate": learning_rate,
         "tune_batch_size": 16,
     }
+
+
+def point(width: int, pair: Pair, operands: str = "both") -> Params:
+    """The parameters of a format, and of what takes it: weights, inputs, both."""
+    weights, inputs = pair
+    named = {"frac_width": weights, "input_frac_width": inputs}
+    return {"operands": operands, "width": width, **named}
+
+
+def power(rate: float) -> str:
+    """A learning rate in words: "3e-5"."""
+    return f"{rate:.0e}".replace("e-0", "e-")
 
 
 @page.tuning

@@ -1,47 +1,44 @@
 """Question 2.2: compression inside the search objective, with and without training after it.
 
-Every candidate of a search is a shape with training sentences of its own, and is trained under
-three schedules of the same steps: without compression, compressed at the end, and compressed after
-half of the training (`schedules.py`). So each study scores the same candidates by
-each of three objectives, and two things can be told apart: what training after compression does to
-a shape, and what an objective makes of a search.
+A candidate is a shape with training sentences of its own, under three schedules of the same steps:
+never compressed, compressed at the end, and compressed after half of the training. So a search
+scores the same candidates by each of three objectives, and two things can be told apart: what
+training after compression does to a shape, and what an objective makes of a search.
+
+Units: sizes in bits of the Linear layers; accuracies as shares.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+from statistics import fmean
 
-from experiments.lab2_compression import candidate_records
-from experiments.lab2_compression.candidate_records import (
-    AFTER,
-    BETWEEN,
-    NAME,
-    OBJECTIVES,
-    PLAIN,
-    candidates,
-    chosen,
-    everyone,
-    mbit,
-    same_choice,
-    studies,
-    validation,
-)
-from madl.logbook import searches, stats
-from madl.logbook.arms import versus
-from madl.logbook.charts import Chart, level, log, percent, points
-from madl.logbook.claims import Judged, compare, contrast
+from madl.logbook import searches
+from madl.logbook.arms import Arm, best_of
+from madl.logbook.charts import Chart, line, linear, percent, points
+from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Values
-from madl.training import baseline, widths
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.stats import number
+from madl.training import baseline
 
-page = Experiment(title="Compression-aware search", needs=("baseline", "lab1_fractions"))
+page = Experiment(title="Compression-aware search", needs=("baseline",))
 
+STEM = "lab2_compression"
+PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
+SHOWN = {PLAIN: "ignores it", AFTER: "compresses", BETWEEN: "compresses, trains on"}
 WIDTH, SPARSITY = 8, 0.5  # bits; the share of a layer's weights that is pruned
+# as the earlier sweeps chose; read from 1.1's tuning when this study is made anew
+FRACTIONS = (8, 4)  # bits behind the point: of weights, of inputs
 DRAWS = 1000  # more than a study has trials: no two candidates share a draw
+SMALL = 25e6  # bits: of the limits, the largest below this one is in the table
+MBIT = 1e-6
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    weights, inputs = widths.pair_of(widths.chosen(plan.records("lab1_fractions"), "ptq", WIDTH))
+    weights, inputs = FRACTIONS
     for seed in range(plan.profile.seeds):
         base = {
             **baseline.recipe_params(plan, seed),
@@ -61,156 +58,251 @@ def cases(plan: Plan) -> Iterable[Params]:
                 yield {**base, "study": study, "trial": trial, "draw": draw}
 
 
+@page.quick
+def quick(params: Params) -> bool:
+    return params["seed"] == 0 and params["study"] == 0 and int(params["trial"] or 0) < 2
+
+
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab2_compression import schedules
+    from experiments.lab2_compression import study
 
-    return schedules.candidate(params, ctx)
+    return study.candidate(params, ctx)
+
+
+# ---- searches -----------------------------------------------------------------------------------
+
+
+def candidates(r: Records) -> list[Record]:
+    """Every candidate, model by model in the order of the trials."""
+    drawn = ("seed", "study", "trial")
+    return sorted(r.of(STEM).all(), key=lambda one: [one.case.params[name] for name in drawn])
+
+
+def searched(r: Records) -> list[list[Record]]:
+    """The candidates of each model: its studies, one behind the other, are one search."""
+    every = candidates(r)
+    seeds = dict.fromkeys(one.case.params["seed"] for one in every)
+    return [[one for one in every if one.case.params["seed"] == seed] for seed in seeds]
+
+
+def judged(found: Iterable[Record], schedule: str, units: str = "candidates") -> Arm:
+    """These candidates under a schedule, on test."""
+    label = f"{schedule}, {units}"
+    return Arm(label=label, records=tuple(found), within=(schedule,), units=units)
+
+
+def validation(one: Record, schedule: str) -> float:
+    """Its accuracy on validation under a schedule, which is what an objective is."""
+    return one.values[schedule]["validation_accuracy"]
+
+
+def size(one: Record) -> float:
+    """Bits of its Linear layers, compressed."""
+    return one.values[AFTER]["linear_bits"]
+
+
+def best(found: Iterable[Record], objective: str) -> Record:
+    """What a search under this objective chooses: by accuracy, of equal ones by loss."""
+    return best_of([judged([one], objective) for one in found]).records[0]
+
+
+def limits(r: Records) -> list[float]:
+    """All sizes that were drawn: each is a limit under which a search can choose."""
+    return sorted({size(one) for own in searched(r) for one in own})
+
+
+def chosen(r: Records, objective: str, within: Sequence[float]) -> list[Record]:
+    """What each model's search chooses under each of these size limits."""
+    return [
+        best([one for one in own if size(one) <= limit], objective)
+        for own in searched(r)
+        for limit in within
+        if any(size(one) <= limit for one in own)
+    ]
+
+
+def choices(
+    r: Records, objective: str, schedule: str, within: Sequence[float] | None = None
+) -> Arm:
+    """The same under a schedule, on test; of all limits where none are given."""
+    return judged(chosen(r, objective, within or limits(r)), schedule, "size limits")
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
-@page.claim(headline=True)
-def aware_search_delivers_more(r: Records) -> Judged:
-    """Compressed and trained on alike, an aware search's choice beats that of a plain search."""
-    return _objectives(r, BETWEEN, "compressed and trained on alike")
+@page.claim(primary=True)
+def aware_search_wins(r: Records) -> Contrast:
+    """Under the same size limit, and compressed and trained on alike, the choice of a search that
+    compresses inside its objective beats the choice of one that ignores compression."""
+    return compare(choices(r, BETWEEN, BETWEEN), choices(r, PLAIN, BETWEEN))
 
 
-@page.claim(headline=True)
-def training_after_helps_a_shape(r: Records) -> Judged:
-    """At equal training, a shape is more accurate with half of it after compression than before."""
-    a, b = candidates(r, BETWEEN), candidates(r, AFTER)
-    made = compare(a, b)
-    gap, count = made.comparison.estimate(), len(a.records)
-    said = f"At equal training, shapes whose Linear layers have {WIDTH} bits and half their weights"
-    how = "with half of the training after compression than with all of it before"
-    means = f"{a} against {b}, means of {count} candidates on test"
-    return made.judge(
-        supported=f"{said} are {gap} better {how}: {means}",
-        refuted=f"{said} are worse {how}, by {gap:+}: {means}",
-        undecided=f"{said} have {a} with half of the training after compression and {b} with all "
-        f"of it before, means of {count} candidates on test, {gap:+i}; whether either is better is "
-        "not decided",
-    )
-
-
-@page.claim(headline=True)
-def aware_search_without_training(r: Records) -> Judged:
-    """Compressed alike, the choice of a search that compresses beats that of a plain search."""
-    return _objectives(r, AFTER, "compressed alike, without training after it")
-
-
-def _objectives(r: Records, schedule: str, alike: str) -> Judged:
-    a, b = chosen(r, schedule, schedule), chosen(r, PLAIN, schedule)
-    made = contrast(versus(a, b), everyone(r))  # two objectives may choose the same model
-    gap = made.comparison.estimate()
-    said = f"A search that compresses inside its objective chooses, {alike},"
-    rival = f"than one that ignores compression, on the same {len(studies(r)[0])} shapes a study"
-    same = f"(the same model in {same_choice(r, schedule)}; {mbit(a)} against {mbit(b)})"
-    return made.judge(
-        supported=f"{said} models {gap} better {rival} {same}: {a} against {b}",
-        refuted=f"{said} worse models {rival} {same}, by {gap:+}: {a} against {b}",
-        undecided=f"{alike.capitalize()}, the choices of a search that compresses inside its "
-        f"objective have {a} on test, and those of one that ignores compression {b} {same}, "
-        f"{gap:+i}; whether the search gains is not decided",
-    )
-
-
-@page.claim(headline=True)
-def training_after_delivers_more(r: Records) -> Judged:
-    """A search with training after compression delivers better models than one without it."""
-    a, b = chosen(r, BETWEEN, BETWEEN), chosen(r, AFTER, AFTER)
-    made = compare(a, b)
-    gap = made.comparison.estimate()
-    plain = chosen(r, PLAIN, BETWEEN) - chosen(r, PLAIN, AFTER)
-    said = "What a compression-aware search delivers with training after compression"
-    beside = (
-        f"sizes {mbit(a)} and {mbit(b)}; the choices of a search that ignores compression change "
-        f"by {plain:+} alike"
-    )
-    return made.judge(
-        supported=f"{said} is {gap} better than without it: {a} against {b}; {beside}",
-        refuted=f"{said} is worse than without it, by {gap:+}: {a} after {b}; {beside}",
-        undecided=f"{said} has {a} on test, and what it delivers without it {b}, {gap:+i}; whether "
-        f"it gains is not decided; {beside}",
-    )
+@page.claim(primary=True)
+def training_after_helps(r: Records) -> Contrast:
+    """At equal training, a shape is more accurate with half of it after compression than with all
+    of it before."""
+    every = candidates(r)
+    return compare(judged(every, BETWEEN), judged(every, AFTER))
 
 
 @page.claim
-def compression_costs_a_shape(r: Records) -> Judged:
-    """Even with half of the training after it, compression costs a shape accuracy."""
-    every = r.of(NAME).all()
-    plain, between = (
-        searches.of_units(every, lambda one, o=o: validation(one, o)) for o in (PLAIN, BETWEEN)
-    )
-    drawn = "candidates of 1 model" if len(every.each("seed")) == 1 else "trained models"
-    made = contrast(stats.paired_mean(plain, between, unit=stats.Unit.POINTS, drawn=drawn), every)
-    gap, means = made.comparison.estimate(), [searches.mean_estimate(x) for x in (between, plain)]
-    sentences = baseline.fp32(r).value("num_validation")
-    said = f"On {sentences:,} validation sentences, compression with half of the training after it"
-    of = f"{means[1]} without compression and {means[0]} with it, at equal training"
-    return made.judge(
-        supported=f"{said} costs the same shapes {gap}: {of}",
-        refuted=f"{said} changes the same shapes for the better, a cost of {gap:+}: {of}",
-        undecided=f"On {sentences:,} validation sentences, the same shapes have {of}, half of it "
-        f"after compression: a cost of {gap:+i}; whether compression costs them anything is not "
-        "decided",
-    )
+def aware_search_untrained(r: Records) -> Contrast:
+    """Under the same size limit, compressed last: a search that compresses over one that does
+    not."""
+    return compare(choices(r, AFTER, AFTER), choices(r, PLAIN, AFTER))
 
 
-# ---- facts --------------------------------------------------------------------------------------
+@page.claim
+def aware_search_unlimited(r: Records) -> Contrast:
+    """Whatever the size, compressed and trained on: a search that does so inside its objective
+    over one that ignores compression."""
+    largest = limits(r)[-1:]
+    return compare(choices(r, BETWEEN, BETWEEN, largest), choices(r, PLAIN, BETWEEN, largest))
 
 
-page.fact(candidate_records.drawn)
-page.fact(candidate_records.training_is_equal)
-page.fact(candidate_records.choices_coincide)
-page.fact(candidate_records.ranks_agree)
-page.fact(candidate_records.largest)
+@page.claim
+def whole_way_wins(r: Records) -> Contrast:
+    """Under the same size limit: compressing and training on, in objective and model, over
+    compressing last in both."""
+    return compare(choices(r, BETWEEN, BETWEEN), choices(r, AFTER, AFTER))
 
 
-# ---- figures and tables -------------------------------------------------------------------------
+# ---- numbers ------------------------------------------------------------------------------------
 
 
-@page.chart(
-    caption="What a search by each objective would choose after so many trials, on validation "
-    "sentences: left, the choices are compressed, right, compressed and trained on. Dotted: what "
-    "the plain search chooses by. Bands are intervals. The highest of noisy values can be too high."
+def _once(r: Records, name: str) -> float:
+    """What all candidates share: how much every schedule trains."""
+    (found,) = {one.values[name] for one in candidates(r)}
+    return found
+
+
+def _rank(r: Records, schedule: str) -> float:
+    """Spearman's of candidates without compression and with it: the mean over the models."""
+    pairs = [
+        [[validation(one, o) for one in own] for o in (PLAIN, schedule)] for own in searched(r)
+    ]
+    return round(fmean(searches.rank_correlation(*sides) for sides in pairs), 2)
+
+
+def _mean(r: Records, schedule: str) -> Counted:
+    share = fmean(validation(one, schedule) for one in candidates(r))
+    return counted(round(100 * share, 1), "%", of=candidates(r))
+
+
+def _saved(r: Records) -> Counted:
+    """How many times smaller compression makes the Linear layers of the largest shape."""
+    one = max(candidates(r), key=size)
+    return counted(one.values[PLAIN]["linear_bits"] / size(one), "×", of=[one])
+
+
+def _alike(r: Records) -> Counted:
+    """Limits under which two objectives choose the same candidate, of all models."""
+    pairs = zip(*(chosen(r, o, limits(r)) for o in (PLAIN, BETWEEN)), strict=True)
+    return counted(sum(a is b for a, b in pairs), of=candidates(r))
+
+
+page.numbers(
+    drawn=lambda r: counted(len(searched(r)[0]), of=candidates(r)),
+    models=lambda r: counted(len(searched(r)), of=candidates(r)),
+    shapes=lambda r: counted(len({tuple(one.values["point"]) for one in candidates(r)})),
+    num_limits=lambda r: counted(len(limits(r)), of=candidates(r)),
+    choices_made=lambda r: counted(len(chosen(r, PLAIN, limits(r))), of=candidates(r)),
+    alike=_alike,
+    rank_after=partial(_rank, schedule=AFTER),
+    rank_between=partial(_rank, schedule=BETWEEN),
+    mean_plain=partial(_mean, schedule=PLAIN),
+    mean_after=partial(_mean, schedule=AFTER),
+    mean_between=partial(_mean, schedule=BETWEEN),
+    smaller=_saved,
+    steps=lambda r: _once(r, "steps"),
+    rates=lambda r: round(_once(r, "rates"), 6),
+    rates_undivided=lambda r: round(_once(r, "rates_undivided"), 6),
+    fp32=baseline.fp32,
 )
-def curves(r: Records) -> Chart:
-    return candidate_records.curves_chart(r)
 
 
-@page.chart(
-    caption="Every candidate, compressed, on test, under two schedules, of several models the "
-    "mean; a shape may be drawn more than once. Bars are intervals. A line joins those that no "
-    "smaller one reaches on validation, for each schedule apart. FP32: the uncut and uncompressed "
-    "model, without the candidates' training; its size is beyond this axis."
-)
+# ---- charts and tables --------------------------------------------------------------------------
+
+
+@page.chart
 def front(r: Records) -> Chart:
-    return searches.front_chart(
-        candidate_records.front_rows(r),
-        size=log("size", "size of the compressed Linear layers", "Mbit", factor=1e-6),
-        value="test accuracy",
-        front_by="validation",
-        by="schedule",
-        levels=[level(baseline.fp32(r))],
+    """What each search chooses under a size limit, compressed and trained on alike, on test."""
+    every = searched(r)
+    rows = [
+        {
+            "limit": limit,
+            **{name: choices(r, objective, BETWEEN, [limit]) for objective, name in SHOWN.items()},
+        }
+        for limit in limits(r)
+        if all(min(map(size, own)) <= limit for own in every)
+    ]
+    return Chart(
+        rows,
+        x=linear("limit", "size limit of the compressed Linear layers", "Mbit", factor=MBIT),
+        y=percent("test accuracy, compressed and trained on"),
+        marks=[line(name) for name in SHOWN.values()],
     )
 
 
-@page.chart(
-    caption="Every candidate of every model on the validation sentences: how accurate it is "
-    "without compression, and what compression leaves of it. The more one rises with the other, "
-    "the less there is to gain by compressing inside the objective."
-)
+@page.chart
+def curves(r: Records) -> Chart:
+    """After every trial, what each search would choose is worth, compressed and trained on."""
+
+    def so_far(own: Sequence[Record], objective: str) -> list[float]:
+        picked = [best(own[: i + 1], objective) for i in range(len(own))]
+        return [validation(one, BETWEEN) for one in picked]
+
+    rows = searches.mean_rows(
+        {name: [so_far(own, objective) for own in searched(r)] for objective, name in SHOWN.items()}
+    )
+    return searches.curves_chart(rows, accuracy="validation accuracy of the choice so far")
+
+
+@page.chart
 def ranks(r: Records) -> Chart:
     return Chart(
-        [{o: validation(one, o) for o in OBJECTIVES} for one in everyone(r)],
-        x=percent("accuracy without compression", column=PLAIN),
-        y=percent("accuracy compressed"),
+        [{o: validation(one, o) for o in OBJECTIVES} for one in candidates(r)],
+        x=percent("validation accuracy without compression", column=PLAIN),
+        y=percent("validation accuracy, compressed"),
         marks=[points(AFTER), points(BETWEEN)],
     )
 
 
-page.table(candidate_records.by_model)
-page.table(candidate_records.choices)
+@page.table
+def by_limit(r: Records) -> Sequence[Row]:
+    """What the searches choose under a small limit and under none."""
+    every = limits(r)
+    small = max((limit for limit in every if limit <= SMALL), default=every[0])
+    rows: list[Row] = []
+    for limit in (small, every[-1]):
+        for objective, name in SHOWN.items():
+            found = chosen(r, objective, [limit])
+            rows.append(
+                {
+                    "size limit": "none" if limit == every[-1] else f"{number(limit * MBIT)} Mbit",
+                    "search": name,
+                    "size, mean": f"{number(fmean(map(size, found)) * MBIT)} Mbit",
+                    "compressed": choices(r, objective, AFTER, [limit]),
+                    "and trained on": choices(r, objective, BETWEEN, [limit]),
+                }
+            )
+    return rows
+
+
+@page.table
+def every_choice(r: Records) -> Sequence[Row]:
+    """Every model's choice without a limit."""
+    return [
+        {
+            "model": one.case.params["seed"],
+            "search": name,
+            "shape": " · ".join(map(str, one.values["point"])),
+            "size": f"{number(size(one) * MBIT)} Mbit",
+            "compressed": judged([one], AFTER),
+            "and trained on": judged([one], BETWEEN),
+        }
+        for objective, name in SHOWN.items()
+        for one in chosen(r, objective, limits(r)[-1:])
+    ]

@@ -31,6 +31,7 @@ def trained_on(params: Params, ctx: Context, point: Point) -> dict[str, Any]:
     validation loss is lowest; there, and at the start, so are the sentences that were trained on.
     """
     net = Supernet(params, ctx)
+    params = net.params
     splits = baseline.load_splits(params)
     examples = splits.train.first(_int(params, "more_examples"))
     model, epochs = with_dropout_(net.trained(point)), _int(params, "more_epochs")

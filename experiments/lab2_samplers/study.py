@@ -102,9 +102,9 @@ def _ranking(net: Supernet, choices: Space) -> Values:
     A trial's score is a search's, on validation; the longer training is judged on test, so that the
     two share no sentence. No choice is made by it.
     """
-    draw, examples = int(net.params["draw"] or 0) + LONGER, net.params["longer_examples"]
+    draw, examples = int(net.params["trial_draw"] or 0) + LONGER, net.params["longer_examples"]
     every = len(baseline.load_splits(net.params).train)
-    longer = net.with_params(trial_examples=examples or every, draw=draw)
+    longer = net.with_params(trial_examples=examples or every, trial_draw=draw)
 
     def twice(point: Point) -> dict[str, Any]:
         return {**net.trial(point), "longer": longer.judged(point)["accuracy"]}
@@ -131,7 +131,7 @@ def _search(
         found = evaluate(point)
         return found["accuracy"], found
 
-    folder, seed = study_folder(net.ctx, net.params), int(net.params["draw"] or 0)
+    folder, seed = study_folder(net.ctx, net.params), int(net.params["trial_draw"] or 0)
     return search(folder, choices, objective, sampler=sampler, seed=seed, trials=trials)
 
 

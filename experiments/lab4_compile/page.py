@@ -1,66 +1,40 @@
 """Question 4.1: why naive timing shows no speed-up from torch.compile, and what there is of one.
 
-A cell is a network under one compiler, in several fresh processes. The first finds the compiler's
-caches empty, and its first call pays for all the compilation; later ones load what it made, each in
-another order. On a CPU the modes take turns in the same processes, and two of them whose code is
-equal are the control. The naive way is run as well, and the records' linter has to find its faults.
+A cell is a network under one compiler, in several fresh processes, which are the units. The first
+finds the compiler's caches empty, and its first call pays for all the compilation; later ones load
+what it made. On a CPU the modes take turns in the same processes.
 """
 
+import importlib.util
+import math
+import os
+import shutil
 from collections.abc import Iterable, Sequence
-from statistics import median
-from typing import Any
+from functools import partial
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
-from experiments.lab4_compile.compiled import (
-    DEFAULT,
-    MODES,
-    NETWORKS,
-    batches,
-    cell,
-    cell_rows,
-    drawn,
-    lacking,
-    measured,
-    meetings,
-    pair,
-    problem,
-    speed,
-    totals,
-)
-from experiments.lab4_compile.compiled_facts import (
-    against_default,
-    between_equals,
-    broken,
-    captured_too,
-    fewer_passes,
-    first_calls,
-    graphs_made,
-    kinds,
-    linted,
-    masks_made,
-    naive_on_cuda,
-    naive_times,
-    not_explained,
-)
 from madl.logbook import stats
-from madl.logbook.arms import timed
-from madl.logbook.charts import Chart, category, intervals, level, line, linear, log
-from madl.logbook.claims import Fact, Judged, compare
+from madl.logbook.arms import TimedArm, timed
+from madl.logbook.charts import Chart, category, intervals, level, line, linear, log, points, span
+from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Failed, Params, Pending, Record, Records, Row, Values
 from madl.machine import lint
 from madl.machine.device import no_device, num_cores
 
-page = Experiment(
-    title="torch.compile: when does it pay?", timed=lambda params: params["kind"] != "shapes"
-)
+page = Experiment(title="torch.compile: when does it pay?", timed=True)
 
-CAPTURE = {"backend": "aot_eager", "mode": "default"}
+NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
+DEFAULT = {"backend": "inductor", "mode": "default"}
+MODES = ("reduce-overhead", "max-autotune")  # inductor's, beside its default
+CAPTURE = {"backend": "aot_eager", "mode": "default"}  # captures a graph, generates no code
 BESIDE = " ".join((CAPTURE["backend"], *MODES))  # what takes turns with the default on a CPU
 ON_CUDA = ("cudagraphs", "torch_tensorrt")
-PROCESSES = {"resnet18": 6, "bert": 5}  # one more where the effect is smaller
+COMPILED = "compiled"
 NAIVE_CALLS = 5  # as in the course's notebook
 SAME = 0.05  # of the time: less is not worth a compilation
-LENGTHS = "11 13 17 19 23 29 31 37 41 43 47 53"
 
 
 @page.cases
@@ -71,12 +45,11 @@ def cases(plan: Plan) -> Iterable[Params]:
         "cpu": choose(smoke="1 2", quick="1 8"),
         "cuda": choose(smoke="1 2", quick="1 32 128"),
     }
-    processes = {n: choose(smoke=1, quick=count, full=9) for n, count in PROCESSES.items()}
-    budget = {"budget_s": choose(smoke=0.0, quick=0.4, full=2.0)}
+    budget = {"budget_s": choose(smoke=0.0, quick=2.0)}
     for device in ("cpu", "cuda"):
         for network, size in sizes.items():
             base = {"device": device, "network": network, "size": size, **budget}
-            base |= {"batches": batches[device], "processes": processes[network]}
+            base |= {"batches": batches[device], "processes": choose(smoke=1, quick=9)}
             if network == "bert":
                 base |= {"model": plan.workload["model"]}
             for way in compilers(plan, device):
@@ -85,7 +58,6 @@ def cases(plan: Plan) -> Iterable[Params]:
         image = {"network": "resnet18", "size": sizes["resnet18"], "batch": 1}
         yield {"kind": "naive", "device": device, **image, "naive_calls": NAIVE_CALLS, **naive}
     yield {"kind": "guards", **budget}
-    yield {"kind": "shapes", "lengths": choose(smoke="3 4", quick=LENGTHS)}
 
 
 def compilers(plan: Plan, device: str) -> list[dict[str, Any]]:
@@ -103,173 +75,270 @@ def compilers(plan: Plan, device: str) -> list[dict[str, Any]]:
 @page.unavailable
 def unavailable(params: Params) -> str | None:
     """No device, no compiler, no such backend: why a case cannot run here."""
-    return no_device(params) or lacking(params)
+    if missing := no_device(params):
+        return missing
+    if params.get("backend") == "torch_tensorrt" and not importlib.util.find_spec("torch_tensorrt"):
+        return "Torch-TensorRT is not installed here"
+    found = [os.environ.get("CXX"), "g++", "clang++", "c++"]
+    if params.get("backend") == "inductor" and not any(shutil.which(c) for c in found if c):
+        return "no C++ compiler here, which inductor needs"
+    return None
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    return params["kind"] in ("guards", "shapes")
+    return params["kind"] == "guards"
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_compile import compiling
+    from experiments.lab4_compile import study
 
-    return compiling.study({**params, "threads": num_cores()})
+    return study.study({**params, "threads": num_cores()})
+
+
+# ---- a cell's pairs -----------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """One model in eager mode and compiled, timed in turn in every process."""
+
+    eager: TimedArm
+    compiled: TimedArm
+
+    @property
+    def speed_up(self) -> Contrast:
+        return compare(self.compiled, self.eager)
+
+    @property
+    def cached_s(self) -> float | None:
+        """The median first call that found the caches filled, and no other way compiled before."""
+        later = (run for run in self.compiled.runs[1:] if not run.get("compiled_before"))
+        found = [float(run["first_call_s"]) for run in later]
+        return median(found) if found else None
+
+    @property
+    def calls_to_pay(self) -> tuple[float, stats.Interval] | None:
+        """After how many calls the first one, with empty caches, is paid for by the later ones.
+
+        The interval is the speed-up's: the first call was taken once. None: that interval reaches
+        no difference, or nothing may be read from it.
+        """
+        made = self.speed_up.comparison
+        if made.blocked or made.interval.low <= 0:
+            return None
+        extra = self.compiled.first_call_s - self.eager.first_call_s
+        least, calls, most = (
+            1 - extra / (self.eager.median_s * math.expm1(-gain))
+            for gain in (made.interval.high, made.effect, made.interval.low)
+        )
+        return calls, stats.Interval(least, most)
+
+    def total(self, calls: int) -> stats.Estimate:
+        """Time of so many calls over that in eager mode, the first included."""
+        first, eager = self.compiled.first_call_s, self.eager
+        in_eager = eager.first_call_s + (calls - 1) * eager.median_s
+
+        def ratio(gain: float) -> float:
+            later = (calls - 1) * eager.median_s * math.exp(-gain)
+            return math.log((first + later) / in_eager)
+
+        made = self.speed_up.comparison
+        interval = stats.Interval(ratio(made.interval.high), ratio(made.interval.low))
+        return stats.Estimate(ratio(made.effect), interval, stats.Unit.TIMES, len(eager.runs))
+
+
+def batches(record: Record) -> list[int]:
+    return [int(batch) for batch in str(record.case.params["batches"]).split()]
+
+
+def pair(record: Record, batch: int | None = None, way: str = COMPILED) -> Pair:
+    """The two of one cell at this batch size, or its first. Raises: Failed: its backend did."""
+    if "failed" in record.values:
+        raise Failed(f"it failed on {record.place}: {record.values['failed']}")
+    records, at = Records([record]), batch or batches(record)[0]
+    return Pair(timed(records, f"eager {at}", "eager"), timed(records, f"{way} {at}", way))
+
+
+def cell(r: Records, network: str, device: str = "cpu", **way: str) -> Record:
+    """A network by the default compiler unless another way is asked for."""
+    return r.one(**{"kind": "cell", "network": network, "device": device, **DEFAULT, **way})
 
 
 # ---- claims -------------------------------------------------------------------------------------
 
 
-def _faster(record: Record) -> Judged:
-    arms, batch = pair(record), batches(record)[0]
-    what = f"{problem(record, batch)}, {record.place}, {drawn(arms)}"
-    return speed(arms, f"after the first call ({what})")
-
-
-@page.claim
-def resnet_faster(r: Records) -> Judged:
+@page.claim(primary=True)
+def resnet_faster(r: Records) -> Contrast:
     """On the CPU, ResNet-18 is faster compiled than in eager mode once its first call is over."""
-    return _faster(cell(r, "resnet18"))
+    return pair(cell(r, "resnet18")).speed_up
 
 
-@page.claim
-def bert_faster(r: Records) -> Judged:
+@page.claim(primary=True)
+def bert_faster(r: Records) -> Contrast:
     """On the CPU, BERT is faster compiled than in eager mode once its first call is over."""
-    return _faster(cell(r, "bert"))
+    return pair(cell(r, "bert")).speed_up
 
 
 @page.claim
-def cuda_faster(r: Records) -> Judged:
-    """On CUDA, ResNet-18 is faster compiled than in eager mode once its first call is over."""
-    return _faster(cell(r, "resnet18", "cuda"))
-
-
-@page.claim
-def cuda_graphs_faster(r: Records) -> Judged:
-    """On CUDA, ResNet-18 replayed as CUDA graphs is faster than in eager mode at a small batch."""
-    return _faster(cell(r, "resnet18", "cuda", mode="reduce-overhead"))
-
-
-@page.claim
-def capture_alone(r: Records) -> Judged:
+def capture_alone(r: Records) -> Contrast:
     """On the CPU, ResNet-18 captured, no code generated, takes eager mode's time within 5 %."""
+    return pair(cell(r, "resnet18"), way=CAPTURE["backend"]).speed_up.within(SAME)
+
+
+@page.claim
+def equal_code(r: Records) -> Contrast:
+    """Two of inductor's modes that generate equal code for ResNet-18 take equal time within 5 %."""
     record = cell(r, "resnet18")
-    eager, captured = arms = pair(record, way=CAPTURE["backend"])
-    what = f"capturing ResNet-18's graph alone ({problem(record, batches(record)[0])}, CPU)"
-    margin = f"{stats.number(100 * SAME)} %"
-    times = f"{captured} a call captured and {eager} in eager mode, {arms.as_equivalence}"
-    return (
-        compare(captured, eager)
-        .within(SAME)
-        .judge(
-            supported=f"Generating no code, {what} changes its time by less than {margin}: {times}",
-            refuted=f"Generating no code, {what} changes its time by more than {margin}: {times}",
-            undecided=f"Whether {what} changes its time by {margin} is open: {times}",
-        )
-    )
+    code = [record.values["generated"][mode]["code"] for mode in MODES]
+    if code[0] != code[1]:
+        raise Pending("two modes of equal code")
+    first, second = (pair(record, way=mode).compiled for mode in MODES)
+    return compare(second, first).within(SAME)
 
 
-# ---- facts --------------------------------------------------------------------------------------
+@page.claim
+def cuda_faster(r: Records) -> Contrast:
+    """On CUDA, ResNet-18 is faster compiled than in eager mode once its first call is over."""
+    return pair(cell(r, "resnet18", "cuda")).speed_up
 
 
-@page.fact(headline=True)
-def naive_compiles(r: Records) -> Fact:
-    naive = r.where(kind="naive", device="cpu")
-    what = f"{NAIVE_CALLS} calls, {problem(naive.one(), 1)}"
-    return Fact(
-        text=f"Timed naively on the CPU ({what}), ResNet-18 takes {first_calls(naive)}. "
-        f"Without it, still in training mode and with gradients, the other calls say "
-        f"{naive_times(naive, skip=1)}{naive_on_cuda(r)}",
-        of=f"{stats.counted(len(r.where(kind='naive')), 'process')} timed naively, in training "
-        "mode and with gradients",
-    )
+@page.claim
+def cuda_graphs_faster(r: Records) -> Contrast:
+    """On CUDA, ResNet-18 replayed as CUDA graphs is faster than in eager mode at a small batch."""
+    return pair(cell(r, "resnet18", "cuda", mode="reduce-overhead")).speed_up
 
 
-@page.fact
-def first_ones(r: Records) -> Fact:
-    resnet, bert = (pair(cell(r, network)) for network in ("resnet18", "bert"))
-    counts = f"{len(resnet.filled_s)} and {len(bert.filled_s)}"
-    return Fact(
-        text=f"On the CPU, the first call of compiled ResNet-18 takes {resnet.first_call} and that "
-        f"of compiled BERT {bert.first_call}: with the compiler's cache on disk empty and, in "
-        "brackets, in a later process that finds there what was compiled",
-        of=f"1 first call with an empty cache each, medians of {counts} with a filled one",
-    )
+# ---- numbers ------------------------------------------------------------------------------------
 
 
-@page.fact
-def control(r: Records) -> Fact:
-    record = cell(r, "resnet18")
-    where = f"{drawn(pair(record))}, {problem(record, batches(record)[0])}"
-    return Fact(text=between_equals(record), of=f"{where}; the interval is not corrected")
+def naive(r: Records, way: str, *, skip: int = 0) -> Counted:
+    """The mean that the naive loop gives on the CPU, without its first calls or with them."""
+    found = r.where(kind="naive", device="cpu")
+    samples = timed(found, way).samples_s[0][skip:]
+    return counted(1e3 * fmean(samples), "ms", of=found)
 
 
-@page.fact
-def modes_compared(r: Records) -> Fact:
-    record = cell(r, "resnet18")
-    of = f"{drawn(pair(record))}, ResNet-18 on the CPU; intervals not corrected"
-    return Fact(text=against_default(record), of=of)
+def first_call(r: Records, *, network: str, cached: bool = False) -> Counted:
+    record = cell(r, network)
+    arms = pair(record)
+    seconds = arms.cached_s if cached else arms.compiled.first_call_s
+    if seconds is None:
+        raise Pending("a first call with filled caches")
+    return counted(float(f"{seconds:.2g}"), "s", of=[record])
 
 
-for counted in (kinds, fewer_passes, masks_made, captured_too, not_explained):
-    page.fact(counted)
+def paid(arms: Pair) -> float | None:
+    """Calls until it pays, to two digits: a first call was timed once."""
+    found = arms.calls_to_pay
+    return float(f"{found[0]:.2g}") if found else None
 
 
-@page.fact
-def guards_cost(r: Records) -> Fact:
-    guards = r.where(kind="guards")
-    each = [timed(guards, variant).samples_s[0] for variant in ("eager", "compiled")]
-    eager, compiled = (f"{stats.number(1e6 * median(samples))} µs" for samples in each)
-    return Fact(
-        text=f"Adding one to a tensor of one element takes {eager} in eager mode and {compiled} "
-        "when torch.compile runs the same addition behind its guards",
-        of=f"medians of {len(each[0])} and {len(each[1])} samples, of 1 process",
-    )
+def pays(r: Records, network: str) -> Counted:
+    record = cell(r, network)
+    if (calls := paid(pair(record))) is None:
+        raise Pending("a speed-up")
+    return counted(calls, of=[record])
 
 
-@page.fact
-def linter_finds(r: Records) -> Fact:
-    naive, few = linted(record.values for record in r.where(kind="naive", device="cpu"))
-    own, many = linted(x.values for x in (*measured(r), *r.where(kind="guards")))
-    return Fact(
-        text=f"What the linter finds in the naive timings: {naive}. In all others of this page: "
-        f"{own}",
-        of=f"{len(lint.CHECKS) + len(lint.AGAINST)} checks of each of {few} and {many} timings; a "
-        "timing is of one way to run a model, at one batch size, in one process",
-    )
+def captured(r: Records, network: str) -> Contrast:
+    return pair(cell(r, network), way=CAPTURE["backend"]).speed_up
 
 
-@page.fact
-def sizes_recompile(r: Records) -> Fact:
-    values = r.one(kind="shapes").values
-    return Fact(
-        text=f"Called with one new batch size after another, {graphs_made(values)}",
-        of=f"{len(values['sizes'])} batch sizes",
-    )
+def operators(record: Record, way: str) -> int:
+    return sum(record.values["kernels"][way].values())
 
 
-@page.fact
-def data_breaks(r: Records) -> Fact:
-    values = r.one(kind="shapes").values
-    return Fact(text=broken(values), of=f"{len(values['breaks'])} functions")
+def kernels(record: Record, *parts: str) -> int:
+    """The generated kernels of one call whose names hold all of these operators."""
+    found = record.values["generated"][COMPILED]["kernels"].items()
+    return sum(count for name, count in found if all(part in name for part in parts))
+
+
+def generated(r: Records, network: str, *parts: str) -> Counted:
+    record = cell(r, network)
+    return counted(kernels(record, *parts), of=[record])
+
+
+def guards(r: Records, way: str) -> Counted:
+    found = r.where(kind="guards")
+    return counted(1e6 * median(timed(found, way).samples_s[0]), "µs", of=found)
+
+
+def naive_mistakes(r: Records) -> Counted:
+    found = r.all(kind="naive", device="cpu")
+    run = found[0].values["measurements"]
+    return counted(len(lint.mistakes(run[COMPILED], against=run["eager"])), of=found)
+
+
+page.numbers(
+    naive_compiled=partial(naive, way=COMPILED),
+    later_compiled=partial(naive, way=COMPILED, skip=1),
+    later_eager=partial(naive, way="eager", skip=1),
+    first_resnet=partial(first_call, network="resnet18"),
+    cached_resnet=partial(first_call, network="resnet18", cached=True),
+    resnet_pays=partial(pays, network="resnet18"),
+    bert_pays=partial(pays, network="bert"),
+    captured_bert=partial(captured, network="bert"),
+    weights_copied=lambda r: generated(r, "resnet18", "convolution"),
+    masks=lambda r: generated(r, "bert", "arange", "where"),
+    guarded=partial(guards, way=COMPILED),
+    unguarded=partial(guards, way="eager"),
+    naive_mistakes=naive_mistakes,
+    on_cuda=cuda_faster,
+)
 
 
 # ---- charts and tables --------------------------------------------------------------------------
 
-TOP = 3.0  # where the axis is cut: the first calls are hundreds of times slower
+CALLS = (1, 2, 3, 4, 5, *(round(10 ** (k / 8)) for k in range(6, 49)))  # to a million
+LOOP = "naive loop, ResNet-18"
 
 
-@page.chart(
-    caption="How many times as fast a call is as in eager mode, after the first one, with the "
-    "interval from between processes, not corrected. inductor is torch.compile's own compiler, "
-    "with its mode; aot_eager captures the graph and generates no code. Left of the line: slower."
-)
+@page.chart
+def total(r: Records) -> Chart:
+    """All calls so far over eager mode's, at the smallest batch on the CPU; the loop at its own."""
+    pairs = {title: pair(cell(r, network)) for network, title in NETWORKS.items()}
+    found = [(title, arms.calls_to_pay) for title, arms in pairs.items()]
+    loop = naive(r, COMPILED).value / naive(r, "eager").value
+    rows = [
+        {
+            "calls": calls,
+            **{title: arms.total(calls) for title, arms in pairs.items()},
+            LOOP: loop if calls == NAIVE_CALLS else None,
+        }
+        for calls in CALLS
+    ]
+    return Chart(
+        rows,
+        x=log("calls", "calls that are averaged"),
+        y=log(label="mean time of a call over eager mode's", unit="×"),
+        marks=[
+            *(span(*made[1], f"{title} pays") for title, made in found if made),
+            level(1.0, "eager mode"),
+            *(line(title, markers=False) for title in pairs),
+            points(LOOP),
+        ],
+    )
+
+
+def ways(record: Record, batch: int) -> list[str]:
+    """What was timed against eager mode at this batch size."""
+    beside = str(record.case.params.get("beside", "")).split()
+    return [COMPILED, *(beside if batch == batches(record)[0] else [])]
+
+
+def measured(r: Records) -> list[Record]:
+    """The cells whose backend works. Raises: Pending: a network is missing on the CPU."""
+    for network in NETWORKS:
+        cell(r, network)
+    return [record for record in r.where(kind="cell") if "measurements" in record.values]
+
+
+@page.chart
 def speed_ups(r: Records) -> Chart:
     rows = [
-        {**row, "compiled as": f"{row['model']}, batch {row['batch']}, {row['compiler']}"}
-        for row in cells(r)
-        if not isinstance(row["speed-up"], str)
+        _row(x, batch, way) for x in measured(r) for batch in batches(x) for way in ways(x, batch)
     ]
     return Chart(
         rows,
@@ -279,24 +348,70 @@ def speed_ups(r: Records) -> Chart:
     )
 
 
-@page.chart(
-    caption="Total time of all calls so far over eager mode's, on the CPU, at the smallest batch, "
-    "the first call with empty caches and every later one its median: where a line is below eager "
-    "mode's, it is paid. Bands, and what is shaded where they cross eager mode's line: the "
-    "speed-up's interval, not corrected. The axis is cut."
-)
-def total(r: Records) -> Chart:
-    pairs = {title: pair(cell(r, network)) for network, title in NETWORKS.items()}
-    return Chart(
-        totals(pairs),
-        x=log("calls", "calls of the model"),
-        y=linear(label="total time over eager mode's", unit="×", limits=(0, TOP)),
-        marks=[*meetings(pairs), level(1.0, "eager mode")]
-        + [line(title, markers=False) for title in pairs],
-    )
+def _row(record: Record, batch: int, way: str) -> Row:
+    arms, model = pair(record, batch, way), NETWORKS[str(record.case.params["network"])]
+    backend, mode = (str(record.case.params[name]) for name in DEFAULT)
+    if way != COMPILED:
+        backend, mode = ("inductor", way) if way in MODES else (way, "")
+    cached = f" ({stats.number(arms.cached_s)} s)" if arms.cached_s is not None else ""
+    first = f"{stats.number(arms.compiled.first_call_s)} s{cached}"
+    shown = mode if backend == "inductor" else backend
+    on = "" if record.case.params["device"] == "cpu" else f" on {record.place}"
+    return {
+        "compiled as": f"{model}{on}, batch {batch}, {shown}",
+        "model": f"{model} on {record.place}",
+        "batch": batch,
+        "compiler": f"{backend}, {mode}" if backend == "inductor" else backend,
+        "first call": first if way == COMPILED else "–",  # after others had compiled
+        "eager": arms.eager,
+        "compiled": arms.compiled,
+        "speed-up": arms.eager / arms.compiled,
+    }
 
 
 @page.table
-def cells(r: Records) -> Sequence[Row]:
-    measured(r)
-    return [row for x in r.where(kind="cell") for row in cell_rows(x)]
+def costs(r: Records) -> Sequence[Row]:
+    """The default compiler: what the first call takes, and when it is paid for."""
+    rows: list[Row] = []
+    for record in measured(r):
+        if DEFAULT.items() <= record.case.params.items():
+            for batch in batches(record):
+                arms, row = pair(record, batch), _row(record, batch, COMPILED)
+                calls = paid(arms)
+                rows.append(
+                    {
+                        "model": f"{row['model']}, batch {batch}",
+                        "first call (from the cache)": row["first call"],
+                        "eager": arms.eager,
+                        "compiled": arms.compiled,
+                        "pays after": f"{calls:,.0f} calls" if calls else "not shown to",
+                    }
+                )
+    return rows
+
+
+# Operators that inductor leaves to a library: attention, convolutions and matrix products.
+LIBRARY = {
+    *("addmm", "bmm", "convolution", "linear", "mm"),
+    *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+}
+
+
+@page.table
+def passes(r: Records) -> Sequence[Row]:
+    """What one call on the CPU runs."""
+    rows: list[Row] = []
+    for network, title in NETWORKS.items():
+        record = cell(r, network)
+        made, left = kernels(record), record.values["kernels"][COMPILED]
+        library = sum(left.get(name, 0) for name in LIBRARY)
+        rows.append(
+            {
+                "one call": title,
+                "eager": operators(record, "eager"),
+                "compiled": operators(record, COMPILED) + made,
+                "of them the library's": library,
+                "of them generated": made,
+            }
+        )
+    return rows

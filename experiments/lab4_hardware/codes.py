@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.dyadic import Number
-from madl.hardware.operands import (
+from experiments.lab4_hardware.operands import (
     SCALE_BIAS,
     Element,
     Float,

@@ -18,8 +18,8 @@ from fractions import Fraction
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.codes import point, sign_of, values_of
 from experiments.lab4_hardware.dyadic import NAN, ZERO, Number, from_fp32, to_fp32
+from experiments.lab4_hardware.operands import Float, Integer, Operand, Signs, Unit
 from experiments.lab4_hardware.simulation import Vector
-from madl.hardware.operands import Float, Integer, Operand, Signs, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

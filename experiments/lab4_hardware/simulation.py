@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from experiments.lab4_hardware import tools
+from experiments.lab4_hardware.operands import Unit
+from experiments.lab4_hardware.units import SOURCES
 from madl.errors import MadlError
-from madl.hardware import tools
-from madl.hardware.operands import Unit
-from madl.hardware.units import SOURCES
 
 Vector = Mapping[str, Sequence[int]]  # port → its codes
 

@@ -9,12 +9,29 @@ from typing import TYPE_CHECKING
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.codes import SCALE_NAN, coded
 from experiments.lab4_hardware.dyadic import Number
-from experiments.lab4_hardware.rows import Piece
+from experiments.lab4_hardware.operands import SCALE_BIAS, Float, Operand, Unit
 from experiments.lab4_hardware.simulation import Vector
-from madl.hardware.operands import SCALE_BIAS, Float, Operand, Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """An output's weights (a) and what the layer is given for a token (b); a unit takes both from
+    `start` on.
+
+    Shapes: a and b have the layer's inputs, FP32.
+    """
+
+    a: "Tensor"
+    b: "Tensor"
+    start: int
+
+    def dot(self, lanes: int) -> float:
+        """The piece's dot product, unrounded."""
+        part = slice(self.start, self.start + lanes)
+        return float((self.a[part].double() * self.b[part].double()).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

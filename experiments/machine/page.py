@@ -1,13 +1,14 @@
 """What the machine can do at most: the ceilings that every speed on the other pages is held to."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from statistics import median
 
 from madl.execution.ceilings import rates
 from madl.logbook import benchmarks, stats
 from madl.logbook.charts import Chart, category, intervals, log
-from madl.logbook.claims import Fact
 from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.machine.device import no_device
 
@@ -28,7 +29,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             "slow_size": matrix_size if device == "cuda" else choose(smoke=64, quick=512),
             "copy_mb": scale * choose(smoke=1, quick=256),
             "cached_kb": scale * choose(smoke=64, quick=4096),
-            "budget_s": choose(smoke=0.05, quick=1.0, full=5.0),
+            "budget_s": choose(smoke=0.05, quick=5.0),
         }
 
 
@@ -67,9 +68,8 @@ def run(params: Params, ctx: Context) -> Values:
     return {
         "measurements": {name: m.to_json() for name, m in timed.items()},
         "amount": {
-            "copy": 8.0 * len(source),
+            **{"copy": 8.0 * len(source), "read": 4.0 * len(source)},
             "cached": CACHED_COPIES * 8.0 * len(near),
-            "read": 4.0 * len(source),
             **dict.fromkeys(("fp32 part", "fp16"), 2.0 * small**3),
             **dict.fromkeys(("fp32", "bf16", "int8"), 2.0 * n**3),
         },
@@ -81,42 +81,60 @@ WORK = {
     "copy": ("copy, read + write", "GB/s", "{copy_mb:,} MB"),
     "read": ("sum, read", "GB/s", "{copy_mb:,} MB"),
     "cached": ("copy within the cache", "GB/s", "{cached_kb:,} kB"),
-    "fp32": ("FP32 matrix product", "Gop/s", "{matrix_size:,} square"),
-    "fp32 part": ("FP32 matrix product", "Gop/s", "{slow_size:,} square"),
-    "fp16": ("FP16 matrix product", "Gop/s", "{slow_size:,} square"),
-    "bf16": ("BF16 matrix product", "Gop/s", "{matrix_size:,} square"),
-    "int8": ("INT8 matrix product", "Gop/s", "{matrix_size:,} square"),
+    "fp32": ("FP32 product", "Gop/s", "{matrix_size:,} square"),
+    "fp32 part": ("FP32 product", "Gop/s", "{slow_size:,} square"),
+    "fp16": ("FP16 product", "Gop/s", "{slow_size:,} square"),
+    "bf16": ("BF16 product", "Gop/s", "{matrix_size:,} square"),
+    "int8": ("INT8 product", "Gop/s", "{matrix_size:,} square"),
 }
+
+
+def reached(r: Records, work: str) -> Counted:
+    """The fastest sample on the CPU: a ceiling is what was reached, not what is usual."""
+    record = r.one(device="cpu")
+    return counted(max(rates(record, work)) / 1e9, WORK[work][1], of=[record])
+
+
+def verdicts(r: Records) -> tuple[int, int, int]:
+    """On times, of the last `cli.py doctor --repeat N --publish`: all, decided alike in every run,
+    and turned into their opposite."""
+    rows, runs = benchmarks.rows("repeats"), benchmarks.kept("repeats", "runs")
+    sides = [(row.get("supported", 0), row.get("refuted", 0)) for row in rows]
+    return len(rows), sum(runs in both for both in sides), sum(all(both) for both in sides)
+
+
+page.numbers(
+    **{work: partial(reached, work=work) for work in ("fp32", "bf16", "int8", "copy", "cached")},
+    repeats=lambda r: int(benchmarks.kept("repeats", "runs")),
+    verdicts=lambda r: verdicts(r)[0],
+    steady=lambda r: verdicts(r)[1],
+    opposite=lambda r: verdicts(r)[2],
+)
 
 
 @page.table
 def ceilings(r: Records) -> Sequence[Row]:
-    """The fastest sample: a ceiling is what was reached, not what is usual."""
     if not r:
         raise Pending("no device is measured")
     rows: list[Row] = []
     for record in r:
         is_cpu = record.case.params["device"] == "cpu"
         for name, (title, unit, size) in WORK.items():
-            reached = [rate / 1e9 for rate in rates(record, name)]
+            samples = [rate / 1e9 for rate in rates(record, name)]
             rows.append(
                 {
                     "device": "CPU" if is_cpu else record.run.device,
                     "work": title,
                     "size": size.format(**record.case.params),
                     "unit": unit,
-                    "reached": max(reached),
-                    "median": median(reached),
-                    "samples": len(reached),
+                    "reached": max(samples),
+                    "median": median(samples),
                 }
             )
     return rows
 
 
-@page.chart(
-    caption="The fastest of all samples of each matrix product, by number format and size. The "
-    "axis is logarithmic: equal distances are equal factors."
-)
+@page.chart
 def products(r: Records) -> Chart:
     rows = [row for row in ceilings(r) if row["unit"] == "Gop/s"]
     return Chart(
@@ -124,26 +142,6 @@ def products(r: Records) -> Chart:
         x=log("reached", "reached", "Gop/s"),
         y=category("work"),
         marks=[intervals("reached", by="device")],
-    )
-
-
-# ---- the last published `cli.py doctor --repeat N --publish` ------------------------------------
-
-
-@page.fact
-def repeated(r: Records) -> Fact:
-    rows = again(r)
-    runs, profile = (benchmarks.kept("repeats", what) for what in ("runs", "profile"))
-    decided = ("supported", "refuted")
-    steady = [row for row in rows if any(row[name] == runs for name in decided)]
-    opposite = sum(all(row[name] for name in decided) for row in rows)
-    some = sum(any(row[name] for name in decided) for row in rows) - len(steady) - opposite
-    return Fact(
-        text=f"Of {len(rows)} verdicts on times, {len(steady)} were decided alike in each of "
-        f"{runs} runs, {some} in some of them only, {len(rows) - len(steady) - some - opposite} "
-        f"in none, and {opposite} turned into their opposite",
-        of=f"{runs} runs of every timed case of the {profile} profile, one after the other, on "
-        + benchmarks.machine("repeats"),
     )
 
 
@@ -158,8 +156,3 @@ def again(r: Records) -> Sequence[Row]:
         }
         for row in benchmarks.rows("repeats")
     ]
-
-
-@page.table
-def repeats_run(r: Records) -> Sequence[Row]:
-    return benchmarks.run_table("repeats")[:-1]  # how busy each run was, its outcomes say

@@ -172,8 +172,11 @@ def most_complete(plans: Iterable[StoredPlan], name: str) -> StoredPlan:
 class Sample(StoredPlan):
     """The quick profile: of full's cases, with equal keys, those that each page's `quick` takes.
 
-    The cases are those of the most complete evidence, so nothing has to be run for its choices.
+    With `only`, those of that device instead. The cases are those of the most complete evidence, so
+    nothing has to be run for its choices.
     """
+
+    only: str | None = None
 
     def cases(self, name: str) -> list[Case]:
         if ("cases", name) not in self._known:
@@ -182,7 +185,11 @@ class Sample(StoredPlan):
             shown = most_complete([own, beside, *published], name)
             every = shown.cases(name) if shown.is_ready(name) else []
             is_quick = self.project.load(name).is_quick
-            self._known["cases", name] = [case for case in every if is_quick(case.params)]
+            self._known["cases", name] = [
+                case
+                for case in every
+                if (case.params.get("device") == self.only if self.only else is_quick(case.params))
+            ]
         return self._known["cases", name]
 
     @cached_property

@@ -42,11 +42,9 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     A page of published evidence that says more than it may is a warning, which ends a strict build;
     of other evidence, whose verdicts may take more words, it is told.
     """
-    is_published = page is not None and page.meta.get("evidence") == "published"
+    level = logging.WARNING if page and page.meta.get("evidence") == "published" else logging.INFO
     for problem in limits.problems(html):
-        log.log(
-            logging.WARNING if is_published else logging.INFO, "%s: %s", page.file.src_path, problem
-        )
+        log.log(level, "%s: %s", page and page.file.src_path, problem)
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
     html = re.sub(cut, r"\1 data-search-exclude", html)

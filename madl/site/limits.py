@@ -55,7 +55,10 @@ def _problems(article: BeautifulSoup) -> Iterator[str]:
         yield from _more("a table", "rows", len(rows), ROWS)
         yield from _more("a table", "columns", columns, COLUMNS)
     folded = " ".join(
-        one.get_text(" ") for one in article.select("details") if not one.find_parent("details")
+        text
+        for text in article.find_all(string=True)
+        if text.find_parent("details")
+        and not text.find_parent(["table", "pre", "figure", "script"])
     )
     yield from _more("what is folded", "words", len(_WORD.findall(folded)), FOLDED_WORDS)
     said = _text(article)

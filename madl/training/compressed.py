@@ -1,4 +1,4 @@
-"""The models of the width study, rebuilt from their parameters: quantized, trained on, or both.
+"""Fixed-point models, rebuilt from their parameters: quantized, trained on, or both.
 
 A model that was trained on is an artifact like the baseline it came from, so a later experiment
 that takes it as its starting point does not train it again.

@@ -2,9 +2,9 @@
 
 A trial cuts a sub-network (`compression.subnetwork`), trains it shortly and looks at validation
 data. It is a function of its parameters, so it is evaluated once on a machine and then remembered,
-whichever study comes by it. The parameter `draw` is part of them: which training sentences a trial
-sees, and in which order. Trials train without dropout and hold the word embeddings, as a few dozen
-steps neither need the one nor move the other.
+whichever study comes by it. The parameter `trial_draw` is part of them: which training sentences a
+trial sees, and in which order. Trials train without dropout and hold the word embeddings, as a few
+dozen steps neither need the one nor move the other.
 """
 
 import copy
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CALIBRATION_EXAMPLES = 64
 TRIAL_FIELDS = (
-    *("trial_examples", "trial_learning_rate", "trial_batch_size", "choose_examples", "draw"),
+    *("trial_examples", "trial_learning_rate", "trial_batch_size", "choose_examples", "trial_draw"),
 )
 LINEAR, IDENTITY = "linear", "identity"
 KINDS = ("query", "key", "value", "attention_output", "pooler")  # as `subnetwork.KINDS`
@@ -71,11 +71,20 @@ def space(config: Mapping[str, Any], detail: str, *, identities: bool = True) ->
     return {**choices, **({kind: [LINEAR, IDENTITY] for kind in KINDS} if identities else {})}
 
 
+def of_trials(params: Params) -> Params:
+    """A case's parameters as trials have them.
+
+    The searches' cases call a trial's draw `draw`, which elsewhere deals the splits; here the
+    splits are the same in all trials.
+    """
+    return {{"draw": "trial_draw"}.get(name, name): value for name, value in params.items()}
+
+
 class Supernet:
     """The model that sub-networks are cut from, loaded when a trial first needs it."""
 
     def __init__(self, params: Params, ctx: Context) -> None:
-        self.params, self.ctx = params, ctx
+        self.params, self.ctx = of_trials(params), ctx
 
     @cached_property
     def folder(self) -> Path:
@@ -129,7 +138,7 @@ class Supernet:
     def trial_examples(self) -> "Encoded":
         """What a trial trains on: others for every draw, without a draw the first."""
         examples = baseline.load_splits(self.params).train
-        count, draw = int(self.params["trial_examples"] or 0), self.params.get("draw")
+        count, draw = int(self.params["trial_examples"] or 0), self.params.get("trial_draw")
         if draw is None:
             return examples.first(count)
         picked = random.Random(draw).sample(range(len(examples)), min(count, len(examples)))
@@ -143,7 +152,7 @@ class Supernet:
         """The sub-network at that point after a trial's training: one pass, by its recipe."""
         from madl.training import train
 
-        model, draw = self.build(point), self.params.get("draw")
+        model, draw = self.build(point), self.params.get("trial_draw")
         recipe = baseline.training_recipe(self.params, prefix="trial_", epochs=1, bf16=self.bf16)
         recipe = recipe if draw is None else replace(recipe, seed=int(draw))
         train.train(model, self.trial_examples, recipe, device=self.ctx.device)

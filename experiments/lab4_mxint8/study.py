@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from madl.compression import pack
-from madl.execution.linear_times import (
+from experiments.lab4_mxint8.page import (
     BF16,
     DYNAMIC,
     FP32,
@@ -30,6 +29,7 @@ from madl.execution.linear_times import (
     PREPACKED,
     VARIANTS,
 )
+from madl.compression import pack
 from madl.machine import timing
 from madl.machine.memory import keep_freed_pages
 

@@ -10,7 +10,7 @@ multiple of the block.
 
 from collections.abc import Mapping
 
-from madl.hardware.operands import (
+from experiments.lab4_hardware.operands import (
     FP32_BITS,
     SCALE_BIAS,
     Float,

@@ -1,4 +1,5 @@
-"""The verdict on a unit: its simulation against the definition, the formats, and unrounded values.
+"""The verdict on a unit: its simulation against the definition, the formats, and unrounded values
+of a model's own tensors.
 
 Two oracles. The *definition* (`reference`) is compared bit for bit. The *exact dot product* of the
 formats' own values, as `madl.formats` rounds them, holds the result to the definition's bound.
@@ -7,15 +8,24 @@ formats' own values, as `madl.formats` rounds them, holds the result to the defi
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
+
+import torch
+from torch import nn
 
 from experiments.lab4_hardware import dyadic, simulation
 from experiments.lab4_hardware.dyadic import NAN, Number
+from experiments.lab4_hardware.operands import Unit
 from experiments.lab4_hardware.reference import Expected, expected, place_of
-from experiments.lab4_hardware.rows import Piece
-from experiments.lab4_hardware.stimuli import Stimulus, from_rows, stimuli
+from experiments.lab4_hardware.stimuli import Piece, Stimulus, from_rows, stimuli
+from madl.compression.quantize import linear_layers
 from madl.errors import MadlError
-from madl.hardware.operands import Unit
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params
+from madl.training import baseline
+from madl.training.data import Encoded
+from madl.training.format_errors import SENTENCES, linear_inputs
 
 
 def verify(unit: Unit, *, num_random: int, seed: int, rows: Sequence[Piece] = ()) -> dict[str, Any]:
@@ -114,3 +124,46 @@ def _against_format(unit: Unit, got: int, want: Expected, s: Stimulus) -> tuple[
 
 def _describe(stimulus: Stimulus, got: int, want: Expected) -> str:
     return f"got {got:#x}, expected {want.code:#x} for {dict(stimulus.vector)}"[:400]
+
+
+# ---- rows of a model's own tensors ---------------------------------------------------------------
+
+
+def rows_of_model(params: Params, ctx: Context, *, lanes: int) -> list[Piece]:
+    """`params["rows"]` rows of the fine-tuned model, made once."""
+    count = params["rows"]
+    assert isinstance(count, int)
+    made = baseline.checkpoint(params, ctx)
+
+    def build(folder: Path) -> None:
+        validation = baseline.load_splits(params).validation
+        pieces = sampled(baseline.fine_tuned(params, ctx), validation, lanes=lanes, count=count)
+        folder.mkdir()
+        torch.save([(one.a, one.b, one.start) for one in pieces], folder / "rows.pt")
+
+    folder = ctx.artifact(f"whole-dot-rows-{made.name}-{count}x{lanes}", build)
+    found = torch.load(folder / "rows.pt", weights_only=True)
+    return [Piece(a=a, b=b, start=start) for a, b, start in found]
+
+
+def sampled(model: nn.Module, data: Encoded, *, lanes: int, count: int) -> Sequence[Piece]:
+    """From all Linear layers in turn: any output, any token that is no padding, any piece."""
+    generator = torch.Generator().manual_seed(0)
+
+    def any_below(size: int) -> int:
+        return int(torch.randint(size, (), generator=generator))
+
+    batch = data.batch(range(min(SENTENCES, len(data))))
+    kept = batch["attention_mask"].bool()
+    pairs = [
+        (layer.weight.detach(), x[kept] if x.dim() == 3 else x)
+        for layer, x in zip(linear_layers(model), linear_inputs(model, batch), strict=True)
+        if layer.weight.shape[1] % lanes == 0
+    ]
+    found: list[Piece] = []
+    for index in range(count):
+        weight, x = pairs[index % len(pairs)]
+        start = lanes * any_below(weight.shape[1] // lanes)
+        a, b = weight[any_below(len(weight))], x[any_below(len(x))]
+        found.append(Piece(a=a.clone(), b=b.clone(), start=start))
+    return found

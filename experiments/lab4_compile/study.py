@@ -1,26 +1,33 @@
 """torch.compile under the clock: one cell of the study, the way into compiled code, naive timing.
 
-Every function here runs in a process of its own (`study`), the first one with empty compiler
-caches, so a first call is a first call. Arguments and results are JSON.
+Every case runs in processes of its own (`study`), the first one with empty compiler caches, so a
+first call is a first call. Arguments and results are JSON. Generated CPU kernels are counted in the
+code that calls them, because the profiler does not see them.
 
+Source: ResNet-18 is He et al. 2015, arXiv 1512.03385, table 1, with projection shortcuts (option B)
+and the strides of the usual implementations.
+Shapes: B images, C channels, H and W pixels.
+Units: calls of a kernel in one call of the model.
 Not handled: other compilers than torch's own; a backend that fails is a result and says why.
+Pretrained weights: time does not depend on their values.
 """
 
 import functools
+import hashlib
 import importlib
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
-from experiments.lab4_compile import tracing
-from experiments.lab4_compile.fused import generated, kernels, wrappers
-from experiments.lab4_compile.resnet import ResNet18
 from madl.errors import MadlError
 from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
@@ -43,9 +50,6 @@ def study(params: Json) -> dict[str, Any]:
         return fresh.call(f"{__name__}:measure_naively", argument)
     if kind == "guards":
         return fresh.call(f"{__name__}:measure_guards", argument)
-    if kind == "shapes":
-        sizes = [int(size) for size in params["lengths"].split()]
-        return fresh.call(f"{tracing.__name__}:study_shapes", {**argument, "sizes": sizes})
     argument["batches"] = [int(batch) for batch in params["batches"].split()]
     argument["beside"] = params.get("beside", "").split()
     return timing.over_processes(
@@ -240,3 +244,132 @@ def _error(found: Tensor, expected: Tensor) -> float:
 
 def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+
+
+# ---- what a call runs ---------------------------------------------------------------------------
+
+# Operators that make a tensor's description or its memory, or return their input as it is.
+FREE = {
+    *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_", "set_"),
+    *("as_strided", "as_strided_", "view", "_unsafe_view", "reshape", "_reshape_alias", "flatten"),
+    *("transpose", "t", "permute", "expand", "expand_as", "unsqueeze", "squeeze", "unflatten"),
+    *("slice", "select", "split", "chunk", "unbind", "narrow", "detach", "alias", "contiguous"),
+    *("to", "resolve_conj", "lift_fresh", "result_type", "dropout", "_nnpack_available"),
+}
+# Operators that are one piece of work, whatever they prepare inside.
+WHOLE = {
+    *("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "native_layer_norm"),
+    *("native_batch_norm", "scaled_dot_product_attention", "add", "sub", "mul", "div"),
+}
+
+
+def kernels(fn: Callable[[], object], device: str) -> dict[str, int]:
+    """What one call runs, by name: on CUDA its kernels, on a CPU the operators that compute."""
+    activities = [ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiler:
+        fn()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    events: Any = profiler.events()
+    return dict(Counter(_cuda_kernels(events) if device == "cuda" else _computing(events)))
+
+
+def _cuda_kernels(events: Any) -> list[str]:
+    """Kernels alone: no copies, and no ranges that torch.compile names on the device's timeline."""
+    on_device = [e for e in events if str(e.device_type).endswith("CUDA")]
+    names = [e.name for e in on_device if not getattr(e, "is_user_annotation", False)]
+    return [n for n in names if not n.startswith(("Memcpy", "Memset", "Torch-Compiled", "## "))]
+
+
+def _computing(events: Any) -> list[str]:
+    """Operators that compute: the innermost ones, except that a product or a norm is one."""
+    found: list[str] = []
+
+    def visit(event: Any) -> bool:
+        """Whether anything was counted in here."""
+        space, separator, name = event.name.partition("::")
+        counted = [] if name in WHOLE else [c for c in event.cpu_children if visit(c)]
+        inside = bool(counted)
+        computes = bool(separator) and space.islower() and name not in FREE
+        if computes and not inside:
+            found.append(name)
+        return inside or computes
+
+    for event in events:
+        if event.cpu_parent is None:
+            visit(event)
+    return found
+
+
+NOTES = re.compile(r"^\s*# .*$", re.MULTILINE)  # its numbering of graphs, and where code comes from
+
+
+def wrappers(folder: Path) -> set[Path]:
+    """The files of code that inductor has written so far, one a graph, kernels included."""
+    return set(folder.rglob("*.py"))
+
+
+def generated(files: Iterable[Path]) -> dict[str, Any]:
+    """Kernels in these files by what they fuse, how often a call runs each, and a digest of all.
+
+    The profiler does not see kernels that were generated for a CPU, so they are counted in the code
+    that calls them. Two ways with one digest run equal code: its notes are not in it.
+    """
+    sources = sorted(NOTES.sub("", path.read_text("utf-8")) for path in files)
+    called = [name for text in sources for name in re.findall(r"^ +(cpp_fused_\w+)\(", text, re.M)]
+    return {
+        "kernels": dict(Counter(re.sub(r"_\d+$", "", name) for name in called)),
+        "code": hashlib.sha256("".join(sources).encode()).hexdigest()[:12] if sources else None,
+    }
+
+
+# ---- ResNet-18 ----------------------------------------------------------------------------------
+
+WIDTHS = (64, 128, 256, 512)
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions beside a shortcut."""
+
+    def __init__(self, channels_in: int, channels_out: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels_out)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(self.norm2(self.conv2(inner)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """A stem, four stages of two blocks, a mean over the pixels, a Linear head."""
+
+    def __init__(self, *, num_classes: int = 1000) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(WIDTHS[0]),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
+        )
+        before = (WIDTHS[0], *WIDTHS[:-1])
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(
+                    Block(narrow, wide, stride=1 if stage == 0 else 2), Block(wide, wide, stride=1)
+                )
+                for stage, (narrow, wide) in enumerate(zip(before, WIDTHS))
+            )
+        )
+        self.head = nn.Linear(WIDTHS[-1], num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:  # (B, 3, H, W) -> (B, num_classes)
+        return self.head(self.stages(self.stem(images)).mean((2, 3)))

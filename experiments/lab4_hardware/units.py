@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from madl.hardware.float_units import (
+from experiments.lab4_hardware.float_units import (
     block_log,
     block_minifloat,
     denormal,
@@ -13,7 +13,7 @@ from madl.hardware.float_units import (
     log,
     mxfloat,
 )
-from madl.hardware.integer_units import (
+from experiments.lab4_hardware.integer_units import (
     binary,
     block_float,
     fixed,
@@ -25,7 +25,7 @@ from madl.hardware.integer_units import (
     scaled_binary,
     ternary,
 )
-from madl.hardware.operands import Unit
+from experiments.lab4_hardware.operands import Unit
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "hardware"
 KINDS: Mapping[str, Callable[..., Unit]] = {

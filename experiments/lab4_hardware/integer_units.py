@@ -8,8 +8,8 @@ one that takes several cycles.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from madl.hardware.float_units import BF16, WINDOW
-from madl.hardware.operands import (
+from experiments.lab4_hardware.float_units import BF16, WINDOW
+from experiments.lab4_hardware.operands import (
     SCALE_BIAS,
     Integer,
     Operand,

@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import nn
 
+from experiments.lab2_compression.page import AFTER, BETWEEN, PLAIN
 from madl.compression.prune import prune_
 from madl.compression.quantize import Rule, quantize_
 from madl.compression.size import linear_bits
@@ -34,7 +35,6 @@ from madl.training.search import Point, Space, grid_point, num_points
 from madl.training.supernet import Supernet, space
 from madl.training.train import Recipe, rate_at, train
 
-PLAIN, AFTER, BETWEEN = "plain", "compressed", "compressed and trained on"
 Halves = tuple[Encoded, Encoded]
 
 
@@ -44,11 +44,14 @@ def candidate(params: Params, ctx: Context) -> dict[str, Any]:
     choices = space(net.config, str(params["space"]), identities=False)
     point = drawn(choices, _int(params, "study"), _int(params, "trial"))
     recipe = baseline.training_recipe(params, prefix="trial_", epochs=1)
-    recipe, halves = replace(recipe, seed=_int(params, "draw")), halved(net.trial_examples)
+    recipe, halves = (
+        replace(recipe, seed=_int(net.params, "trial_draw")),
+        halved(net.trial_examples),
+    )
     values: dict[str, Any] = {"point": list(point.values()), **training(recipe, halves)}
     for schedule, model in trained(net.build(point), halves, recipe, params, ctx.device):
         judge = baseline.judge_on_validation if schedule == PLAIN else baseline.judge
-        judged = judge(model, params, ctx.device)
+        judged = judge(model, net.params, ctx.device)
         values[schedule] = {**judged, "linear_bits": linear_bits(model)}
     return {**values, "accuracy": values[BETWEEN]["accuracy"]}
 

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.lab4_hardware import netlist, tools
+from experiments.lab4_hardware.operands import Unit
+from experiments.lab4_hardware.units import SOURCES
 from madl.errors import MadlError
-from madl.hardware import netlist, tools
-from madl.hardware.operands import Unit
-from madl.hardware.units import SOURCES
 
 FULL_ADDER = "FULL_ADDER"
 # transistors of a gate in static CMOS, as yosys' `stat -tech cmos` has them
