@@ -39,9 +39,10 @@ from pathlib import Path
 
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, line, linear
-from madl.logbook.claims import Fact, contrast
+from madl.logbook.claims import contrast
 from madl.logbook.experiment import Experiment
-from madl.logbook.stats import share
+from madl.logbook.numbers import counted
+from madl.logbook.stats import Unit, mean
 
 page = Experiment(title="Squares")
 
@@ -77,41 +78,47 @@ def unavailable(params):
     return os.environ.get("TOY_MISSING") if params["x"] == 1 else None
 
 
-@page.chart(caption="They grow.")
+@page.chart
 def squares(r):
     rows = [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
     return Chart(rows, x=linear("x"), y=linear(label="square"), marks=[line("square")])
 
 
-@page.claim(headline=True)
+@page.table
+def roots(r):
+    return [{"square": one.values["square"], "root": one.case.params["x"]} for one in r.all()]
+
+
+@page.claim(primary=True)
 def grows(r):
-    """Squares grow more often than not."""
+    """One squared is more than a half."""
     one = r.one(x=1)
-    heads = 20 * min(one.values["square"], 1)
-    tested = contrast(share(heads, 20, level=0.5, drawn="throws"), [one])
-    return tested.judge(
-        supported=f"One squared is {one.values['square']}",
-        refuted=f"One squared is only {one.values['square']}",
-        undecided=f"One squared may be {one.values['square']}",
-    )
+    weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]
+    return contrast(mean(weighed, unit=Unit.BITS, drawn="scales"), [one])
 
 
-@page.fact
-def counted(r):
-    return Fact(text=f"There are {len(r.all())} squares", of="4 numbers")
+page.numbers(
+    one=lambda r: counted(r.one(x=1).values["square"], of=[r.one(x=1)]),
+    many=lambda r: len(r.all()),
+)
 '''
 
-TEMPLATE = """# {{ title() }}
-
-{{ question() }}
-{{ facts_line() }}
-{{ finding("grows") }}
-{{ fact("counted") }}
-{{ figure("squares") }}
-{{ table("squares") }}
-{{ claims() }}
-{{ provenance() }}
-{{ notes() }}
+TEMPLATE = """{% extends "page.md.j2" %}
+{% block answer %}
+{% claim "grows" %}
+{% supported %}One squared is {{ one }}.
+{% refuted %}One squared is only {{ one }}.
+{% undecided %}One squared may be {{ one }}: less than {{ smallest }} cannot be seen.
+{% endclaim %}
+{% endblock %}
+{% block lead %}There are {{ many }} squares.{% endblock %}
+{% block figure %}
+{% call figure("squares", caption="They grow.") %}Squares{% endcall %}
+{% endblock %}
+{% block table %}{{ table("roots") }}{% endblock %}
+{% block why %}They are products.{% endblock %}
+{% block mislead %}Nothing.{% endblock %}
+{% block method %}They are multiplied.{% endblock %}
 """
 
 QUESTIONS = """
@@ -144,7 +151,7 @@ def toy(tmp_path, monkeypatch) -> Project:
     write(root / "experiments" / "toy" / "page.py", TOY)
     (root / "experiments" / "questions.toml").write_text(QUESTIONS)
     (root / "experiments" / "toy" / "page.md.j2").write_text(TEMPLATE)
-    for name in ("index.md.j2", "ledger.md.j2"):
+    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
         (root / "templates" / name).write_text((templates / name).read_text())
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("MADL_ROOT", str(root))

@@ -11,9 +11,9 @@ What is no model and no time (losses of sentences, studies) has the signs of its
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -120,62 +120,37 @@ def _put(values: Any, path: Path, leaf: Any) -> Any:
 # ---- the two tests ------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
-    """What a claim's test says, alone on its page: of the new form, or one with sentences."""
-
-    contrasts: tuple[Contrast, ...]
-    p: float
-    agrees: bool
-    has_verdict: bool = True  # a secondary comparison has none
-
-    @property
-    def verdict(self) -> str:
-        if self.p > ALPHA:
-            return "undecided"
-        return "supported" if self.agrees else "refuted"
-
-
-def ask(claim: Claim, records: Records) -> Asked:
-    made = claim.test(records)
-    if not isinstance(made, Contrast):
-        return Asked(made.contrasts, made.p, made.agrees)
-    for_it, against = made.p_values()
-    return Asked((made,), min(for_it, against), for_it <= against, claim.primary)
+def verdict(one: Contrast) -> str:
+    """A claim's, alone on its page."""
+    for_it, against = one.p_values()
+    if min(for_it, against) > ALPHA:
+        return "undecided"
+    return "supported" if for_it <= against else "refuted"
 
 
 def null_wins(claim: Claim, records: Records, *, times: int, seed: int = 0) -> int:
     """On how many of so many data sets without an effect the claim is supported."""
     generator, world = np.random.default_rng(seed), World(records)
-    asked = ask(claim, world.original)
+    one = claim.test(world.original)
 
-    def verdicts() -> list[str]:
-        if _is_of_records(asked):
-            changes = _null(world, asked, generator)
-            return [ask(claim, world.with_changes(changes)).verdict]
-        return [_redrawn(one, generator, _edge(one)) for one in asked.contrasts]
+    def again() -> str:
+        if one.a is None:
+            return _redrawn(one, generator, _edge(one))
+        return verdict(claim.test(world.with_changes(_null(world, one, generator))))
 
-    return sum(set(verdicts()) == {"supported"} for _ in range(times))
+    return sum(again() == "supported" for _ in range(times))
 
 
 def planted(claim: Claim, records: Records, *, favourable: bool, seed: int = 0) -> str:
     """The verdict on data with a clear effect."""
     generator, world = np.random.default_rng(seed), World(records)
-    asked = ask(claim, world.original)
-    if not _is_of_records(asked):
-        (verdict,) = {
-            _redrawn(one, generator, _planted_effect(one, favourable=favourable))
-            for one in asked.contrasts
-        }
-        return verdict
+    one = claim.test(world.original)
+    if one.a is None:
+        return _redrawn(one, generator, _planted_effect(one, favourable=favourable))
     changes = _exchanged(world, generator)
-    for one in asked.contrasts:
-        _plant(world, changes, one, generator, favourable=favourable)
-    _level(world, changes, asked.contrasts)
-    return ask(claim, world.with_changes(changes)).verdict
-
-
-def _is_of_records(asked: Asked) -> bool:
-    return all(one.a is not None for one in asked.contrasts)
+    _plant(world, changes, one, generator, favourable=favourable)
+    _level(world, changes, one)
+    return verdict(claim.test(world.with_changes(changes)))
 
 
 # ---- units redrawn ------------------------------------------------------------------------------
@@ -191,8 +166,7 @@ def _redrawn(one: Contrast, generator: Generator, effect: float) -> str:
     each = np.array(made.by_unit)
     drawn = generator.choice((-1.0, 1.0), len(each)) * (each - each.mean()) + effect
     again = mean(list(drawn), unit=made.unit, drawn=made.population)
-    for_it, against = replace(one, comparison=again).p_values()
-    return Asked((), min(for_it, against), for_it <= against).verdict
+    return verdict(replace(one, comparison=again))
 
 
 def _planted_effect(one: Contrast, *, favourable: bool) -> float:
@@ -207,15 +181,14 @@ def _planted_effect(one: Contrast, *, favourable: bool) -> float:
 Changes = dict[Place, NDArray[Any]]
 
 
-def _null(world: World, asked: Asked, generator: Generator) -> Changes:
+def _null(world: World, one: Contrast, generator: Generator) -> Changes:
     changes = _exchanged(world, generator)
-    for one in asked.contrasts:
-        if one.level is not None:
-            _at_level(world, changes, one, generator)
-        elif one.margin is not None or one.boundary < 0:
-            _worsen(world, changes, one.a, abs(_edge(one)), generator, one.comparison.unit)
-        elif one.boundary > 0:
-            _worsen(world, changes, one.b, one.boundary, generator, one.comparison.unit)
+    if one.level is not None:
+        _at_level(world, changes, one, generator)
+    elif one.margin is not None or one.boundary < 0:
+        _worsen(world, changes, one.a, abs(_edge(one)), generator, one.comparison.unit)
+    elif one.boundary > 0:
+        _worsen(world, changes, one.b, one.boundary, generator, one.comparison.unit)
     return changes
 
 
@@ -266,15 +239,15 @@ def _plant(
     _worsen(world, changes, one.b if favourable else one.a, margin + PLANTED, generator, unit)
 
 
-def _level(world: World, changes: Changes, contrasts: Sequence[Contrast]) -> None:
-    """Variants that no contrast names take B's time: a claim may ask for the fastest of several."""
-    timed = [one for one in contrasts if one.comparison.unit is Unit.TIMES and one.b is not None]
-    named = {place for one in timed for arm in (one.a, one.b) for place in world.places(arm)}
-    for one in timed:
-        for i, path in world.places(one.b):
-            for place in world.samples:
-                if place not in named and (place[0], _turns_at(place[1])) == (i, _turns_at(path)):
-                    changes[place] = changes[i, path].copy()
+def _level(world: World, changes: Changes, one: Contrast) -> None:
+    """Variants that are not compared take B's time: a claim may ask for the fastest of several."""
+    if one.comparison.unit is not Unit.TIMES or one.b is None:
+        return
+    named = {place for arm in (one.a, one.b) for place in world.places(arm)}
+    for i, path in world.places(one.b):
+        for place in world.samples:
+            if place not in named and (place[0], _turns_at(place[1])) == (i, _turns_at(path)):
+                changes[place] = changes[i, path].copy()
 
 
 def _at_level(

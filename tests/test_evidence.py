@@ -5,19 +5,22 @@ from madl.running.project import Project
 from madl.site.plotting import palette
 from tests.synthetic import evidence
 
+CANNOT_RUN = {"no CUDA device here"}
 
-def test_every_finding_figure_and_table_of_it_can_be_made():
+
+def test_every_number_result_figure_and_table_of_it_can_be_made():
     """What fails raises, as what is told of one model and holds for several does."""
     made = evidence()
-    assert len(made) == len(Project().names())
+    assert {page.name for page in made} == set(Project().pages())
     for page in made:
-        assert page.view.published, f"nothing is committed of {page.name}"
         view = page.view
+        assert view.published, f"nothing is committed of {page.name}"
         assert view.shown
-        assert None not in [*view.shown.values(), *view.facts.values()]
-        open_ = {one.text for one in view.findings.values() if one.verdict == "not measured"}
-        assert open_ <= {"no CUDA device here"}
-        assert all(other.findings or other.facts for other in page.others)
+        missing = {n for n, one in (view.shown | view.numbers).items() if one is None}
+        assert not missing, f"{page.name}: {missing}"
+        open_ = {one.why for one in view.results.values() if one.contrast is None}
+        assert open_ <= CANNOT_RUN, f"{page.name}: {open_}"
+        assert all(other.shown and other.numbers for other in page.others)
 
 
 def test_every_look_that_is_kept_for_a_name_is_some_figure_s():

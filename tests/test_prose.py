@@ -1,7 +1,6 @@
 """Sentences that the data choose: claim blocks, numbers, and what a template may not ask for."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,8 +78,6 @@ def judged(share: float, seed: int) -> dict:
 def project(toy):
     write(toy.experiments / "toy" / "page.py", PAGE)
     write(toy.experiments / "toy" / "page.md.j2", TEMPLATE)
-    shape = Path(__file__).parents[1] / "templates" / "page.md.j2"
-    write(toy.templates / shape.name, shape.read_text())
     questions = QUESTIONS.replace("x = [0, 1, 2]", 'method = ["old", "new"]')
     write(toy.experiments / "questions.toml", questions)
     return toy

@@ -72,7 +72,7 @@ A, B = outcomes("supported", 1.649), outcomes("undecided", 1.0)
 def test_every_outcome_is_counted_with_the_effects_of_all_runs(plan):
     (row,) = replication.counts(plan, [A, A, B])
     assert row == {
-        **{"claim": "toy.grows", "hypothesis": "Squares grow more often than not."},
+        **{"claim": "toy.grows", "hypothesis": "One squared is more than a half."},
         **{"supported": 2, "undecided": 1, "effects": [1.649, 1.649, 1.0]},
     }
     assert replication.changed(row)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 
 from madl.errors import MadlError
 from madl.logbook import records as results
@@ -17,10 +18,10 @@ from madl.logbook.records import Store
 from madl.logbook.stats import Estimate, Interval, Unit
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.site import evidence, report
+from madl.site import report
 from madl.site.page import markdown_table
 from madl.site.views import pages
-from tests.conftest import a_record, a_run, write
+from tests.conftest import TEMPLATE, a_record, a_run, write
 
 GOLDEN = Path(__file__).parent / "data"
 
@@ -35,6 +36,17 @@ def fill(plan, count=4, **run) -> Store:
 
 def page(plan) -> str:
     return (plan.project.docs / "labs" / "toy.md").read_text()
+
+
+def words(plan, name: str = "labs/toy.md") -> str:
+    """A page without its tags."""
+    return BeautifulSoup((plan.project.docs / name).read_text(), "html.parser").get_text()
+
+
+def with_in_why(plan, more: str) -> None:
+    """Give the toy's page more to show."""
+    template = plan.project.experiments / "toy" / "page.md.j2"
+    template.write_text(TEMPLATE.replace("They are products.", more))
 
 
 def snapshot(docs: Path) -> dict[str, bytes]:
@@ -78,14 +90,22 @@ def test_what_is_no_table_stays_as_it_is(rows):
     assert copied["values"]["of"] == rows
 
 
-def test_beside_a_page_lie_the_records_that_it_links_and_no_others(plan, monkeypatch):
-    for most in (1, 0):
-        monkeypatch.setattr(evidence, "MAX_LINKS", most)
-        report.write(plan, fill(plan))
-        linked = set(re.findall(r'href="(records/[^"]+)"', page(plan)))
-        folder = plan.project.docs / "labs"
-        assert len(linked) == most
-        assert {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.json")} == linked
+def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(plan):
+    source = plan.project.experiments / "toy" / "page.py"
+    source.write_text(source.read_text().replace("    many=lambda r: len(r.all()),\n", ""))
+    with_in_why(plan, "")
+    template = plan.project.experiments / "toy" / "page.md.j2"
+    template.write_text(template.read_text().replace("{{ many }}", "many"))
+    report.write(plan, fill(plan))
+    linked = set(re.findall(r'href="(records/[^"]+)"', page(plan)))
+    folder = plan.project.docs / "labs"
+    assert linked == {"records/toy/one.json", "records/toy/grows.json"}
+    keys = {key for one in linked for key in json.loads((folder / one).read_text())["records"]}
+    assert keys == {plan.cases("toy")[1].key}
+    assert {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.json")} == {
+        *linked,
+        *(f"records/toy/{key}.json" for key in keys),
+    }
 
 
 def test_in_a_table_a_number_and_its_unit_stay_on_one_line_and_differences_have_signs():
@@ -121,7 +141,8 @@ def test_figures_are_the_same_bytes_when_drawn_anew(plan):
 
 def test_a_page_says_what_is_pending_and_how_to_get_it(plan):
     state = report.write(plan, fill(plan, count=1))
-    assert "Not measured (1 of 4 cases): Squares grow more often than not." in page(plan)
+    assert "Not measured here yet: One squared is more than a half." in words(plan)
+    assert "1 of 4 cases" in words(plan)
     assert "<code>python cli.py run toy --profile full</code>" in page(plan)
     assert state.rows[0]["status"] == "partly"
 
@@ -137,14 +158,14 @@ def test_a_question_is_answered_only_by_complete_records(plan):
 
 def test_the_ledger_and_its_twin_say_the_same_of_what_is_not_measured(plan):
     waits = "0 of 4 cases. To complete it: `python cli.py run toy --profile full`"
-    unmeasured = "Not measured (1 of 4 cases): Squares grow more often than not."
+    unmeasured = "Not measured here yet: One squared is more than a half."
     for count, said in ((0, waits), (1, unmeasured)):
         state = report.write(plan, fill(plan, count))
         assert state.rows[0]["answer"] == said
-        shown = evidence.literal(evidence.inline(said))
         for name in ("ledger.md", "index.md"):
-            assert shown in (plan.project.docs / name).read_text()
-    assert state.rows[0]["claims"][0]["finding"] == unmeasured
+            assert said.replace("`", "") in words(plan, name)
+    (claim,) = state.rows[0]["claims"]
+    assert (claim["verdict"], claim["finding"]) == ("not measured", "1 of 4 cases")
 
 
 def test_only_claims_registered_beforehand_are_promised_an_error_rate(plan):
@@ -154,7 +175,8 @@ def test_only_claims_registered_beforehand_are_promised_an_error_rate(plan):
         report.write(plan, fill(plan, claims=made))
         text = (plan.project.docs / "ledger.md").read_text()
         assert f"of the registered ones, at most {pages_wrong} pages" in text
-        assert f"worded after these data: {1 - bool(made)}." in text
+        assert f"Of 1 claim {int(bool(made))} were registered before their runs" in text
+        assert f"{1 - bool(made)} after." in text
 
 
 def test_a_smoke_run_answers_nothing_and_says_so(toy):
@@ -253,10 +275,8 @@ def test_a_note_that_stands_on_no_page_is_named_with_the_names_that_do(plan):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ('{{ finding("nope") }}', "unknown claim 'nope'; known: grows"),
-        ('{{ fact("nope") }}', "unknown fact 'nope'; known: counted"),
         ('{{ figure("nope") }}', "unknown figure 'nope'; known: squares"),
-        ('{{ table("nope") }}', "unknown table 'nope'; known: squares"),
+        ('{{ table("nope") }}', "unknown table 'nope'; known: squares, roots"),
         ('{{ param("nope") }}', "unknown parameter 'nope'"),
         ("{{ nope }}", "'nope' is undefined"),
         ("{% if %}", "Expected an expression"),
@@ -271,7 +291,7 @@ def test_a_note_that_stands_on_no_page_is_named_with_the_names_that_do(plan):
 def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(plan, call, message):
     with_a_sibling_page(plan)
     report.write(plan, fill(plan))
-    (plan.project.experiments / "toy" / "page.md.j2").write_text(call)
+    with_in_why(plan, call)
     state = report.write(plan, fill(plan))
     (problem,) = state.problems
     assert message in problem
@@ -281,9 +301,8 @@ def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(pla
     assert (docs / "other.md").is_file()
     assert state.rows[0]["page"] is None
     for name in ("ledger.md", "index.md"):
-        text = (docs / name).read_text()
-        assert "One squared is 1" in text
-        assert "labs/toy" not in text
+        assert "9.1 Squares" in words(plan, name)
+        assert "labs/toy.md" not in (docs / name).read_text()
 
 
 def test_a_home_page_that_cannot_be_rendered_costs_itself(plan):
@@ -292,8 +311,8 @@ def test_a_home_page_that_cannot_be_rendered_costs_itself(plan):
     (problem,) = report.write(plan, fill(plan)).problems
     assert "index.md.j2: 'nope' is undefined" in problem
     assert not (plan.project.docs / "index.md").exists()
-    assert "One squared is 1" in (plan.project.docs / "ledger.md").read_text()
-    assert "One squared is 1" in page(plan)
+    assert "One squared is 1" in words(plan, "ledger.md")
+    assert "One squared is 1" in words(plan)
 
 
 def test_changes_are_kept_until_something_else_changes(plan):
@@ -304,8 +323,7 @@ def test_changes_are_kept_until_something_else_changes(plan):
             if record.case.params["x"] == 1:
                 store.put(results.Record(**{**fields(record), "values": {"square": 5}}))
         report.write(plan, store)
-        ledger = (plan.project.docs / "ledger.md").read_text()
-        assert "One squared is 5. Before: One squared is 1." in ledger
+        assert re.search(r"toy.grows: \+4.52.bits .* Before: \+0.52.bits", words(plan, "ledger.md"))
 
 
 def fields(record) -> dict:
@@ -319,8 +337,8 @@ def test_published_evidence_stands_in_where_this_machine_has_none(plan):
         path.unlink()
     state = report.write(plan, Store(plan.project.state))
     assert state.rows[0]["status"] == "answered"
-    assert "far away" in page(plan)
-    assert "published evidence, not run on this machine" in page(plan)
+    assert "Measured on far away" in page(plan)
+    assert "evidence: published" in page(plan)
 
 
 def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(plan):
@@ -338,8 +356,6 @@ def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(
 
 
 def test_other_machines_stand_beside_this_one(plan):
-    template = plan.project.experiments / "toy" / "page.md.j2"
-    template.write_text(template.read_text() + "{{ elsewhere() }}")
     fill(plan, host="far away")
     results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
     report.write(plan, fill(plan, host="here"))
@@ -350,8 +366,6 @@ def test_other_machines_stand_beside_this_one(plan):
 
 
 def test_a_part_of_another_machine_s_run_does_not_stand_beside(plan):
-    template = plan.project.experiments / "toy" / "page.md.j2"
-    template.write_text(template.read_text() + "{{ elsewhere() }}")
     fill(plan, host="far away")
     some = results.Records(list(plan.records("toy"))[:3])
     results.publish(some, plan.project.docs / "data" / "toy.jsonl")
@@ -364,8 +378,6 @@ def test_other_data_stand_beside_and_say_what_replicates(plan):
     experiment = toy.experiments / "toy" / "page.py"
     text = experiment.read_text().replace('"seed": 0}', '"seed": 0, **plan.workload}')
     experiment.write_text(text)
-    template = toy.experiments / "toy" / "page.md.j2"
-    template.write_text(template.read_text() + "{{ elsewhere() }}")
     found, workload = {}, {"model": "a model", "dataset": "ours"}
     for dataset, squares in (("ours", 1), ("theirs", 0)):
         one = StoredPlan(
@@ -377,11 +389,11 @@ def test_other_data_stand_beside_and_say_what_replicates(plan):
     here = StoredPlan(Project(toy.root), plan.store, PROFILES["quick"], workload)
     report.write(here, Store(toy.state))
     text = page(plan)
-    assert "full profile" in text
+    assert "profile full" in text
     ledger = (toy.docs / "ledger.md").read_text()
     for one in (ledger, text.partition("## Elsewhere")[2]):
         assert re.search(
-            r"Squares grow more often than not \| reversed \| supported, .* \| refuted, ", one
+            r"One squared is more than a half \| reversed \| supported, .* \| refuted, ", one
         )
         assert re.search(r"theirs, a machine \|$", one, re.MULTILINE)
 
@@ -394,7 +406,7 @@ def test_what_this_machine_cannot_run_is_borrowed_and_named(plan):
     store.put(a_record(1, case=case, status="skipped", values={}, error="no such tool"))
     state = report.write(plan, store)
     assert state.rows[0]["status"] == "answered"
-    assert "One squared is 1" in page(plan)
+    assert "One squared is 1" in words(plan)
     assert "| Elsewhere | far away, 2026-01-02: what this machine cannot run |" in page(plan)
     assert "3 of 4 cases, 1 not for this machine" in page(plan)
 
@@ -406,7 +418,7 @@ def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
     state = report.write(plan, store)
     assert state.rows[0]["status"] == "partly"
     assert '<p class="pending">Not run here: no such tool.</p>' in page(plan)
-    assert "Not measured (no such tool): Squares grow" in page(plan)
+    assert "Not measured here yet: One squared is more than a half." in words(plan)
 
 
 def test_pages_of_experiments_that_are_gone_are_removed(plan):
@@ -460,7 +472,7 @@ def panels(rows):
     ]
 
 
-@page.drawing(caption="Boxes.", panels=panels, alt=lambda rows: "two boxes")
+@page.drawing(panels=panels, alt=lambda rows: "two boxes")
 def boxes(r):
     return [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
 
@@ -476,9 +488,7 @@ def with_a_drawing(plan) -> None:
     source = plan.project.experiments / "toy" / "page.py"
     text = source.read_text()
     source.write_text(text + BOXES)
-    template = plan.project.experiments / "toy" / "page.md.j2"
-    more = '\n{{ figure("boxes") }}\n{{ output("said") }}\n'
-    template.write_text(template.read_text() + more)
+    with_in_why(plan, '\n{{ figure("boxes") }}\n{{ output("said") }}\n')
 
 
 def test_a_drawing_is_svg_in_the_page_folded_where_it_says_so(plan):
@@ -497,7 +507,7 @@ def test_the_home_page_shows_the_first_plot_not_a_drawing(plan):
     with_a_drawing(plan)
     report.write(plan, fill(plan))
     home = (plan.project.docs / "index.md").read_text()
-    assert home.count('<div class="thumb"><svg class="thumb"') == 1
+    assert home.count('<div class="thumb"><svg class="thumb"') == 2  # in its opening and its card
     assert 'class="drawing"' not in home
 
 
@@ -529,7 +539,7 @@ rows = [{ x = 2, cube = "8 to 9" }, { x = 3, cube = "27" }]
 def with_reported(plan, text: str) -> None:
     """Give the toy's page what others reported."""
     (plan.project.experiments / "reported.toml").write_text(text)
-    (plan.project.experiments / "toy" / "page.md.j2").write_text("{{ reported() }}")
+    with_in_why(plan, "{{ reported() }}")
 
 
 def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
@@ -613,9 +623,7 @@ def with_a_sibling_page(plan) -> None:
     """A second page, which has nothing to do with the first one's records."""
     text = (plan.project.experiments / "toy" / "page.py").read_text()
     write(plan.project.experiments / "other" / "page.py", text)
-    write(
-        plan.project.experiments / "other" / "page.md.j2", "# {{ title() }}\n{{ fact('counted') }}"
-    )
+    write(plan.project.experiments / "other" / "page.md.j2", TEMPLATE)
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -633,7 +641,7 @@ def test_a_bad_record_costs_its_row_and_is_named(plan, how):
     assert message in problem
     assert problem.endswith("delete it and its case will run again")
     assert "3 of 4 cases" in page(plan)
-    assert "There are 4 squares" in (plan.project.docs / "other.md").read_text()
+    assert "There are 4 squares" in words(plan, "other.md")
     assert state.rows[0]["status"] == "partly"
 
 
@@ -658,22 +666,24 @@ def test_a_bad_line_of_published_evidence_costs_its_row_and_is_named(plan, how):
 
 def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
     source = plan.project.experiments / "toy" / "page.py"
-    source.write_text(source.read_text().replace("one.values['square']}", "one.values['cube']}"))
+    source.write_text(
+        source.read_text().replace('one.values["square"] - ', 'one.values["cube"] - ')
+    )
     state = report.write(plan, fill(plan))
     (problem,) = state.problems
     assert "claim grows of toy: " in problem
     assert "there is no value cube" in problem
     assert "4 of 4 cases" in page(plan)
-    assert "Not measured (it could not be computed): Squares grow" in page(plan)
+    assert "it could not be computed" in words(plan)
     with pytest.raises(MadlError, match="claim grows of toy: .* there is no value cube"):
-        pages(plan)[0].view.findings  # noqa: B018 (where nobody is told, it is raised)
+        pages(plan)[0].view.results  # noqa: B018 (where nobody is told, it is raised)
 
 
 @pytest.mark.parametrize(
     ("what", "old", "new", "said"),
     [
         ("claim grows", "one = r.one(x=1)", "one = r.one(x=1)\n    one.no", "AttributeError"),
-        ("counted", "return Fact(", "{}['x']\n    return Fact(", "KeyError: 'x' (experiments/toy"),
+        ("many", "r: len(r.all())", "r: {}['x']", "KeyError: 'x' (experiments/toy"),
         ("squares", "rows = [", "1 / 0\n    rows = [", "ZeroDivisionError: division by zero (exp"),
     ],
 )
@@ -685,8 +695,8 @@ def test_what_cannot_be_made_is_pending_and_the_rest_is_there(plan, what, old, n
     assert state.rows[0]["status"] == "partly"
     assert "4 of 4 cases" in page(plan)
     assert "Not run here" not in page(plan)
-    is_claim = what.startswith("claim")
-    assert is_claim or "It could not be made; <code>cli.py report</code> says why" in page(plan)
+    is_figure = what == "squares"
+    assert is_figure == ("It could not be made; <code>cli.py report</code>" in page(plan))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from madl.errors import MadlError
 from madl.logbook import stats
-from madl.logbook.values import Estimate, Interval, Outcomes, Unit, shown_margin, with_unit
+from madl.logbook.values import Estimate, Interval, Outcomes, Unit
 
 
 @settings(max_examples=50)
@@ -86,15 +86,3 @@ def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
 
 def test_a_power_is_shown_raised():
     assert f"10{stats.superscript(-12)}" == "10⁻¹²"
-
-
-@pytest.mark.parametrize(
-    ("share", "said"), [(0.01, "1 point"), (0.02, "2 points"), (0.005, "0.5 points")]
-)
-def test_a_margin_of_one_point_is_no_plural(share, said):
-    assert shown_margin(share, Unit.POINTS) == said
-
-
-@pytest.mark.parametrize("unit", ["ms", "s", "×", "%", "ρ"])
-def test_a_unit_that_is_no_plural_stays_as_it_is(unit):
-    assert with_unit("1", Unit(unit)) == f"1 {unit}"

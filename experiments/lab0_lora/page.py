@@ -240,7 +240,9 @@ def accuracy(r: Records) -> Chart:
     arms = {**{a.label: a for a in models(r)}, "full, on every sentence": start}
     rows = [{"trained": label, "test accuracy": a} for label, a in arms.items()]
     marks = [intervals("test accuracy")]
-    return Chart(rows, x=percent("test accuracy"), y=category("trained", "what was trained"), marks=marks)
+    return Chart(
+        rows, x=percent("test accuracy"), y=category("trained", "what was trained"), marks=marks
+    )
 
 
 @page.table

@@ -21,18 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from madl.errors import MadlError
-from madl.logbook import judged, stats
+from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
-from madl.logbook.judged import Evidence as Evidence  # these names end with the old pages
-from madl.logbook.judged import Fact as Fact
-from madl.logbook.judged import Finding as Finding
-from madl.logbook.judged import Judged as Judged
-from madl.logbook.judged import all_of as all_of
-from madl.logbook.judged import judge_family as judge_family
 from madl.logbook.records import Case, Record, Records, Run
 from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval
-from madl.logbook.values import shown_margin as shown_margin
-from madl.logbook.values import with_unit as with_unit
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
@@ -93,10 +85,6 @@ class Contrast:
         """Whether an effect lies on the hypothesis' side."""
         return effect > self.boundary if self.margin is None else abs(effect) < self.margin
 
-    def judge(self, *, supported: str = "", refuted: str = "", undecided: str = "") -> Judged:
-        """As the old pages ask: the test's answer, with a sentence for each verdict."""
-        return judged.judge_contrast(self, supported, refuted, undecided)
-
 
 def _positive(margin: float) -> float:
     if margin <= 0:
@@ -114,11 +102,6 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
         raise MadlError(f"{a.label} and {b.label} are a model and a time")
     cases = tuple({case.key: case for case in (*a.cases, *b.cases)}.values())
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
-
-
-def faster(a: TimedArm, b: TimedArm, where: str, *, part: str = "") -> Judged:
-    """As the old pages ask: whether A is faster than B, in the words of their labels."""
-    return judged.faster(compare(a, b), a, b, where, part)
 
 
 def above(a: Arm, level: float) -> Contrast:
@@ -172,13 +155,12 @@ class Claim:
 
     name: str
     hypothesis: str
-    test: Callable[[Records], Any]  # to a Contrast; an old page's, to what it judged itself
+    test: Callable[[Records], Contrast]
     primary: bool = False
-    headline: bool = False  # of an old page
 
     @property
     def digest(self) -> str:
-        """Of the hypothesis and the test, whatever the findings' wording."""
+        """Of the hypothesis and the test."""
         text = self.hypothesis + "".join(_sources(self.test, {}).values())
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -325,11 +307,9 @@ def _sources(fn: Callable[..., Any], found: dict[str, str]) -> dict[str, str]:
 
 
 def _without_words(fn: Callable[..., Any]) -> ast.Module:
-    """A function without comments, decorators, docstring and the wording of findings."""
+    """A function without comments, decorators and docstring."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            node.keywords = [k for k in node.keywords if k.arg not in _WORDS]
         if isinstance(node, ast.FunctionDef):
             node.decorator_list = []
             if ast.get_docstring(node) is not None:
@@ -355,13 +335,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))  # pyright: ignore[reportUnknownArgumentType]
     return value is None or isinstance(value, str | int | float)
-
-
-_WORDS = ("supported", "refuted", "undecided")
-
-
-def declared(fn: Callable[..., Any], name: str | None, sentence: str | None) -> tuple[str, str]:
-    """The name of what a decorator stands above, and its sentence: given, or the docstring."""
-    found = name or fn.__name__
-    text = " ".join((sentence or fn.__doc__ or "").split())
-    return found, text

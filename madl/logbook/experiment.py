@@ -12,7 +12,6 @@ else, so the key made of them names the result for good.
     @page.quick       which of full's cases the quick profile runs again
     @page.unavailable why a case cannot run on this machine, or None
     @page.claim       a hypothesis (its docstring) and its test; see `claims`
-    @page.fact        a sentence that is counted over everything there is
     @page.chart       a `charts.Chart` made of the records
     @page.drawing     panels of SVG made of rows, which are the CSV; with a script, live
     @page.table       rows
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
-from madl.logbook.claims import Claim, Fact, declared
+from madl.logbook.claims import Claim, Contrast
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
 
@@ -132,7 +131,6 @@ class Shown:
 
     kind: str
     make: Callable[[Records], Any]
-    caption: str = ""
     panels: Callable[[Sequence[Row]], Sequence[Panel]] | None = None  # of a drawing
     alt: Callable[[Sequence[Row]], str] | None = None
     script: str = ""  # what makes a drawing live: `docs/assets/explain_<script>.js`
@@ -162,8 +160,6 @@ class Experiment:
         self._unavailable: Callable[[Params], str | None] = lambda params: None
         self.is_quick: Callable[[Params], bool] = lambda params: False
         self.claims: dict[str, Claim] = {}
-        self.facts: dict[str, Callable[[Records], Fact]] = {}
-        self.headline_facts: list[str] = []
         self.shown: dict[str, Shown] = {}
         self.made_numbers: dict[str, Callable[[Records], Any]] = {}
 
@@ -197,61 +193,25 @@ class Experiment:
     @overload
     def claim(self, fn: Made) -> Made: ...
     @overload
-    def claim(
-        self,
-        *,
-        primary: bool = False,
-        headline: bool = False,
-        name: str | None = None,
-        hypothesis: str | None = None,
-    ) -> Callable[[Made], Made]: ...
-    def claim(
-        self,
-        fn: Any = None,
-        *,
-        primary: bool = False,
-        headline: bool = False,
-        name: str | None = None,
-        hypothesis: str | None = None,
-    ) -> Any:
-        """Declare a claim: its docstring, or `hypothesis`, is what the data can contradict.
+    def claim(self, *, primary: bool) -> Callable[[Made], Made]: ...
+    def claim(self, fn: Any = None, *, primary: bool = False) -> Any:
+        """Declare a claim: its docstring is what the data can contradict.
 
         `primary`: it answers the page's question, and has a verdict.
 
         Raises:
-            MadlError: there is no hypothesis, or the name is taken.
+            MadlError: there is no docstring, or the name is taken.
         """
 
-        def declare(made: Callable[[Records], Any]) -> Callable[[Records], Any]:
-            found, sentence = declared(made, name, hypothesis)
-            if not sentence:
+        def declare(made: Callable[[Records], Contrast]) -> Callable[[Records], Contrast]:
+            name, hypothesis = made.__name__, " ".join((made.__doc__ or "").split())
+            if not hypothesis:
                 raise MadlError(
-                    f"claim {found!r} has no hypothesis; write as its docstring the sentence that "
+                    f"claim {name!r} has no hypothesis; write as its docstring the sentence that "
                     "the data can contradict"
                 )
-            self._is_new(found)
-            self.claims[found] = Claim(
-                name=found, hypothesis=sentence, test=made, primary=primary, headline=headline
-            )
-            return made
-
-        return declare if fn is None else declare(fn)
-
-    @overload
-    def fact(self, fn: Made) -> Made: ...
-    @overload
-    def fact(self, *, headline: bool) -> Callable[[Made], Made]: ...
-    def fact(self, fn: Any = None, *, headline: bool = False) -> Any:
-        """Declare a fact: a sentence counted over everything there is.
-
-        A headline answers the question, where counting answers it.
-        """
-
-        def declare(made: Callable[[Records], Fact]) -> Callable[[Records], Fact]:
-            self._is_new(made.__name__)
-            self.facts[made.__name__] = made
-            if headline:
-                self.headline_facts.append(made.__name__)
+            self._is_new(name)
+            self.claims[name] = Claim(name=name, hypothesis=hypothesis, test=made, primary=primary)
             return made
 
         return declare if fn is None else declare(fn)
@@ -264,23 +224,14 @@ class Experiment:
                 raise MadlError(f"a number has the name {name!r} of a claim block; rename it")
             self.made_numbers[name] = make
 
-    @overload
-    def chart(self, fn: Made) -> Made: ...
-    @overload
-    def chart(self, *, caption: str) -> Callable[[Made], Made]: ...
-    def chart(self, fn: Any = None, *, caption: str = "") -> Any:
+    def chart(self, fn: Made) -> Made:
         """Declare a chart, whose title and caption stand in the template."""
-
-        def declare(fn: Made) -> Made:
-            self._show(fn.__name__, Shown(kind="chart", make=fn, caption=caption))
-            return fn
-
-        return declare if fn is None else declare(fn)
+        self._show(fn.__name__, Shown(kind="chart", make=fn))
+        return fn
 
     def drawing(
         self,
         *,
-        caption: str = "",
         panels: Callable[[Sequence[Row]], Sequence[Panel]],
         alt: Callable[[Sequence[Row]], str],
         script: str = "",
@@ -296,13 +247,7 @@ class Experiment:
 
         def declare(fn: Made) -> Made:
             shown = Shown(
-                kind="drawing",
-                make=fn,
-                caption=caption,
-                panels=panels,
-                alt=alt,
-                script=script,
-                reads=reads,
+                kind="drawing", make=fn, panels=panels, alt=alt, script=script, reads=reads
             )
             self._show(fn.__name__, shown)
             return fn
@@ -324,14 +269,8 @@ class Experiment:
         self.shown[name] = shown
 
     def _is_new(self, name: str) -> None:
-        known = (self.claims, self.facts, self.shown, self.made_numbers)
-        if any(name in one for one in known):
+        if any(name in one for one in (self.claims, self.shown, self.made_numbers)):
             raise MadlError(f"{name!r} is declared twice; give each its own name")
-
-    @property
-    def speaks(self) -> bool:
-        """Whether its template speaks for it, with numbers and a sentence for each verdict."""
-        return bool(self.made_numbers)
 
     # ---- reading --------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from madl.logbook import claims, judged, stats
+from madl.logbook import claims, stats
 from madl.logbook.arms import SEED, Arm
 from madl.logbook.charts import Axis, Chart, Mark, line, linear, percent, points, span
 from madl.logbook.claims import Contrast
@@ -74,19 +74,6 @@ def compare_values(a: Records, b: Records, value: Callable[[Record], float]) -> 
     sides = [of_units(records, value) for records in (a, b)]
     drawn = STUDIES if len(a.each(SEED)) == 1 else stats.MODELS
     return claims.contrast(stats.paired_mean(*sides, unit=Unit.POINTS, drawn=drawn), [*a, *b])
-
-
-def promised(chosen: Arm, rival: Arm, validation: tuple[str, ...]) -> Contrast:
-    """By how much more the chosen beat a rival on validation, which chose them, than on test.
-
-    `validation` leads to both arms' outcomes on the validation examples. The rival takes the
-    difficulty of the two splits out: what is left is that a maximum of noisy values is too high.
-    """
-    seen = [replace(one, within=validation) for one in (chosen, rival)]
-    splits = ((one.groups, other.groups) for one, other in (seen, (chosen, rival)))
-    made = judged.compare_leads(*splits, of=chosen.drawn)
-    cases = {case.key: case for case in (*chosen.cases, *rival.cases)}
-    return Contrast(comparison=made, cases=tuple(cases.values()), a=seen[0], b=seen[1])
 
 
 def on_validation(arm: Arm, validation: tuple[str, ...]) -> Estimate:

@@ -101,19 +101,6 @@ def span(values: Iterable[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def shown_margin(value: float, unit: Unit) -> str:
-    """A margin in a reader's unit; of ratios, the share that it allows."""
-    if unit is Unit.TIMES:
-        return f"{100 * (unit.shown(value) - 1):.3g} %"
-    return with_unit(f"{unit.shown(value):.3g}", unit)
-
-
-def with_unit(number: str, unit: Unit) -> str:
-    """A number as it is shown, with its unit: "1 point", "2 points", "+1.00 points"."""
-    is_one = number.lstrip("+−") == "1" and len(unit) > len("ms")
-    return f"{number} {unit.removesuffix('s') if is_one else unit}"
-
-
 class Interval(NamedTuple):
     """A confidence interval, of 95 % unless it says otherwise."""
 

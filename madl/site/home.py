@@ -11,7 +11,7 @@ from madl.files import read_text
 from madl.logbook.charts import Chart
 from madl.logbook.claims import Result
 from madl.site import svg
-from madl.site.evidence import chip, inline, literal
+from madl.site.markup import chip, inline, literal
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
@@ -106,7 +106,7 @@ def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCal
 
 def answer(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
     """A question's answer; where there is none, what it waits for."""
-    if page and page.view.own and page.view.experiment.speaks:
+    if page and page.view.own:
         return calls[page.name].answer(page.folder)
     return literal(inline(row["answer"] or ""))
 

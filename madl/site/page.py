@@ -19,16 +19,14 @@ from typing import Any
 from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
-from madl.logbook.claims import Result
 from madl.logbook.drawing import Panel
-from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import evidence, explain, notebooks, notes, prose, replication, svg, templates
-from madl.site.evidence import chip, inline, literal
-from madl.site.views import NOT_RUN, Page, View
+from madl.site import explain, notebooks, notes, prose, replication, svg, templates
+from madl.site.markup import NOT_RUN, chip, inline, literal
+from madl.site.views import Page, View
 from madl.training import workloads
 
 log = logging.getLogger(__name__)
@@ -45,10 +43,9 @@ class PageCalls:
 
     def all(self) -> dict[str, Any]:
         calls = (
-            *(self.title, self.question, self.facts_line, self.finding, self.fact, self.figure),
-            *(self.table, self.output, self.code, self.claims, self.provenance, self.time_spent),
+            *(self.title, self.question, self.evidence, self.facts_line, self.figure, self.table),
+            *(self.output, self.code, self.sure, self.secondary, self.provenance, self.time_spent),
             *(self.elsewhere, self.notes, self.param, self.reported, self.more),
-            *(self.sure, self.secondary, self.evidence),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
@@ -57,7 +54,7 @@ class PageCalls:
             return prose.mark(find(name).result)
 
         def unmeasured(name: str) -> str:
-            return self._unmeasured(find(name).result)
+            return f"Not measured here yet: {inline(find(name).result.hypothesis)} "
 
         made = {call.__name__: self.tried(call) for call in calls}
         if taken := sorted(made.keys() & view.numbers.keys()):
@@ -95,9 +92,6 @@ class PageCalls:
     def secondary(self) -> str:
         """The other comparisons, without verdicts."""
         return prose.secondary(self.page.view.results, self.records)
-
-    def _unmeasured(self, result: Result) -> str:
-        return f"Not measured here yet: {inline(result.hypothesis)} {prose.mark(result)}"
 
     def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call, which says "pending" where it fails and somebody is told."""
@@ -147,32 +141,10 @@ class PageCalls:
         return "".join(f"*{question.text}*\n" for question in self.page.questions)
 
     def facts_line(self) -> str:
-        """What this page's numbers are: profile, date, machine, n, asked and run, status."""
+        """Whose evidence it is, of how many, whether it is all, and what was run again here."""
         view, page = self.page.view, self.page
         if not view.own:
             return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
-        if view.experiment.speaks:
-            return self._evidence_line()
-        profile = view.plan.profile
-        judged = _test_size(view)
-        parts = [f"{profile.name} profile", inline(view.date), inline(view.machine)]
-        if judged or profile.name == "smoke":
-            seeds = len({case.params.get("seed") for case in view.cases} - {None})
-            alike = (one.says for one in (profile, PROFILES["quick"]) if one.seeds == seeds)
-            parts[0] += f" ({next(alike, profile.says)})"
-        if judged:
-            parts.append(f"n = {judged:,} test examples")
-        parts += [html.escape(str(part)) for part in page.coverage]
-        if not view.is_complete:
-            parts.append(view.progress)
-        if view.published:
-            parts.append("published evidence, not run on this machine")
-        status = chip(page.status) + " " if page.questions else ""
-        return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
-
-    def _evidence_line(self) -> str:
-        """Whose evidence it is, of how many, whether it is all, and what was run again here."""
-        view, page = self.page.view, self.page
         seeds = len({case.params.get("seed") for case in view.cases} - {None})
         parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
         if view.plan.profile.name == "smoke":
@@ -187,19 +159,6 @@ class PageCalls:
         status = f"{chip(page.status)} " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
-    def finding(self, name: str) -> str:
-        """What a claim's test found, with its verdict, which opens the evidence."""
-        findings = self.page.view.findings
-        made = findings[self._known("claim", name, findings)]
-        level = "headline" if made.headline else ""
-        return evidence.finding(made, level=level, records=self.records)
-
-    def fact(self, name: str) -> str:
-        """A sentence counted over everything there is."""
-        facts = self.page.view.facts
-        made = facts[self._known("fact", name, facts)]
-        return self._pending() if made is None else evidence.fact(made)
-
     def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:
         """A chart or a drawing under its title, which the block of the call holds; its data."""
         title = " ".join(caller().split()) if caller else ""
@@ -213,7 +172,7 @@ class PageCalls:
                 made,
                 id=f"{self.page.name}-{name}",
                 title=_text(title),
-                caption=caption or one.caption,
+                caption=caption,
                 data=data,
                 cache=self.cache,
             )
@@ -231,7 +190,7 @@ class PageCalls:
         return (
             f'<figure id="{self.page.name}-{name}" {look} role="group" aria-label="{alt}" '
             f"data-search-exclude>\n{heading}{_panels(one.panels(made))}\n"
-            f"<figcaption>{evidence.inline(caption or one.caption)} "
+            f"<figcaption>{inline(caption)} "
             f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'
         )
 
@@ -278,11 +237,6 @@ class PageCalls:
             said = f"Not run here: {why}." if why else broken
             return f'<p class="pending">{said}</p>\n'
         return f'<p class="pending">{inline(self.how_to_run())}</p>\n'
-
-    def claims(self) -> str:
-        """Every claim of the page in one table, what is doubtful first."""
-        findings = list(self.page.view.findings.values())
-        return evidence.register(findings) if findings else ""
 
     def param(self, name: str) -> Any:
         """The values of a parameter in the cases that have it, run or not."""

@@ -26,7 +26,7 @@ from madl.logbook.claims import Result
 from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.stats import Unit
-from madl.site.evidence import NOT_RUN, chip, inline, literal
+from madl.site.markup import NOT_RUN, chip, inline, literal
 from madl.site.views import View
 
 VERDICTS = ("supported", "refuted", "undecided")
@@ -62,7 +62,7 @@ class Claims(Extension):
         found = nodes.Call(value, [name], [], None, None)
         judged = nodes.Name("_found", "store")
         node: list[nodes.Node] = [
-            nodes.Output([_called("_pending_claim", name)]),
+            nodes.Output([_called("_pending_claim", name), _called("_mark", name)]),
         ]
         for verdict in reversed(VERDICTS):
             is_it = nodes.Compare(

@@ -9,11 +9,12 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks
+from madl.logbook.claims import Result
 from madl.logbook.records import Row, Store
 from madl.machine import device, sources
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
-from madl.site import evidence, prose
+from madl.site import prose
 from madl.site.views import Page, View
 from madl.training import workloads
 
@@ -92,13 +93,10 @@ def outcomes(view: View) -> dict[str, Outcome]:
     runs_alone = view.experiment.runs_alone
     borrowed = {record.case.key for record in view.borrowed}
 
-    def is_own(made: Any) -> bool:
-        return not any(case.key in borrowed for case in made.cases)
-
-    def is_timed(made: Any) -> bool:
+    def is_timed(made: Result) -> bool:
         return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
 
-    found = {
+    return {
         name: Outcome(
             verdict=made.decided,
             effect=prose.with_interval(made),
@@ -107,18 +105,8 @@ def outcomes(view: View) -> dict[str, Outcome]:
             is_timed=is_timed(made),
         )
         for name, made in view.results.items()
-        if made.primary and made.contrast is not None and is_own(made)
-    }
-    return found | {  # of an old page
-        name: Outcome(
-            verdict=made.verdict,
-            effect=evidence.effect(made.evidence),
-            is_blocked=made.evidence.is_blocked,
-            size=made.evidence.unit.shown(made.evidence.effect),
-            is_timed=is_timed(made),
-        )
-        for name, made in view.findings.items()
-        if made.headline and made.evidence is not None and is_own(made)
+        if made.primary and made.contrast is not None
+        if not any(case.key in borrowed for case in made.cases)
     }
 
 

@@ -20,14 +20,13 @@ from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.files import file_sha256, read_text, write_atomically, write_if_changed
-from madl.logbook.claims import Claim, Finding, Result
+from madl.logbook.claims import Claim, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import ALPHA, counted
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
 from madl.site import (
-    evidence,
     explain,
     home,
     notebooks,
@@ -36,10 +35,10 @@ from madl.site import (
     replication,
     templates,
 )
-from madl.site.evidence import chip, inline, literal
 from madl.site.keeping import digest
+from madl.site.markup import NOT_RUN, VERDICTS, chip, inline, literal
 from madl.site.page import PageCalls, markdown_table, prose_numbers
-from madl.site.views import NOT_RUN, Page, Problems, Status, pages
+from madl.site.views import Page, Problems, Status, pages
 
 SITE = ("ledger", "index")  # pages of the whole
 DECIDED = ("supported", "refuted")
@@ -67,9 +66,8 @@ def ledger(project: Project, rendered: Sequence[Page]) -> Ledger:
 
 
 def _ledger_row(project: Project, question: Question, page: Page | None) -> dict[str, Any]:
-    findings = list(page.view.findings.values()) if page and page.view.own else []
-    results = list(page.view.results.values()) if page and page.view.own else []
-    verdicts = [one.verdict for one in (*findings, *results) if one.verdict is not None]
+    results = page.view.results.values() if page and page.view.own else ()
+    primary = [one for one in results if one.primary]
     return {
         "id": question.id,
         "title": question.title,
@@ -78,7 +76,7 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
         "stem": question.stem,
         "page": page.path if page else None,
         "answer": _answer(project, page) if page else None,
-        "verdicts": dict(sorted(Counter(verdicts).items())),
+        "verdicts": dict(sorted(Counter(one.decided for one in primary).items())),
         "coverage": [
             {"what": part.what, "asked": part.asked, "run": part.run}
             for part in (page.coverage if page else [])
@@ -86,30 +84,21 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
         "progress": page.view.progress if page else None,
         "evidence_of": page.view.machine if page and page.view.published else None,
         "claims": [
-            _claim_row(finding, page.view.experiment.claims[finding.name])
-            for finding in findings
-            if page
-        ]
-        + [
-            _result_row(one, page.view.experiment.claims[one.name])
-            for one in results
-            if page and one.primary
+            _claim_row(one, page.view.experiment.claims[one.name]) for one in primary if page
         ],
     }
 
 
 def _answer(project: Project, page: Page) -> str:
-    """The first thing that answers it, as pages say it; else what would."""
-    made = page.answer
+    """The page's answer as text; of a page without results, what to run."""
     calls = PageCalls(project, page)
-    if page.view.own and page.view.experiment.speaks:
+    if page.view.own:
         with contextlib.suppress(MadlError):  # said where the page is rendered
             return BeautifulSoup(calls.answer(), "html.parser").get_text().strip()
-        return calls.how_to_run()
-    return evidence.sentence(made) if made else calls.how_to_run()
+    return calls.how_to_run()
 
 
-def _result_row(result: Result, claim: Claim) -> dict[str, Any]:
+def _claim_row(result: Result, claim: Claim) -> dict[str, Any]:
     return {
         "name": result.name,
         "hypothesis": result.hypothesis,
@@ -118,18 +107,6 @@ def _result_row(result: Result, claim: Claim) -> dict[str, Any]:
         "p": result.p_adjusted,
         "digest": claim.digest,
         "state": result.state,
-    }
-
-
-def _claim_row(finding: Finding, claim: Claim) -> dict[str, Any]:
-    return {
-        "name": finding.name,
-        "hypothesis": finding.hypothesis,
-        "verdict": finding.verdict,
-        "finding": evidence.sentence(finding),
-        "p": finding.evidence.p_adjusted if finding.evidence else None,
-        "digest": claim.digest,
-        "state": "worded after" if finding.worded_after else "registered",
     }
 
 
@@ -193,14 +170,12 @@ def _rendered(renderers: Mapping[str, Callable[[], str]], problems: Problems) ->
 
 
 def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
-    """The data behind a page's figures, and the records behind its findings: path → text."""
+    """The data behind a page's figures, the records behind its numbers: path → text."""
     figures = {
         f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
     }
-    findings = page.view.findings.values()
-    linked = {case.key for finding in findings for case in evidence.linked_cases(finding)}
     behind = prose.behind(page.view)
-    linked |= {key for twin in behind.values() for key in twin["records"]}
+    linked = {key for twin in behind.values() for key in twin["records"]}
     figures |= {
         f"{page.folder}records/{page.name}/{name}.json": _for_web(_dense(twin)) + "\n"
         for name, twin in behind.items()
@@ -297,8 +272,8 @@ def _render_page(project: Project, calls: PageCalls) -> str:
     template = templates.load(project, name, "write one")
     if found := prose_numbers(read_text(project.experiments / name, "save it as UTF-8 text")):
         raise MadlError(
-            f"template {name} has the number {found[0]!r} in its prose; a number comes from a "
-            "finding, a fact, a table or a parameter"
+            f"template {name} has the number {found[0]!r} in its prose; give it a name in "
+            "page.py, page.numbers(…), and print that"
         )
     return templates.render(template, calls.all())
 
@@ -345,7 +320,7 @@ def _counted(of_pages: Sequence[str]) -> str:
 def _totals(state: Ledger, rendered: Sequence[Page]) -> str:
     """What became of all primary claims, and how much was run again here."""
     counts = Counter(claim["verdict"] for row in state.rows for claim in row["claims"])
-    parts = [f"{counts[verdict]} {verdict}" for verdict in reversed(evidence.VERDICTS)]
+    parts = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS]
     again = [page.again for page in rendered if page.again]
     parts.append(
         f"{sum(one.run for one in again)} of {sum(one.cases for one in again)} cases run again"
@@ -395,7 +370,7 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
         said = home.answer(row, by_name.get(row["stem"]), calls)
         verdicts = "<br>".join(
             chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")
-            for verdict in reversed(evidence.VERDICTS)
+            for verdict in VERDICTS
             if verdict in row["verdicts"]
         )
         page = by_name.get(row["stem"])
@@ -407,7 +382,7 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
 
 
 def _changes(rendered: Sequence[Page], store: Store | None) -> list[str]:
-    """Findings that read or were judged otherwise than in the build before this one.
+    """Primary claims that came out otherwise than in the build before this one.
 
     The two latest different builds are kept, so building twice does not empty the list.
     """

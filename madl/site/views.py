@@ -1,6 +1,6 @@
 """What a page is made from: one experiment's records on this machine, and on the others.
 
-A view computes findings, facts and rows from records and nothing else; what is missing is said.
+A view computes results, numbers and rows from records and nothing else; what is missing is said.
 Views of committed evidence stand beside this machine's own, or in its place where it has none.
 
 A record that cannot be used counts as missing, and a claim or chart that fails as not made, where
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook.arms import SEED, Arm, TimedArm
+from madl.logbook.arms import SEED
 from madl.logbook.charts import Chart, NoRows
-from madl.logbook.claims import Contrast, Fact, Finding, Judged, Result, judge, judge_family
+from madl.logbook.claims import Contrast, Result, judge
 from madl.logbook.experiment import TUNING, Experiment, Question
 from madl.logbook.numbers import Number, number_of
 from madl.logbook.records import (
@@ -37,6 +37,7 @@ from madl.logbook.records import (
 from madl.running.plans import StoredPlan, beside_published, most_complete, published_plans
 from madl.running.project import Project
 from madl.site.again import Again, run_again
+from madl.site.markup import NOT_RUN
 from madl.training import workloads
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ log = logging.getLogger(__name__)
 _OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
 T = TypeVar("T")
 Status = Literal["answered", "partly", "open"]
-NOT_RUN = "not run here"
 
 
 @dataclass
@@ -209,32 +209,12 @@ class View:
 
     # ---- what the records say -------------------------------------------------------------------
 
-    @property
-    def findings(self) -> dict[str, Finding]:
-        """Every claim of the page, judged as one family."""
-        return self._found[0]
-
-    def sides(self, claim: str) -> tuple[Arm | TimedArm, Arm | TimedArm] | None:
-        """The two arms whose effect is a claim's evidence, where it has two."""
-        if (judged := self._found[1].get(claim)) is None:
-            return None
-        shown = judged.evidence.effect
-        for one in judged.contrasts:
-            if one.comparison.effect == shown and one.a is not None and one.b is not None:
-                return one.a, one.b
-        return None
-
     @functools.cached_property
     def results(self) -> dict[str, Result]:
         """Every claim of the page, its primary ones judged as one family."""
-        made, missing = self._tested
-        contrasts = {name: one for name, one in made.items() if isinstance(one, Contrast)}
-        claims = {
-            name: claim
-            for name, claim in self.experiment.claims.items()
-            if name in contrasts or (name in missing and self.experiment.speaks)
-        }
-        return judge(claims, contrasts, missing, {r.case.key: r.run for r in self.used})
+        contrasts, missing = self._tested
+        registered = {record.case.key: record.run for record in self.used}
+        return judge(self.experiment.claims, contrasts, missing, registered)
 
     @functools.cached_property
     def numbers(self) -> dict[str, Number | None]:
@@ -247,41 +227,26 @@ class View:
         return {name: self._made(name, named(name, make)) for name, make in every}
 
     @functools.cached_property
-    def _found(self) -> tuple[dict[str, Finding], dict[str, Judged]]:
-        made, missing = self._tested
-        judged = {name: one for name, one in made.items() if isinstance(one, Judged)}
-        if self.experiment.speaks:
-            return {}, {}
-        registered = {record.case.key: record.run.at_first for record in self.used}
-        claims = {n: c for n, c in self.experiment.claims.items() if n in judged or n in missing}
-        return judge_family(claims, judged, missing, registered), judged
-
-    @functools.cached_property
-    def _tested(self) -> tuple[dict[str, Judged | Contrast], dict[str, str]]:
+    def _tested(self) -> tuple[dict[str, Contrast], dict[str, str]]:
         """What each claim's test gives, and why the others were not measured."""
-        judged: dict[str, Judged | Contrast] = {}
+        contrasts: dict[str, Contrast] = {}
         missing: dict[str, str] = {}
         for name, claim in self.experiment.claims.items():
             try:
-                made = self._tried(f"claim {name}", claim.test)
+                made = self._tried(f"claim {name}", functools.partial(_compared, claim.test))
             except self._missing as error:
                 missing[name] = str(error) if isinstance(error, Failed) else self.why_missing
                 continue
             if made is None:
                 missing[name] = "it could not be computed"
             else:
-                judged[name] = made
-        return judged, missing
+                contrasts[name] = made
+        return contrasts, missing
 
     @property
     def why_missing(self) -> str:
         """Why something could not be measured here, in a few words."""
         return self.why_skipped if self.is_complete else self.progress
-
-    @functools.cached_property
-    def facts(self) -> dict[str, Fact | None]:
-        """Every fact; None where records are missing."""
-        return {name: self._made(name, make) for name, make in self.experiment.facts.items()}
 
     @functools.cached_property
     def shown(self) -> dict[str, Any]:
@@ -352,6 +317,12 @@ class View:
     @property
     def date(self) -> str:
         return self.latest[:10]
+
+
+def _compared(test: Callable[[Records], Any], records: Records) -> Contrast:
+    if not isinstance(made := test(records), Contrast):
+        raise TypeError(f"it returns {type(made).__name__}; return a comparison, compare(a, b)")
+    return made
 
 
 def in_common(cases: Iterable[Case]) -> dict[str, Scalar]:
@@ -460,43 +431,15 @@ class Page:
         view = self.view
         if not view.own or not self.questions:
             return "open"
-        made = (*view.facts.values(), *view.shown.values(), *view.numbers.values())
+        made = (*view.shown.values(), *view.numbers.values())
         done = (
             view.is_complete
             and all(part.is_whole for part in self.coverage)
-            and all(finding.verdict != "not measured" for finding in view.findings.values())
             and all(one.contrast is not None for one in view.results.values())
             and all(one is not None for one in made)
             and view.plan.profile.name != "smoke"
         )
         return "answered" if done else "partly"
-
-    @property
-    def headlines(self) -> list[Finding | Fact]:
-        """What answers the question: the findings and facts so declared, or the first of them."""
-        view = self.view
-        findings = [f for f in view.findings.values() if f.headline]
-        facts = [view.facts[name] for name in view.experiment.headline_facts]
-        declared = [*findings, *(fact for fact in facts if fact)]
-        every = [*view.findings.values(), *(fact for fact in view.facts.values() if fact)]
-        return declared or every[:1]
-
-    @property
-    def answer(self) -> Finding | Fact | None:
-        """The first headline that was measured; where none was, the first thing that was.
-
-        Of findings that are no headlines, the decided ones come first, then facts.
-        """
-        measured = [one for one in self.headlines if _is_measured(one)]
-        findings = [one for one in self.view.findings.values() if _is_measured(one)]
-        facts = [fact for fact in self.view.facts.values() if fact]
-        decided = [one for one in findings if one.verdict != "undecided"]
-        found = [*measured, *decided, *facts, *findings, *self.headlines]
-        return found[0] if found and self.view.own else None
-
-
-def _is_measured(made: Finding | Fact) -> bool:
-    return isinstance(made, Fact) or made.verdict != "not measured"
 
 
 def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
@@ -523,8 +466,8 @@ def _refusing(sources: "_Sources", name: str, problems: Problems) -> Page:
     while True:
         page = _page(sources, name, refuses=True)
         try:
-            _ = page.view.findings, page.view.results, page.view.facts, page.view.shown
-            _ = [(view.findings, view.results) for view in page.others]
+            _ = page.view.results, page.view.numbers, page.view.shown
+            _ = [view.results for view in page.others]
         except NoSuchValue as error:
             refused.append(error)
             problems.refused.add(error.record.origin)
