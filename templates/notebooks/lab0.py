@@ -48,8 +48,8 @@ for row in rows:
 figure, axes = plt.subplots(figsize=(6.4, 2.8))
 for row in rows:
     low, high = row["test accuracy low"], row["test accuracy high"]
-    axes.plot([low, high], [row["model"]] * 2, color="#5d6b85")
-    axes.plot(row["test accuracy"], row["model"], "o", color="#0072b2")
+    axes.plot([low, high], [row["trained"]] * 2, color="#5d6b85")
+    axes.plot(row["test accuracy"], row["trained"], "o", color="#0072b2")
 axes.set(title="Test accuracy by what was trained", xlabel="test accuracy")
 axes.invert_yaxis()
 plt.show()
@@ -64,11 +64,11 @@ plt.show()
 # %%
 AGAINST = "full fine-tuning"
 
-level = next(row["test accuracy"] for row in rows if row["model"] == AGAINST)
-others = [row for row in rows if row["model"] != AGAINST]
+level = next(row["test accuracy"] for row in rows if row["trained"] == AGAINST)
+others = [row for row in rows if row["trained"] != AGAINST]
 figure, axes = plt.subplots(figsize=(6.4, 2.6))
 points = [100 * (row["test accuracy"] - level) for row in others]
-axes.barh([row["model"] for row in others], points, color="#0072b2")
+axes.barh([row["trained"] for row in others], points, color="#0072b2")
 axes.axvline(0, color="black", linewidth=0.8)
 axes.set(title=f"Points of accuracy against {AGAINST}", xlabel="points")
 axes.invert_yaxis()
