@@ -23,7 +23,9 @@ UNSAYABLE = (
     *("is not decided, alone", "alone it would be", "of either", "each of what"),
     *("trained alike", "corrected for", "not un", "behind the point"),
 )
-_LEFT_OUT = "figure, pre, code, details, table, .facts, .headerlink, h1, .question, .register, nav"
+_LEFT_OUT = (
+    "a.mark, figure, pre, code, details, table, .facts, .headerlink, h1, .question, .register, nav"
+)
 _LONG = ("register", "explorer")  # tables that are not a page's own
 _NUMBER = re.compile(r"(?<![\w.])[−+]?\d[\d.,]*(?![\w])")
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|\d[\d.,]*")

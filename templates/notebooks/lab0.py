@@ -37,7 +37,7 @@ def read(path):
 # %%
 rows = read("labs/figures/lab0_lora/accuracy.csv")
 for row in rows:
-    print(f"{row['model']:<22} {row['test accuracy']:.1%}")
+    print(f"{row['trained']:<22} {row['test accuracy']:.1%}")
 
 # %% [markdown]
 # ## The figure
