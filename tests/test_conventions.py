@@ -367,12 +367,12 @@ def test_the_log_is_the_library_s_only_output():
 
 BROAD = {  # who catches everything, and what a failure becomes there
     "cli.py": "one line and an exit status",
-    "compiling.py": "one line, whatever a backend that is loaded here raises",
     "data.py": "one line, where a library raises a dozen kinds of its own",
     "outside.py": "one line, whatever the numbers of somebody else's configuration lead to",
     "page.py": "a figure or table that is pending, and a line",
     "project.py": "a line that names the experiment",
     "runner.py": "a record",
+    "study.py": "one line, whatever a backend that is loaded here raises",
     "views.py": "a claim, number or chart that is not made, and a line",
 }
 
