@@ -30,9 +30,10 @@ def project(tmp_path_factory) -> Project:
     root = tmp_path_factory.mktemp("own")
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
-    copied = [f"templates/{name}.md.j2" for name in ("baseline", "experiment", "index", "ledger")]
-    for name in (*copied, "experiments/baseline/page.py"):
-        shutil.copy(ROOT / name, root / name)
+    for name in ("page", "index", "ledger"):
+        shutil.copy(ROOT / f"templates/{name}.md.j2", root / "templates")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "experiments/baseline", root / "experiments/baseline", ignore=ignored)
     (root / "experiments" / "questions.toml").write_text(
         '["1.1"]\nstem = "other"\ntitle = "Other"\ntext = "Why?"'  # no newline at its end
     )
@@ -57,8 +58,8 @@ def test_it_says_what_it_wrote_and_what_to_do_next(made):
     written, _, _ = made
     assert written.exit_code == 0
     assert written.output.splitlines() == [
-        f"templates/{STEM}.md.j2",
-        f"experiments/{STEM}.py",
+        f"experiments/{STEM}/page.md.j2",
+        f"experiments/{STEM}/page.py",
         "experiments/questions.toml",
         f"question 5.1; next: python cli.py all {STEM} --profile smoke",
     ]
@@ -69,8 +70,8 @@ def test_it_runs_and_renders_as_it_is(made):
     assert ran.exit_code == 0, ran.output
     page = (plan.project.docs / "labs" / f"{STEM}.md").read_text()
     assert "# 5.1 Weights try" in page
-    assert "3 of 3 widths" in page
-    assert "pending" not in page.lower()
+    assert "3 of 3 widths" in (plan.project.docs / "ledger.md").read_text()
+    assert 'class="pending"' not in page
     assert "ScaledInteger" in page
     assert [(q.id, q.stem) for q in plan.project.questions] == [("1.1", "other"), ("5.1", STEM)]
 
@@ -82,10 +83,10 @@ def test_it_keeps_the_conventions(made, monkeypatch):
     path = plan.project.experiments / f"{STEM}" / "page.py"
     template = plan.project.experiments / f"{STEM}" / "page.md.j2"
     rules = test_conventions
-    rules.test_each_claim_fact_figure_table_and_text_is_shown_exactly_once(STEM)
+    rules.test_a_template_prints_every_number_and_has_sentences_for_every_primary_claim(STEM)
     rules.test_a_page_has_prose_and_calls_and_does_not_branch(STEM)
     rules.test_prose_holds_no_numbers(template)
-    rules.test_captions_and_titles_hold_no_numbers_and_no_markdown(STEM)
+    rules.test_titles_hold_no_numbers_and_no_markdown(STEM)
     rules.test_experiments_import_torch_only_where_a_case_runs(path)
     rules.test_experiments_read_nothing_private(path)
     rules.test_experiments_reach_test_values_through_arms_only(path)
@@ -96,7 +97,7 @@ def test_it_keeps_the_conventions(made, monkeypatch):
 def test_its_claim_can_lose_and_can_win(made):
     _, _, plan = made
     view = next(page.view for page in pages(plan) if page.name == STEM)
-    assert list(view.findings) == [NAME]
+    assert list(view.results) == [NAME]
     for verdict in ("supported", "refuted"):
         test_nulls.test_each_claim_sees_a_planted_effect({STEM: view}, STEM, NAME, verdict)
     test_nulls.test_each_claim_can_lose({STEM: view}, STEM, NAME, 40)
@@ -111,8 +112,8 @@ def test_the_next_one_is_another_question(made, monkeypatch):
 @pytest.mark.parametrize(
     ("stem", "message"),
     [
-        ("baseline", "'baseline' is taken (experiments/baseline/page.py)"),
-        ("experiment", "'experiment' is taken (templates/experiment.md.j2)"),
+        ("baseline", "'baseline' is taken (experiments/baseline)"),
+        ("ledger", "'ledger' is taken ("),
         ("other", "'other' is taken (a page of the logbook)"),
         ("data", "'data' is taken (docs/data)"),
         ("../mine", "cannot be a page's name"),

@@ -233,7 +233,7 @@ def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     (root / "experiments" / "nest" / "page.py").write_text(NEST)
     (root / "experiments" / "questions.toml").write_text("")
     (root / "experiments" / "nest" / "page.md.j2").write_text("# {{ title() }}\n{{ provenance() }}")
-    for name in ("index.md.j2", "ledger.md.j2"):
+    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
         shutil.copy(ROOT / "templates" / name, root / "templates")
     (no_torch / "nest_wait.py").write_text(WAIT)
     made = Nest(root, at, no_torch)
@@ -268,10 +268,8 @@ def root(tmp_path: Path) -> Path:
         text.replace("    folder =", TEMPORARY, 1)
     )
     (root / "experiments" / "questions.toml").write_text("")
-    (root / "experiments" / "toy" / "page.md.j2").write_text(
-        TEMPLATE.replace("{{ question() }}", "")
-    )
-    for name in ("index.md.j2", "ledger.md.j2"):
+    (root / "experiments" / "toy" / "page.md.j2").write_text(TEMPLATE)
+    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
         shutil.copy(ROOT / "templates" / name, root / "templates")
     shutil.copy(ROOT / "mkdocs.yml", root)
     return root

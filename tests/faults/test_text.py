@@ -25,10 +25,11 @@ TEXTS = '''
 """A toy all of whose words come from its records."""
 
 from madl.logbook.charts import Chart, bars, category, level, line, linear, span
-from madl.logbook.claims import Fact, contrast
+from madl.logbook.claims import contrast
 from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import Experiment
-from madl.logbook.stats import share
+from madl.logbook.numbers import counted
+from madl.logbook.stats import Unit, mean
 
 page = Experiment(title="Words")
 
@@ -43,12 +44,12 @@ def panels(rows):
     return [Panel(title=rows[0]["word"], svg=column(boxes, label=rows[0]["word"]), folded=False)]
 
 
-@page.drawing(caption="They stand.", panels=panels, alt=lambda rows: rows[0]["word"])
+@page.drawing(panels=panels, alt=lambda rows: rows[0]["word"])
 def boxes(r):
     return [{"word": f"{r.one(x=x).values['word']}{x}"} for x in (0, 1)]
 
 
-@page.chart(caption="They grow.")
+@page.chart
 def lines(r):
     word = r.one(x=0).values["word"]
     rows = [{"x": x, word: x} for x in (0, 1)]
@@ -56,7 +57,7 @@ def lines(r):
     return Chart(rows, x=linear("x", word), y=linear(label=word), marks=marks)
 
 
-@page.chart(caption="They differ.")
+@page.chart
 def kinds(r):
     word = r.one(x=0).values["word"]
     rows = [{"kind": f"{word}{x}", "y": x} for x in (1, 2)]
@@ -74,34 +75,34 @@ def said(r):
     return r.one(x=0).values["word"]
 
 
-@page.claim(headline=True)
+@page.claim(primary=True)
 def holds(r):
     """Words hold more often than not."""
     word = r.one(x=0).values["word"]
-    tested = contrast(share(19, 20, level=0.5, drawn=word), [r.one(x=0)])
-    return tested.judge(supported=f"It is {word}", refuted=word, undecided=word)
+    return contrast(mean([1.0, 1.1, 1.2], unit=Unit.BITS, drawn=word), [r.one(x=0)])
 
 
-@page.fact(headline=True)
-def counted(r):
-    return Fact(text=r.one(x=0).values["word"], of=r.one(x=0).values["word"])
+page.numbers(one=lambda r: counted(1, r.one(x=0).values["word"], of=[r.one(x=0)]))
 '''
-TEMPLATE = """# {{ title() }}
-
-{{ question() }}
-{{ facts_line() }}
-{{ finding("holds") }}
-{{ fact("counted") }}
-{{ figure("lines") }}
-{{ figure("kinds") }}
-{{ figure("boxes") }}
-{{ table("words") }}
-{{ output("said") }}
-{{ claims() }}
-{{ provenance() }}
-{{ elsewhere() }}
+TEMPLATE = """{% extends "page.md.j2" %}
+{% block answer %}
+{% claim "holds" %}
+{% supported %}It is {{ one }}, by {{ agree }}.
+{% refuted %}It is not {{ one }}.
+{% undecided %}It may be {{ one }}, or {{ smallest }} less.
+{% endclaim %}
+{% endblock %}
+{% block lead %}It is {{ one }}.{% endblock %}
+{% block figure %}
+{% call figure("lines", caption="They grow.") %}It is {{ one }}{% endcall %}
+{{ figure("kinds", caption="They differ.") }}
+{{ figure("boxes", caption="They stand.") }}
+{% endblock %}
+{% block table %}{{ table("words") }}{% endblock %}
+{% block why %}{{ output("said") }}{% endblock %}
+{% block mislead %}Nothing.{% endblock %}
+{% block method %}As ever.{% endblock %}
 """
-
 
 WHERE = ("host", "device", "cpu", "python", "torch", "command", "commit", "kernels")
 

@@ -23,8 +23,8 @@ MARKERS = {
     "slate": "h",
 }
 KNOWN = {
-    **{"fp32": "ink", "bf16": "purple", "mxint8": "blue"},
-    **{"ptq": "blue", "qat": "orange", "weights": "blue", "inputs": "orange"},
+    **{"fp32": "ink", "bf16": "purple"},
+    **{"ptq": "blue", "qat": "orange"},
     **{"l1-norm": "blue", "random": "purple", "grid": "gold", "tpe": "blue"},
     **{"training": "blue", "validation": "orange", "test": "green"},
     **{"naive": "purple", "tuned": "blue", "sdpa flash": "green", "sdpa math": "orange"},
