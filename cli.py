@@ -182,15 +182,16 @@ def all_(**given: Any) -> None:
     """Make the site of what there is, run what is left, and make it again."""
     asked = {name: given[name] for name in PLAN}
     work = _prepared(**given)
-    problems = _site(asked) if given["profile"] != "smoke" else 0
+    problems = _site(asked) if given["profile"] != "smoke" else []
     ran, failed = _run(*work)
     if ran or given["profile"] == "smoke":
         problems = _site(asked)
+    _say(problems)
     sys.exit(1 if failed or problems else 0)
 
 
-def _site(asked: Mapping[str, Any]) -> int:
-    """Render, build and say where it is; returns how many things could not be made."""
+def _site(asked: Mapping[str, Any]) -> Sequence[str]:
+    """Render, build and say where it is; returns what could not be made."""
     from madl.site import build
 
     project = _project()
@@ -203,11 +204,10 @@ def _site(asked: Mapping[str, Any]) -> int:
         known = {"summary": summary, "problems": problems}
         build.keep(project, state=build.state(project, asked), **known)
     click.echo(known["summary"])
-    _say(known["problems"])
     first = project.root / "site" / "index.html"
     if first.is_file():
         click.echo(f"open {os.path.relpath(first)}")
-    return len(known["problems"])
+    return known["problems"]
 
 
 @main.command()
@@ -228,7 +228,10 @@ def run(**given: Any) -> None:
 @click.option("--build", "is_built", is_flag=True, help="Build the site of them, too.")
 def report(is_built: bool, **given: Any) -> None:
     """Render pages, figures and the ledger from the records that are there."""
-    sys.exit(1 if (_site(given) if is_built else _report(**given)) else 0)
+    if is_built:
+        _say(problems := _site(given))
+        sys.exit(1 if problems else 0)
+    sys.exit(1 if _report(**given) else 0)
 
 
 @main.command()

@@ -226,7 +226,7 @@ def test_a_sparsity_that_one_method_has_alone_is_a_row_without_the_other():
     control = point(part="nothing", sparsity=0.0)
     rows = page.points_of(read(*both, alone, control), "weights")
     assert [row["removed"] for row in rows] == [0.0, 0.5, 0.75]
-    assert "L1-norm, untrained" in rows[2]
+    assert "L1-norm, before" in rows[2]
     assert "Random" not in rows[2]
 
 

@@ -133,16 +133,6 @@ def test_the_units_of_one_model_are_its_studies_and_of_several_the_models():
         searches.of_units(missing, value_of)
 
 
-def test_what_validation_promises_is_the_lead_there_less_the_lead_on_test():
-    chosen = an_arm(*(study("tpe", i, 0, 0.5, wrong=4, seen_wrong=20) for i in range(3)))
-    rival = an_arm(*(study("random", i, 0, 0.5, wrong=5, seen_wrong=4) for i in range(3)))
-    made = searches.promised(chosen, rival, VALIDATION)
-    assert made.comparison.effect == pytest.approx((1 / 4 - 1 / 20) - (1 / 5 - 1 / 4))
-    assert made.comparison.units == 3
-    assert made.judge(supported="a", refuted="b", undecided="c").agrees
-    assert f"{searches.lead(chosen, rival, VALIDATION)}" == "20.0 points"
-
-
 # ---- ranks --------------------------------------------------------------------------------------
 
 

@@ -187,7 +187,7 @@ def test_a_full_disk_of_the_site_ends_mkdocs_and_leaves_the_pages(small, root, c
     assert call("all", "--executor", "inline").returncode == 0
     before = pages(root)
     (root / "madl" / "site").mkdir(parents=True)
-    for name in ("hooks.py", "notebook_hooks.py"):
+    for name in ("hooks.py", "limits.py", "notebook_hooks.py"):
         shutil.copy(ROOT / "madl" / "site" / name, root / "madl" / "site")
     fill(small.mount(root / "site"))
     done = subprocess.run(

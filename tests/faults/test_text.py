@@ -189,7 +189,7 @@ def test_every_text_of_a_record_is_escaped_wherever_it_stands(toy):
     (toy.experiments / "toy" / "page.py").write_text(TEXTS)
     (toy.experiments / "toy" / "page.md.j2").write_text(TEMPLATE)
     (root / "madl" / "site").mkdir(parents=True)
-    for name in ("hooks.py", "notebook_hooks.py"):
+    for name in ("hooks.py", "limits.py", "notebook_hooks.py"):
         shutil.copy(ROOT / "madl" / "site" / name, root / "madl" / "site")
     shutil.copy(ROOT / "mkdocs.yml", root)
     shutil.copytree(ROOT / "docs" / "assets", root / "docs" / "assets")
