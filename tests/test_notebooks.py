@@ -206,7 +206,7 @@ def test_its_page_is_in_the_site_s_own_look(logbook, name):
     page = SimpleNamespace(file=SimpleNamespace(src_uri=f"notebooks/{name}.ipynb"))
     made = notebook_hooks.on_page_content(html, page)
     assert made is not None
-    assert len(made) < 40_000 < len(html)
+    assert len(made) < 50_000 < len(html)
     assert not re.findall(r"<(?:script|style|link|img|iframe)\b", made)
     assert made.count('<svg aria-label="') + made.count('<svg role="img"') == 2
     assert '<div class="highlight"><pre data-search-exclude="">' in made

@@ -164,4 +164,4 @@ def for_few_steps_(model: Any) -> None:
 
 def of_experiment(params: Params, names: Iterable[str]) -> dict[str, Scalar]:
     """The recipe of the baseline and the named parameters: what a cached value may depend on."""
-    return {name: params[name] for name in (*baseline.RECIPE_FIELDS, *names)}
+    return {name: params[name] for name in (*baseline.RECIPE_FIELDS, *names) if name in params}
