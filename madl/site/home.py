@@ -64,7 +64,7 @@ def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
         return ""
     parts = ['<div class="openings" markdown>\n']
     for page in found:
-        drawn = _thumbnail(calls[page.name])
+        drawn = _thumbnail(calls[page.name], "opening")
         parts += [
             '<section class="opening" markdown data-search-exclude>\n',
             f"**{calls[page.name].answer(page.folder)}**\n",
@@ -119,7 +119,7 @@ def run_of_asked(row: Mapping[str, Any]) -> list[str]:
     return parts if row["status"] != "partly" or is_whole else [*parts, row["progress"]]
 
 
-def _thumbnail(calls: PageCalls) -> str:
+def _thumbnail(calls: PageCalls, place: str = "card") -> str:
     """The first chart that the page shows, small; nothing where it shows none."""
     path = calls.project.experiments / calls.page.name / "page.md.j2"
     template = read_text(path, "save it as text")
@@ -132,7 +132,7 @@ def _thumbnail(calls: PageCalls) -> str:
 
     def figure(name: str) -> str:
         drawn = thinned(calls.page.view.shown[name])
-        return svg.thumbnail(drawn, id=f"{calls.page.name}-{name}", cache=calls.cache)
+        return svg.thumbnail(drawn, id=f"{calls.page.name}-{name}-{place}", cache=calls.cache)
 
     return calls.tried(figure)(name)
 
