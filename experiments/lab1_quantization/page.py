@@ -107,9 +107,10 @@ def on_at(base: Params, width: int | None) -> Params:
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
+    for seed in plan.seeds:  # first, so that workers fine-tune side by side
+        yield {"method": "fp32", **baseline.drawn_params(plan, seed)}
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
-        yield {"method": "fp32", **base}
         for width, own in CHOSEN.items():
             yield {"method": "ptq", **base, **point(width, own)}
         for width, frac in SHARED.items():
