@@ -119,8 +119,12 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"method": "ptq", **base, **point(NARROW, (frac, frac), operands)}
         for per in STEPS:
             yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
+        for width in (None, NARROW):
+            yield {**on_at(base, width), **trained(plan, rate_at(width))}
+    for seed in plan.seeds:
+        base = baseline.drawn_params(plan, seed)
         once = TRAINED_ONCE if seed == plan.seeds[0] else ()
-        for width in choose(smoke=(None, NARROW), quick=(None, *TRAINED, *once)):
+        for width in choose(smoke=(), quick=(*TRAINED[1:], *once)):
             yield {**on_at(base, width), **trained(plan, rate_at(width))}
 
 
