@@ -364,14 +364,6 @@ def test_the_whole_range_of_a_block_minifloats_bias():
     assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [0, -1, -127, 128, 1]
 
 
-def test_the_units_of_the_page_use_preset_formats():
-    for unit in page.every_unit("smoke"):
-        described = units.from_params({"lanes": 32, **unit})
-        for side in (described.a, described.b):
-            made = codes.number_format(side, described.block)
-            assert made is None or made.name in presets()
-
-
 # ---- parameters ---------------------------------------------------------------------------------
 
 

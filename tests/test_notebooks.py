@@ -204,7 +204,7 @@ def test_its_page_is_in_the_site_s_own_look(logbook, name):
     path = logbook.docs / "notebooks" / f"{name}.ipynb"
     html = convert.nb2html(str(path), execute=False, allow_errors=False)
     page = SimpleNamespace(file=SimpleNamespace(src_uri=f"notebooks/{name}.ipynb"))
-    made = notebook_hooks.on_page_content(html, page)
+    made = notebook_hooks.content(html, page)
     assert made is not None
     assert len(made) < 50_000 < len(html)
     assert not re.findall(r"<(?:script|style|link|img|iframe)\b", made)
@@ -213,12 +213,11 @@ def test_its_page_is_in_the_site_s_own_look(logbook, name):
     assert len(re.findall(r"<svg [^>]*data-search-exclude", made)) == 2
     assert "<h1" in made
     page.file.src_uri = "usage.md"
-    assert notebook_hooks.on_page_content(html, page) is None
+    assert notebook_hooks.content(html, page) is None
 
 
 def test_beside_the_page_lies_the_notebook_without_outputs(logbook, tmp_path):
-    config = {"docs_dir": str(logbook.docs), "site_dir": str(tmp_path)}
-    notebook_hooks.on_post_build(config)
+    notebook_hooks.copy(logbook.docs, tmp_path)
     copied = json.loads((tmp_path / "notebooks" / "lab1.ipynb").read_text())
     assert [c["source"] for c in copied["cells"]] == [
         c["source"] for c in read(logbook, "lab1")["cells"]

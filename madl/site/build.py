@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
@@ -17,6 +18,8 @@ from madl.files import write_atomically
 from madl.running.project import Project
 
 LAST_WORDS = 300  # characters of what mkdocs says
+OURS = Path(__file__).resolve().parents[2]  # which need not be the project's root
+HOOKS = OURS / "madl" / "site" / "hooks.py"
 
 
 def build(project: Project) -> None:
@@ -43,7 +46,7 @@ def build(project: Project) -> None:
         cwd=project.root,
         capture_output=True,
         text=True,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(project.root)},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "MADL_HOOKS": str(HOOKS)},
         check=False,
     )
     if done.returncode:
@@ -55,15 +58,17 @@ def build(project: Project) -> None:
 def _changed(project: Project) -> Iterator[int]:
     """When each file and folder that the site is made of was last changed, in nanoseconds."""
     yield (project.root / "mkdocs.yml").stat().st_mtime_ns
-    for folder in (project.docs, project.root / "madl" / "site"):
+    for folder in (project.docs, HOOKS.parent):
         yield from (path.stat().st_mtime_ns for path in (folder, *folder.rglob("*.*")))
 
 
 def state(project: Project, asked: Mapping[str, Any]) -> str:
     """A digest of what is asked for, and of which files pages are made and consist of."""
-    folders = ("docs", "experiments", "kernels", "madl", "templates", ".madl/records")
-    paths = [project.root / "cli.py", project.root / "mkdocs.yml"]
-    paths += [path for folder in folders for path in sorted((project.root / folder).rglob("*.*"))]
+    folders = [OURS / name for name in ("kernels", "madl")]
+    folders += [project.root / name for name in ("docs", "experiments", "templates")]
+    folders.append(project.state / "records")
+    paths = [OURS / "cli.py", project.root / "mkdocs.yml"]
+    paths += [path for folder in folders for path in sorted(folder.rglob("*.*"))]
     files = [
         (str(path), stat.st_mtime_ns, stat.st_size)
         for path in paths

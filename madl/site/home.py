@@ -11,7 +11,7 @@ from madl.files import read_text
 from madl.logbook.charts import Chart
 from madl.logbook.claims import Result
 from madl.site import svg
-from madl.site.markup import chip, inline, literal
+from madl.site.markup import chip, inline
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
@@ -94,7 +94,7 @@ def tiles(
 
 
 def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
-    title = literal(inline(f"{row['id']} {row['title']}"))
+    title = inline(f"{row['id']} {row['title']}")
     link = f"[{title}]({page.path})" if page else title
     parts = ['<section class="tile" markdown data-search-exclude>\n']
     if page and page.view.own and (drawn := _thumbnail(calls[page.name])):
@@ -108,7 +108,7 @@ def answer(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCa
     """A question's answer; where there is none, what it waits for."""
     if page and page.view.own:
         return calls[page.name].answer(page.folder)
-    return literal(inline(row["answer"] or ""))
+    return inline(row["answer"] or "")
 
 
 def run_of_asked(row: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from mkdocs.plugins import event_priority
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
-from madl.site import limits
+from madl.site import limits, notebook_hooks
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -51,12 +51,14 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     parts = re.split(r"(<(pre|code|script)\b.*?</\2>|<[^>]*>)", html, flags=re.DOTALL)
     parts[0::3] = [UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text) for text in parts[0::3]]
     parts[2::3] = [""] * len(parts[2::3])
-    return "".join(parts)
+    made = "".join(parts)
+    return (page and notebook_hooks.content(made, page)) or made
 
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index
 def on_post_build(config: Any, **_: Any) -> None:
     """Called by MkDocs when all files are written."""
+    notebook_hooks.copy(Path(config["docs_dir"]), Path(config["site_dir"]))
     site = Path(config["site_dir"])
     for pattern in UNUSED:
         for path in site.glob(pattern):

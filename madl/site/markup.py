@@ -1,34 +1,44 @@
 """Texts as HTML, and verdicts as labels.
 
-Texts come from records, which other people's machines may have written: `inline` makes HTML of them
-in which backticks are the only markup, and where Markdown is read, `literal` keeps it from seeing
-any in that HTML.
+Texts come from records, which other people's machines may have written. So any text is words where
+it reaches a page: a template escapes every value that it prints, and `html` every value that it
+puts into HTML, both by `words`. What is HTML already says so by its type, `Markup`.
 """
 
-import html
 import re
+from html import escape
+
+from markupsafe import Markup
 
 NOT_RUN = "not run here"
 VERDICTS = ("supported", "refuted", "undecided", "not measured")
+_BLANK = re.compile(r"[^\S\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}]+")
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]|!~^]")
 
 
-def inline(text: str) -> str:
-    """Text as HTML on one line: escaped, with `code` in backticks."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+def words(text: object) -> Markup:
+    """Any text on one line, in which HTML and Markdown see nothing but text; `Markup` as it is."""
+    if hasattr(text, "__html__"):
+        return Markup(text)
+    line = _BLANK.sub(" ", str(text))
+    escaped = escape(line, quote=False).replace('"', "&quot;")
+    return Markup(_MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", escaped))
 
 
-def literal(made: str) -> str:
-    """HTML in whose text Markdown, and its tables and attribute lists, see nothing but text."""
-    parts = re.split(r"(<[^>]*>)", made)
-    parts[::2] = [re.sub(r"[\\`*_{}\[\]|!~^]", _entity, text) for text in parts[::2]]
-    return "".join(parts)
+def inline(text: object) -> Markup:
+    """The same, with `code` in backticks, and nothing around it."""
+    if hasattr(text, "__html__"):
+        return Markup(text)
+    parts = re.split(r"`([^`]+)`", str(text).strip())
+    made = [html("<code>{}</code>", one) if i % 2 else words(one) for i, one in enumerate(parts)]
+    return Markup().join(made)
 
 
-def _entity(found: re.Match[str]) -> str:
-    return f"&#{ord(found[0])};"
+def html(form: str, *values: object) -> Markup:
+    """HTML with each value in its place, `{}`: words, unless it is HTML itself."""
+    return Markup(form.format(*map(words, values)))
 
 
-def chip(kind: str, label: str = "") -> str:
+def chip(kind: str, label: str = "") -> Markup:
     """A verdict, or a status, as a small label; without a style sheet it is still a word."""
-    return f'<span class="chip {kind.replace(" ", "-")}">{label or kind}</span>'
+    return html('<span class="chip {}">{}</span>', kind.replace(" ", "-"), label or kind)

@@ -17,8 +17,8 @@ JUPYTER = (
 )
 
 
-def on_page_content(html: str, page: Any, **_: Any) -> str | None:
-    """Called by MkDocs with each page's HTML."""
+def content(html: str, page: Any) -> str | None:
+    """A notebook's page; None where it is no notebook's."""
     if not page.file.src_uri.endswith(".ipynb"):
         return None
     from bs4 import BeautifulSoup
@@ -51,13 +51,13 @@ def on_page_content(html: str, page: Any, **_: Any) -> str | None:
     return str(made)
 
 
-def on_post_build(config: Any, **_: Any) -> None:
-    """Called by MkDocs when all files are written."""
-    for path in sorted(Path(config["docs_dir"], "notebooks").glob("*.ipynb")):
+def copy(docs: Path, site: Path) -> None:
+    """Every notebook, without its outputs, beside its page."""
+    for path in sorted((docs / "notebooks").glob("*.ipynb")):
         notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
         for cell in notebook["cells"]:
             if cell["cell_type"] == "code":
                 cell["outputs"], cell["execution_count"] = [], None
-        target = Path(config["site_dir"], "notebooks", path.name)
+        target = site / "notebooks" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
@@ -25,7 +27,7 @@ from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, num
 from madl.running.project import Project
 from madl.site import code as sources
 from madl.site import explain, notebooks, notes, prose, replication, svg, templates
-from madl.site.markup import NOT_RUN, chip, inline, literal
+from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
 from madl.training import workloads
 
@@ -50,7 +52,7 @@ class PageCalls:
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
 
-        def mark(name: str) -> str:
+        def mark(name: str) -> Markup:
             return prose.mark(find(name).result)
 
         def unmeasured(name: str) -> str:
@@ -76,9 +78,9 @@ class PageCalls:
         return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
 
     @property
-    def records(self) -> str:
+    def records(self) -> Markup:
         """The folder of the page's records; of two pages, one case may be of two machines."""
-        return f"{self.up}records/{self.page.name}"
+        return Markup(f"{self.up}records/{self.page.name}")
 
     def evidence(self) -> str:
         """Whose the page's evidence is: published, of this machine, or not there yet."""
@@ -151,11 +153,11 @@ class PageCalls:
             parts.append(view.plan.profile.says)
         if judged := _test_size(view):
             parts.append(f"n = {counted(seeds, 'model')} × {judged:,} test sentences")
-        parts += [html.escape(str(part)) for part in page.coverage if not part.is_whole]
+        parts += [words(part) for part in page.coverage if not part.is_whole]
         if not view.is_complete:
             parts.append(view.progress)
         if page.again and (line := page.again.line()):
-            parts.append(html.escape(line.rstrip(".")))
+            parts.append(words(line.rstrip(".")))
         status = f"{chip(page.status)} " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
@@ -178,7 +180,7 @@ class PageCalls:
             )
         assert one.panels is not None
         assert one.alt is not None
-        alt = html.escape(one.alt(made), quote=True)
+        alt = words(one.alt(made))
         look, live = 'class="drawing"', ""
         if one.script:
             look = f'class="drawing explain" data-explain="{one.script}"'
@@ -314,8 +316,8 @@ class PageCalls:
         found = known[self.page.name]
         return (
             f"{markdown_table(found.rows)}\n"
-            f'<p class="facts">Source: {html.escape(found.source, quote=False)}; '
-            f"workload: {html.escape(found.workload, quote=False)}; "
+            f'<p class="facts">Source: {words(found.source)}; '
+            f"workload: {words(found.workload)}; "
             "nothing on this page is decided by them.</p>\n"
         )
 
@@ -392,7 +394,7 @@ def _panels(panels: Sequence[Panel]) -> str:
         if not panel.folded
     )
     folded = "\n".join(
-        f"<details><summary>{html.escape(panel.title)}</summary>"
+        f"<details><summary>{words(panel.title)}</summary>"
         f'<div class="pan" tabindex="0">{_tight(panel.svg)}</div></details>'
         for panel in panels
         if panel.folded
@@ -404,7 +406,7 @@ def _panels(panels: Sequence[Panel]) -> str:
 
 def _titled(panel: Panel) -> str:
     """A panel's own title; of a single one, the figure's is enough."""
-    return f"<p>{html.escape(panel.title)}</p>" if panel.title else ""
+    return f"<p>{words(panel.title)}</p>" if panel.title else ""
 
 
 def _tight(drawing: str) -> str:
@@ -442,7 +444,7 @@ def _order(value: Any) -> tuple[str, Any]:
 def _number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}".replace("e-0", "e-")
-    return f"{value:,}" if isinstance(value, int) else literal(inline(str(value)))
+    return f"{value:,}" if isinstance(value, int) else inline(value)
 
 
 def _printable(text: str) -> str:
@@ -458,7 +460,7 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
     numeric = {c: all(isinstance(row.get(c), int | float) for row in rows) for c in columns}
     y = {m.column for m in chart.marks} if isinstance(chart, Chart) else set[str | None]()
     lines = [
-        "| " + " | ".join(literal(inline(str(c))) or str(c) for c in columns) + " |",
+        "| " + " | ".join(inline(c) for c in columns) + " |",
         "| " + " | ".join("--:" if numeric[c] else ":--" for c in columns) + " |",
     ]
     for row in rows:
@@ -478,7 +480,7 @@ def _cell(value: Any, axis: Axis | None = None) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return axis.number(value) if axis else number(value)
-    return "<br>".join(_glued(literal(inline(line))) for line in str(value).split("<br>"))
+    return "<br>".join(_glued(inline(line)) for line in str(value).split("<br>"))
 
 
 def _glued(text: str) -> str:

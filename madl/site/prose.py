@@ -11,22 +11,22 @@ Inside a block `effect` is the effect without its sign, `smallest` the smallest 
 have been decided, `agree` how many units came out on the hypothesis' side ("all five models").
 """
 
-import html
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.logbook.claims import Result
 from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.stats import Unit
-from madl.site.markup import NOT_RUN, chip, inline, literal
+from madl.site.markup import NOT_RUN, chip, html, inline, words
 from madl.site.views import View
 
 VERDICTS = ("supported", "refuted", "undecided")
@@ -156,13 +156,13 @@ class Printed:
     folder: str
 
     def __html__(self) -> str:
-        return str(self)
+        return self._as("text")
 
     def __str__(self) -> str:
         return self._as("text")
 
     @property
-    def precise(self) -> str:
+    def precise(self) -> Markup:
         """With one more digit."""
         return self._as("precise")
 
@@ -171,45 +171,42 @@ class Printed:
         """Without a link, for alternative texts."""
         return self.number.text if self.number else NOT_RUN
 
-    def _as(self, which: str) -> str:
+    def _as(self, which: str) -> Markup:
         if (made := self.number) is None:
-            return f'<span class="missing">({NOT_RUN})</span>'
+            return html('<span class="missing">({})</span>', NOT_RUN)
         text = made.precise if which == "precise" else made.text
         drawn = (made.interval, made.n) if made.interval or made.n else ("exact",)
         of = " · ".join(part for part in (made.precise, *drawn) if part)
-        return (
-            f'<a class="n" href="{self.folder}/{made.name}.json" data-n="{html.escape(of)}">'
-            f"{literal(html.escape(text))}</a>"
-        )
+        link = '<a class="n" href="{}/{}.json" data-n="{}">{}</a>'
+        return html(link, self.folder, Markup(made.name), of, text)
 
 
-def mark(result: Result) -> str:
+def mark(result: Result) -> Markup:
     """The verdict as a small sign at the sentence's end, which leads to how sure it is."""
     assert result.verdict is not None
-    return (
-        f'<a class="mark {result.verdict.replace(" ", "-")}" href="#claim-{result.name}" '
-        f'data-n="{result.verdict}: how sure" aria-label="{result.verdict}: how sure">'
-        f"{MARKS[result.verdict]}</a>"
-    )
+    kind, says = result.verdict.replace(" ", "-"), f"{result.verdict}: how sure"
+    link = '<a class="mark {}" href="#claim-{}" data-n="{}" aria-label="{}">{}</a>'
+    return html(link, kind, Markup(result.name), says, says, MARKS[result.verdict])
 
 
 def sure(results: Mapping[str, Result], folder: str) -> str:
     """A row a primary claim: hypothesis, effect against zero and margin, verdict, each unit."""
-    rows = "".join(_sure_row(one, folder) for one in results.values() if one.primary)
-    if not rows:
-        return ""
-    head = "<th>Hypothesis</th><th>Effect</th><th>Verdict</th>"
-    return (
-        f'<div class="register claims"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>\n"
-    )
+    rows = [_sure_row(one, folder) for one in results.values() if one.primary]
+    return _register("register claims", ("Hypothesis", "Effect", "Verdict"), rows)
 
 
-def _sure_row(one: Result, folder: str) -> str:
-    said = inline(one.hypothesis)
+def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
+    """A table of claims; nothing where there are none."""
+    head = Markup().join(html("<th>{}</th>", one) for one in heads)
+    table = '<div class="{}"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n'
+    return html(table, look, head, Markup().join(rows)) if rows else Markup()
+
+
+def _sure_row(one: Result, folder: str) -> Markup:
+    row = '<tr id="claim-{}"><td>{}</td><td>{}</td><td>{}</td></tr>'
+    name, said = Markup(one.name), inline(one.hypothesis)
     if one.contrast is None or one.verdict is None:
-        cells = (said, inline(one.why), chip("not measured"))
-        return f'<tr id="claim-{one.name}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+        return html(row, name, said, inline(one.why), chip("not measured"))
     made = one.comparison
     lines = [with_interval(one), agreeing(one).capitalize()]
     if made.these is not None:
@@ -218,39 +215,32 @@ def _sure_row(one: Result, folder: str) -> str:
         lines.append(f"smallest effect that could have been decided: {Spoken(one).smallest}")
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
-    where = f'<a href="{folder}/{one.name}.json">{inline(made.method)}</a>'
-    lines.append(f"{where}, p {_p(one.p_adjusted)}")
-    bar = bar_of(one)
-    said = f'<span title="{STATES.get(one.state, one.state)}">{chip(one.state)}</span>'
-    state = "" if one.state == "registered" else f"<br>{said}"
-    return (
-        f'<tr id="claim-{one.name}"><td>{said}</td>'
-        f"<td>{bar}<small>{'<br>'.join(line for line in lines if line)}</small></td>"
-        f"<td>{chip(one.verdict)}{state}</td></tr>"
-    )
+    where = '<a href="{}/{}.json">{}</a>, p {}'
+    lines.append(html(where, folder, name, inline(made.method), _p(one.p_adjusted)))
+    effect = Markup("<br>").join(map(words, filter(None, lines)))
+    effect = html("{}<small>{}</small>", bar_of(one), effect)
+    verdict = chip(one.verdict)
+    if one.state != "registered":
+        state = '{}<br><span title="{}">{}</span>'
+        verdict = html(state, verdict, STATES.get(one.state, one.state), chip(one.state))
+    return html(row, name, said, effect, verdict)
 
 
 def secondary(results: Mapping[str, Result], folder: str) -> str:
     """The other comparisons: effect and interval, no verdict."""
-    rows = [one for one in results.values() if not one.primary]
-    if not rows:
-        return ""
-    cells = "".join(
-        f"<tr><td>{inline(one.hypothesis)}</td><td>{_linked(one, folder)}</td>"
-        f"<td>{agreeing(one)}</td></tr>"
-        for one in rows
-    )
-    head = "<th>Comparison</th><th>Effect</th><th>On its side</th>"
-    return (
-        f'<div class="register"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{cells}</tbody></table></div>\n"
-    )
+    row = "<tr><td>{}</td><td>{}</td><td>{}</td></tr>"
+    rows = [
+        html(row, inline(one.hypothesis), _linked(one, folder), agreeing(one))
+        for one in results.values()
+        if not one.primary
+    ]
+    return _register("register", ("Comparison", "Effect", "On its side"), rows)
 
 
-def _linked(one: Result, folder: str) -> str:
+def _linked(one: Result, folder: str) -> Markup:
     if one.contrast is None:
         return inline(one.why)
-    return f'<a href="{folder}/{one.name}.json">{with_interval(one)}</a>'
+    return html('<a href="{}/{}.json">{}</a>', folder, Markup(one.name), with_interval(one))
 
 
 def with_interval(one: Result) -> str:
@@ -269,10 +259,10 @@ def _bracketed(interval: tuple[float, float], unit: Unit) -> str:
 def _p(value: float | None) -> str:
     if value is None:
         return "unknown"
-    return "&lt; 0.001" if value < 0.001 else f"= {value:.2g}"
+    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 
-def bar_of(one: Result) -> str:
+def bar_of(one: Result) -> Markup:
     """The interval as a bar against zero and the margins: which side of the line the data lie."""
     (low, high), effect = one.comparison.interval, one.comparison.effect
     marks = [0.0, *one.boundaries]
@@ -283,15 +273,18 @@ def bar_of(one: Result) -> str:
     def x(value: float) -> str:
         return f"{320 * (value - left) / (right - left):.1f}"
 
-    lines = "".join(
-        f'<line class="{name}" x1="{x(value)}" x2="{x(value)}" y1="3" y2="25"/>'
+    line = '<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+    lines = Markup().join(
+        html(line, name, x(value), x(value), 3, 25)
         for name, value in [("zero", 0.0), *(("margin", b) for b in one.boundaries if b)]
     )
-    return (
-        '<svg class="effect" viewBox="0 0 320 28" role="img" aria-label="'
-        f'{html.escape(with_interval(one), quote=True)}">{lines}'
-        f'<line class="interval" x1="{x(low)}" x2="{x(high)}" y1="14" y2="14"/>'
-        f'<circle cx="{x(effect)}" cy="14" r="5"/></svg>'
+    return html(
+        '<svg class="effect" viewBox="0 0 320 28" role="img" aria-label="{}">{}{}'
+        '<circle cx="{}" cy="14" r="5"/></svg>',
+        with_interval(one),
+        lines,
+        html(line, "interval", x(low), x(high), 14, 14),
+        x(effect),
     )
 
 

@@ -36,7 +36,7 @@ from madl.site import (
     templates,
 )
 from madl.site.keeping import digest
-from madl.site.markup import NOT_RUN, VERDICTS, chip, inline, literal
+from madl.site.markup import NOT_RUN, VERDICTS, chip, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import Page, Problems, Status, pages
 
@@ -297,8 +297,8 @@ def _site_globals(
     return {
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
-        "machine": literal(inline(_counted(machines))),
-        "date": literal(inline(latest)) or "never",
+        "machine": inline(_counted(machines)),
+        "date": inline(latest) or "never",
         "openings": functools.partial(home.openings, answered, calls),
         "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
         "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
@@ -351,7 +351,7 @@ def _replication_table(pages: Sequence[Page]) -> str:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "".join(f"- {literal(inline(line))}\n" for line in lines)
+    return "".join(f"- {inline(line)}\n" for line in lines)
 
 
 def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
@@ -363,9 +363,9 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
         "| :-- | :-- | :-- | :-- |",
     ]
     for row in state.rows:
-        title = literal(inline(f"{row['id']} {row['title']}"))
+        title = inline(f"{row['id']} {row['title']}")
         link = f"[{title}]({row['page']})" if row["page"] else title
-        asked = [literal(inline(one)) for one in home.run_of_asked(row)]
+        asked = [inline(one) for one in home.run_of_asked(row)]
         asks = f"{link}<br>{chip(row['status'])} <small>{'; '.join(asked)}</small>"
         said = home.answer(row, by_name.get(row["stem"]), calls)
         verdicts = "<br>".join(

@@ -1,14 +1,21 @@
-"""Templates of pages: found in their folders, rendered with one line for what is wrong in them."""
+"""Templates of pages: found in their folders, rendered with one line for what is wrong in them.
 
-from collections.abc import Mapping
+A template prints what a call returns, which is Markdown or HTML, and values, which are words
+whatever stands in them.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.files import why
 from madl.running.project import Project
 from madl.site import prose
+from madl.site.markup import words
 
 
 def _environment(project: Project) -> jinja2.Environment:
@@ -19,7 +26,8 @@ def _environment(project: Project) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=True,
+        finalize=words,
     )
 
 
@@ -38,7 +46,7 @@ def load(project: Project, name: str, mend: str) -> jinja2.Template:
 
 def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
     try:
-        return template.render(globals_)
+        return template.render(_named(globals_))
     except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
         raise MadlError(f"template {template.name}: {' '.join(str(error).split())}") from error
     except MadlError as error:
@@ -46,11 +54,25 @@ def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
         raise MadlError(named) from error
 
 
+def _named(globals_: Mapping[str, Any]) -> dict[str, Any]:
+    """What a template knows by name; the text that a call returns is not escaped."""
+    return {name: _made(one) if callable(one) else one for name, one in globals_.items()}
+
+
+def _made(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def made(*arguments: Any, **more: Any) -> Any:
+        found = call(*arguments, **more)
+        return Markup(found) if isinstance(found, str) else found
+
+    return made
+
+
 def block(project: Project, name: str, block: str, globals_: Mapping[str, Any]) -> str:
     """One block of a template, on one line."""
     template = load(project, name, "write one")
     try:
-        made = "".join(template.blocks[block](template.new_context(dict(globals_))))
+        made = "".join(template.blocks[block](template.new_context(_named(globals_))))
     except (jinja2.TemplateError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise MadlError(f"template {name}: {' '.join(str(error).split())}") from error
     return " ".join(made.split())

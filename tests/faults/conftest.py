@@ -82,6 +82,10 @@ TORCH = '''
 __version__ = "none"
 
 
+class Tensor:  # scipy asks whether an array is one as soon as there is a torch
+    pass
+
+
 class version:
     cuda = None
 

@@ -12,6 +12,7 @@ import pytest
 
 from madl import assets
 from madl.errors import MadlError
+from madl.site.build import HOOKS
 from tests.faults.conftest import ROOT, is_one_line
 from tests.test_assets import CONTENT, declare
 from tests.test_assets import wheel as wheel
@@ -186,16 +187,13 @@ def test_a_study_on_a_full_disk_goes_on_with_its_trials_once_there_is_room(small
 def test_a_full_disk_of_the_site_ends_mkdocs_and_leaves_the_pages(small, root, call):
     assert call("all", "--executor", "inline").returncode == 0
     before = pages(root)
-    (root / "madl" / "site").mkdir(parents=True)
-    for name in ("hooks.py", "limits.py", "notebook_hooks.py"):
-        shutil.copy(ROOT / "madl" / "site" / name, root / "madl" / "site")
     fill(small.mount(root / "site"))
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet"],
         cwd=root,
         capture_output=True,
         text=True,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "MADL_HOOKS": str(HOOKS)},
         check=False,
     )
     assert done.returncode != 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from madl.logbook.records import Case, Store, publish
+from madl.site.build import HOOKS
 from tests.conftest import a_record, a_run
 from tests.faults.conftest import ROOT, product
 
@@ -64,35 +65,43 @@ def kinds(r):
     return Chart(rows, x=linear(label=word), y=category("kind"), marks=bars("y"))
 
 
+def long(r):
+    return r.one(x=0).values["long"]
+
+
 @page.table
 def words(r):
-    word = r.one(x=0).values["word"]
-    return [{word: word, "n": 1}]
+    return [{long(r): long(r), "n": 1}]
 
 
 @page.output
 def said(r):
-    return r.one(x=0).values["word"]
+    return long(r)
 
 
 @page.claim(primary=True)
 def holds(r):
     """Words hold more often than not."""
-    word = r.one(x=0).values["word"]
-    return contrast(mean([1.0, 1.1, 1.2], unit=Unit.BITS, drawn=word), [r.one(x=0)])
+    return contrast(mean([1.0, 1.1, 1.2], unit=Unit.BITS, drawn=long(r)), [r.one(x=0)])
 
 
-page.numbers(one=lambda r: counted(1, r.one(x=0).values["word"], of=[r.one(x=0)]))
+@page.claim
+def holds_again(r):
+    """Words hold more often than not, to be shown without a verdict."""
+    return holds(r)
+
+
+page.numbers(one=lambda r: counted(1, long(r), of=[r.one(x=0)]), these=holds)
 '''
 TEMPLATE = """{% extends "page.md.j2" %}
 {% block answer %}
 {% claim "holds" %}
-{% supported %}It is {{ one }}, by {{ agree }}.
+{% supported %}It is {{ one }}, by {{ agree }} and {{ these }}.
 {% refuted %}It is not {{ one }}.
 {% undecided %}It may be {{ one }}, or {{ smallest }} less.
 {% endclaim %}
 {% endblock %}
-{% block lead %}It is {{ one }}.{% endblock %}
+{% block lead %}It is {{ one }}: {{ one.precise }} or {{ one.plain }}.{% endblock %}
 {% block figure %}
 {% call figure("lines", caption="They grow.") %}It is {{ one }}{% endcall %}
 {{ figure("kinds", caption="They differ.") }}
@@ -160,7 +169,7 @@ def planted(value: Any) -> Any:
 
 
 def built(root: Path) -> Path:
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "MADL_HOOKS": str(HOOKS)}
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet"],
         cwd=root,
@@ -188,21 +197,19 @@ def test_every_text_of_a_record_is_escaped_wherever_it_stands(toy):
     root = toy.root
     (toy.experiments / "toy" / "page.py").write_text(TEXTS)
     (toy.experiments / "toy" / "page.md.j2").write_text(TEMPLATE)
-    (root / "madl" / "site").mkdir(parents=True)
-    for name in ("hooks.py", "limits.py", "notebook_hooks.py"):
-        shutil.copy(ROOT / "madl" / "site" / name, root / "madl" / "site")
     shutil.copy(ROOT / "mkdocs.yml", root)
     shutil.copytree(ROOT / "docs" / "assets", root / "docs" / "assets")
     text = a_run()
     run = a_run(**{n: planted(getattr(text, n)) for n in WHERE})
     cases = [Case(experiment="toy", params={"x": x, "seed": 0}) for x in range(2)]
-    ours = [a_record(case=case, values={"word": SHORT}, run=run) for case in cases]
+    values = {"word": SHORT, "long": SHORT + NASTY}
+    ours = [a_record(case=case, values=values, run=run) for case in cases]
     for record in ours:
         Store(toy.state).put(record)
     away = a_run(host="else" + NASTY, started="2026-01-03T00:00:00+00:00" + NASTY)
     skipped = {"status": "skipped", "values": {}, "error": "no " + NASTY}
     others = [
-        a_record(case=cases[0], values={"word": SHORT}, run=away),
+        a_record(case=cases[0], values=values, run=away),
         a_record(case=cases[1], run=away, **skipped),
     ]
     publish(others, toy.docs / "data" / "toy.jsonl")
