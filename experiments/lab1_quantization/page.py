@@ -121,10 +121,9 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
         for width in (None, NARROW):
             yield {**on_at(base, width), **trained(plan, rate_at(width))}
-    for seed in plan.seeds:
-        base = baseline.drawn_params(plan, seed)
-        once = TRAINED_ONCE if seed == plan.seeds[0] else ()
-        for width in choose(smoke=(), quick=(*TRAINED[1:], *once)):
+    for width in choose(smoke=(), quick=(*reversed(TRAINED[1:]), *TRAINED_ONCE)):
+        for seed in plan.seeds[: 1 if width in TRAINED_ONCE else None]:
+            base = baseline.drawn_params(plan, seed)
             yield {**on_at(base, width), **trained(plan, rate_at(width))}
 
 

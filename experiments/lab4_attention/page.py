@@ -15,7 +15,7 @@ from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import Estimate
+from madl.logbook.stats import CONTENDED, Estimate
 from madl.machine import lint
 from madl.machine.device import no_device
 
@@ -256,12 +256,28 @@ def failing_checks(r: Records) -> Counted:
     return counted(100 * bad / max(len(runs), 1), "%", of=found)
 
 
+def apart(r: Records) -> Counted:
+    """Positions at which the forms are taken apart."""
+    found = r.all(**APART)
+    return counted(found[0].case.params["length"], of=found)
+
+
+def contended(r: Records) -> Counted:
+    """Processes beside other work, which are left out."""
+    found = [x for x in r if "measurements" in x.values]
+    shares = [next(iter(x.values["measurements"].values()))["contention"] for x in found]
+    return counted(sum(share is not None and share > CONTENDED for share in shares), of=found)
+
+
 page.numbers(
+    fp16=fused_is_faster_in_fp16,
+    apart=apart,
+    contended=contended,
     over_naive_fp32=partial(over_naive, dtype="float32"),
     over_naive_bf16=partial(over_naive, dtype="bfloat16"),
     over_naive_fp16=partial(over_naive, dtype="float16"),
     positions=positions,
-    naive_peak=partial(peak, form="naive"),
+    tuned_peak=partial(peak, form="tuned"),
     fused_peak=partial(peak, form="flash"),
     naive_scores=partial(peak, form="naive", part="score_bytes"),
     tuned_scores=partial(peak, form="tuned", part="score_bytes"),

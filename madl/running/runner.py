@@ -38,6 +38,7 @@ from madl.running.plans import (
     with_needs,
     without_values,
 )
+from madl.running.processor import processor
 from madl.running.project import Project
 from madl.running.queues import Progress, Queues, Way
 
@@ -233,6 +234,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     experiment = Project(root).load(case.experiment)
     device = str(case.params.get("device", device))  # asked for by the case, or where it happens
     known = machine.provenance(root, case.experiment, device)
+    known["cpu"] = processor()
     meter = ContentionMeter.start()
     started = time.perf_counter()
     seed = case.params.get("seed")

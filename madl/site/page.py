@@ -264,6 +264,7 @@ class PageCalls:
                 crowded += f", which took {sum(beside) / 60:.1f} min of it"
             rows += [
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
+                {"": "Processor", " ": "; ".join(sorted({one.run.cpu for one in records}))},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
                 *({"": "Kernels", " ": one} for one in [_kernels(records)] if one),
                 {"": "Run", " ": f"{days}, profile {view.plan.profile.name}, {view.progress}"},

@@ -62,14 +62,14 @@ class Claims(Extension):
         found = nodes.Call(value, [name], [], None, None)
         judged = nodes.Name("_found", "store")
         node: list[nodes.Node] = [
-            nodes.Output([_called("_pending_claim", name), _called("_mark", name)]),
+            nodes.Output([_called("_pending_claim", name), _called("_mark", name), _SPACE]),
         ]
         for verdict in reversed(VERDICTS):
             is_it = nodes.Compare(
                 nodes.Getattr(nodes.Name("_found", "load"), "verdict", "load"),
                 [nodes.Operand("eq", nodes.Const(verdict))],
             )
-            body = [*bodies[verdict], nodes.Output([_called("_mark", name)])]
+            body = [*bodies[verdict], nodes.Output([_called("_mark", name), _SPACE])]
             node = [nodes.If(is_it, body, [], node)]
         names = [nodes.Name(one, "store") for one in SAID]
         values = [
@@ -92,6 +92,9 @@ class Claims(Extension):
                 "have been decided, {{ smallest }}",
                 line,
             )
+
+
+_SPACE = nodes.TemplateData(" ")  # before the next sentence
 
 
 def _called(name: str, argument: nodes.Expr) -> nodes.Call:
