@@ -12,14 +12,14 @@ from statistics import median
 
 from experiments.lab4_hardware import records as units
 from experiments.lab4_hardware.records import BF16_ADDERS, MIXED, QUANTIZING, Described
-from madl.logbook import benchmarks
+from madl.logbook import benchmarks, stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import number
+from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.stats import Estimate, number
 from madl.training import baseline
 
 page = Experiment(
@@ -99,9 +99,29 @@ def times(record: Record, size: int) -> dict[str, TimedArm]:
 
 
 def strongest(t: Mapping[str, TimedArm], variant: str) -> TimedArm:
-    """The faster of an arithmetic's ways: as torch has it, prepacked, or by another engine."""
+    """The faster of an arithmetic's ways: as torch has it, prepacked, or by another engine.
+
+    Raises:
+        Pending: none of them is right on that machine.
+    """
     found = [t[name] for name in (variant, variant + PREPACKED, variant + ONEDNN) if name in t]
+    if not found:
+        raise Pending(f"a right result in {variant}")
     return min(found, key=lambda one: one.median_s)
+
+
+def speed_over(t: Mapping[str, TimedArm], rival: str) -> Estimate | None:
+    """Of MXINT8; None where the rival is never right."""
+    try:
+        return strongest(t, rival) / t[MXINT8]
+    except Pending:
+        return None
+
+
+def time_or_why(record: Record, variant: str, size: int) -> TimedArm | str | None:
+    """A call's time on so many rows or sentences; in its place, why a peer was left out."""
+    why = record.values.get("failed_peers", {}).get(f"{variant} {size}")
+    return times(record, size).get(variant, why)
 
 
 def in_layer(r: Records, rival: str, rows: int, layer: str = "coursework") -> Contrast:
@@ -227,7 +247,7 @@ def speedup(r: Records) -> Chart:
     rows: list[Row] = []
     for n in map(int, str(record.case.params["rows"]).split()):
         t = times(record, n)
-        speeds = {name: strongest(t, rival) / t[MXINT8] for rival, name in RIVALS.items()}
+        speeds = {name: speed_over(t, rival) for rival, name in RIVALS.items()}
         rows.append({"rows": n, **speeds})
     return Chart(
         rows,
@@ -240,6 +260,19 @@ def speedup(r: Records) -> Chart:
 @page.table
 def gates(r: Records) -> Sequence[Row]:
     return units.unit_rows(r, COMPARED)
+
+
+@page.table
+def ways(r: Records) -> Sequence[Row]:
+    """Each arithmetic in each of its ways, in the large layer and in the whole classifier."""
+    layer, model = layer_of(r), r.one(what="evaluation")
+    ends = str(layer.case.params["rows"]).split()
+    works = [(layer, n, "row") for n in (ends[0], ends[-1])]
+    works += [(model, n, "sentence") for n in str(model.case.params["batches"]).split()]
+    return [
+        {"": v, **{stats.counted(int(n), of): time_or_why(x, v, int(n)) for x, n, of in works}}
+        for v in VARIANTS
+    ]
 
 
 @page.table

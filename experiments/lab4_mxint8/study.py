@@ -10,10 +10,11 @@ sentences of `length` tokens. Units: errors in decibel, signal over error.
 Source: `mkldnn::_linear_pointwise`, which torch.compile calls for weights that it has frozen.
 """
 
+import contextlib
 import copy
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,32 +137,48 @@ def time_layer(argument: Json) -> dict[str, Any]:
         for rows in argument["rows"]:
             x = torch.randn(rows, num_in, generator=generator)
             exact = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
-            given = {v: x.bfloat16() if v.startswith(BF16) else x for v in variants()}
-            layers = {v: prepared(nn.Sequential(layer), v) for v in given}
-            errors = {v: error_db(layers[v](given[v]), exact) for v in given}
-            right = _right(errors, f"with {rows} rows", "the exact product", found["failed_peers"])
-            work = {v: functools.partial(layers[v], given[v]) for v in right}
+            work: dict[str, Callable[[], Tensor]] = {}
+            for variant in variants():
+                name = f"{variant} {rows}"
+                with _at_its_own_cost(variant, name, found["failed_peers"]):
+                    given = x.bfloat16() if variant.startswith(BF16) else x
+                    one = functools.partial(prepared(nn.Sequential(layer), variant), given)
+                    found["error_db"][name] = _right(variant, one(), exact, "the exact product")
+                    work[variant] = one
             for variant, run in _timed(work, x, argument).items():
                 found["measurements"][f"{variant} {rows}"] = run
-                found["error_db"][f"{variant} {rows}"] = errors[variant]
     return found
 
 
-def _right(errors: Mapping[str, float], where: str, of: str, failed: dict[str, str]) -> list[str]:
-    """The variants whose result is right; of a peer whose result is wrong, `failed` gets why."""
-    for variant, error in errors.items():
-        if not error > LEAST_DB:  # which no NaN is
-            assert variant in PEERS, (variant, error, where)
-            failed[f"{variant} {where}"] = (
-                f"its result is {error:.1f} dB from {of}, at least {LEAST_DB:g} dB are needed"
-            )
-    return [variant for variant, error in errors.items() if error > LEAST_DB]
+@contextlib.contextmanager
+def _at_its_own_cost(variant: str, name: str, failed: dict[str, str]) -> Generator[None]:
+    """A peer that this processor or torch cannot compute, or computes wrongly, is left out, and
+    `failed` says why.
+    """
+    try:
+        yield
+    except (AttributeError, RuntimeError, Wrong) as error:  # the first two: no such operator
+        if variant not in PEERS:
+            raise
+        failed[name] = next(iter(str(error).splitlines()), type(error).__name__)
+
+
+class Wrong(AssertionError):
+    """A result that is none of its arithmetic's."""
+
+
+def _right(variant: str, y: Tensor, expected: Tensor, of: str) -> float:
+    """The error of a result. Raises: Wrong: it is too large."""
+    error = error_db(y, expected)
+    if not error > LEAST_DB:  # which no NaN is
+        raise Wrong(f"{variant} is {error:.1f} dB from {of}; at least {LEAST_DB:g} dB are needed")
+    return error
 
 
 def time_model(argument: Json) -> dict[str, Any]:
     """The whole classifier of a checkpoint on random tokens, at each number of sentences.
 
-    Whatever is only arranged otherwise has to give the same logits first, or is left out.
+    Whatever is only arranged otherwise has to give the same logits first.
     """
     from madl.training import models
 
@@ -173,12 +190,20 @@ def time_model(argument: Json) -> dict[str, Any]:
         size = (num_sentences, argument["length"])
         ids = torch.randint(1, model.config.vocab_size, size, generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        work: dict[str, Callable[[], Any]] = {}
+        logits: dict[str, Tensor] = {}
         with torch.inference_mode():
-            converted = {v: prepared(model, v) for v in variants()}
-            logits = {v: one(**batch).logits for v, one in converted.items()}
-            errors = {v: error_db(logits[v], logits[_usual(v)].double()) for v in logits}
-            right = _right(errors, f"with {num_sentences}", "its usual way", found["failed_peers"])
-            work = {v: functools.partial(converted[v], **batch) for v in right}
+            for variant in variants():
+                name = f"{variant} {num_sentences}"
+                with _at_its_own_cost(variant, name, found["failed_peers"]):
+                    one = functools.partial(prepared(model, variant), **batch)
+                    logits[variant] = one().logits
+                    if (usual := logits.get(_usual(variant))) is None:
+                        raise Wrong(
+                            f"{_usual(variant)} fails, so nothing is there to hold it against"
+                        )
+                    _right(variant, logits[variant], usual.double(), _usual(variant))
+                    work[variant] = one
             for variant, run in _timed(work, ids, argument).items():
                 found["measurements"][f"{variant} {num_sentences}"] = run
     return found
