@@ -128,11 +128,15 @@ def linear_fns(layer: nn.Linear, x: Tensor) -> dict[str, Callable[[], object]]:
         **onnx_runtime(layer, x),
     }
     exact = F.linear(x.double(), layer.weight.double(), layer.bias.double())
-    for name, fn in fns.items():
+    for name, fn in list(fns.items()):
         y = fn()
         assert isinstance(y, Tensor)
         error = float((y.double() - exact).norm() / exact.norm())
-        assert error < 0.03, f"{name} is wrong: relative error {error:.3f}"
+        if not error < 0.03:  # which no NaN is
+            said = f"{name} is wrong: relative error {error:.3f}"
+            assert name != OURS, said
+            print(f"  {said}; not timed")
+            del fns[name]
     return fns
 
 
