@@ -1,5 +1,5 @@
-/* Any code of MXINT8 through the coursework's dequantize loop, bit by bit; a test compares all of
-   them with what torch computes. */
+/* Any code of MXINT8 through the coursework's dequantize loop, bit by bit; a test reads all that is
+   shown of every code. */
 (() => {
   const view = new DataView(new ArrayBuffer(4));
   const value = (bits) => (view.setUint32(0, (bits << 16) >>> 0), view.getFloat32(0));
@@ -12,16 +12,20 @@
     const needsNone = (magnitude & 0x40) !== 0;
     return { magnitude, needsNone, out, bias, result: needsNone ? out : bitsOf(value(out) - value(bias)) };
   };
-  const definition = (mantissa, scale) => (scale === 255 ? NaN : value(bitsOf((mantissa / 64) * 2 ** (scale - 127))));
+  const definition = (mantissa, scale) => (scale === 255 ? NaN : (mantissa / 64) * 2 ** (scale - 127));
+  const raised = (power) => [...String(power)].map((digit) => (digit === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit])).join("");
 
   explain("decode", ({ figure, rows, set, slider, choice, make, minus }) => {
+    /* Exactly: as a decimal where that is short, else in steps of the mantissa. */
     const shown = (number) => {
-      if (Number.isNaN(number)) return "NaN";
-      if (!Number.isFinite(number)) return number > 0 ? "∞" : "−∞";
       const size = Math.abs(number);
-      const plain = !size || (size >= 1e-4 && size < 1e6);
-      const text = plain ? (Object.is(number, -0) ? "-0" : String(Number(number.toPrecision(6)))) : number.toExponential(3);
-      return minus(text.replace("e+", "e"));
+      const sign = number < 0 || Object.is(number, -0) ? "−" : "";
+      if (Number.isNaN(number)) return "NaN";
+      if (size === Infinity) return `${sign}∞`;
+      if (Number.isInteger(size * 64) && size < 1e6) return `${sign}${size}`;
+      const power = s.value - 133;
+      const steps = size / 2 ** power;
+      return `${sign}${steps === 1 ? "" : `${steps}·`}2${raised(power)}`;
     };
     const cells = new Map([...figure.querySelectorAll("[data-f]")].map((cell) => [cell.dataset.f, cell]));
     /* The cells of a BF16; `gone` where the mantissa has no one and BF16 reads one. */
@@ -48,22 +52,24 @@
       word("bias", made.bias, made.needsNone);
       word("result", made.result, true);
       const one = bias < 0 ? `(${shown(bias)})` : shown(bias);
-      const said = !right
-        ? `The loop gives ${shown(result)}, but the code means ${shown(meant)}: ${why}.`
-        : scale === 255
-          ? "This scale means NaN, and the loop gives it."
-          : made.needsNone
-            ? `Bit six is 1, as BF16 reads it: out is ${shown(out)}, what the code means.`
-            : `Bit six is 0, yet BF16 reads a one there: out is ${shown(out)}. Without that one, ${shown(out)} − ${one} = ${shown(result)}, what the code means.`;
+      const said = () => {
+        if (!right) return `The loop gives ${shown(result)}, but the code means ${shown(meant)}: ${why}.`;
+        if (scale === 255) return "This scale means NaN, and the loop gives it.";
+        if (scale === 0) return "Under exponent 0 the implied bit is 0: out and bias are 0, and so is what the code means.";
+        if (made.needsNone) return `Bit six is 1, as BF16 reads it: out is ${shown(out)}, what the code means.`;
+        const taken = `${shown(out)} − ${one} = ${shown(result)}`;
+        return `Bit six is 0, yet BF16 reads a one there: out is ${shown(out)}. Without that one, ${taken}, what the code means.`;
+      };
       set({
         "mantissa-value": shown(meant),
         rule: made.needsNone ? "out" : "out - bias",
-        says: said,
+        says: said(),
       });
       figure.querySelector("tr.bias").classList.toggle("unused", made.needsNone);
       figure.classList.toggle("wrong", !right);
       for (const cell of cells.values()) cell.classList.toggle("on", cell.textContent === "1" && !cell.classList.contains("exponent"));
       for (const button of buttons) button.ariaPressed = String(button.textContent === "1");
+      pick.selectedIndex = rows.findIndex((row) => row.mantissa === mantissa && row.scale === scale);
     };
 
     const start = rows[0];
@@ -97,7 +103,6 @@
       cells.set(cell.dataset.f, button);
       return button;
     });
-    figure.explained = { steps, definition, bitsOf };
     show();
   });
 })();
