@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from madl.site import report
+from madl.site.build import HOOKS
 from tests.browser.conftest import ROOT
 from tests.browser.looking import complaints, opened
 from tests.test_report import fill
@@ -20,13 +21,12 @@ def built(plan):
     shutil.copytree(ROOT / "docs" / "assets", plan.project.docs / "assets")
     shutil.copy(ROOT / "docs" / ".nav.yml", plan.project.docs)
     shutil.copy(ROOT / "mkdocs.yml", root)
-    (root / "madl").symlink_to(ROOT / "madl")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--no-strict"],
         cwd=root,
         capture_output=True,
         text=True,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "MADL_HOOKS": str(HOOKS)},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -37,6 +37,9 @@ def test_a_toy_logbook_opens_from_a_folder_and_its_verdict_opens(browser, built)
     for name, width, scheme in (("index.html", 390, "dark"), ("labs/toy.html", 1280, "light")):
         assert complaints(browser, built / name, width=width, scheme=scheme) == {}, name
     page = opened(browser, (built / "labs" / "toy.html").as_uri())
-    page.locator("details.finding > summary").first.click()
-    assert page.locator("details.finding dl").first.is_visible()
+    row = page.locator("#claim-grows")
+    assert "One squared is more than a half." in row.text_content()
+    page.locator(".answer a.mark").click()
+    assert page.url.endswith("#claim-grows")
+    assert row.locator("svg.effect").is_visible()
     page.close()

@@ -42,6 +42,11 @@ def cases(plan):
     return [{"way": way, "draw": draw, "seed": 0} for draw in range(30) for way in WAYS]
 
 
+@page.quick
+def quick(params):
+    return True
+
+
 @page.run
 def run(params, ctx):
     argument = {"way": params["way"]}
@@ -194,6 +199,11 @@ class Nest:
         """Processes that are inside a case now."""
         pids = [int(path.name[3:]) for path in self.at.glob("at-*")]
         return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists()]
+
+    def wait_until_inside(self, run: subprocess.Popen[str], cases: int = 1) -> None:
+        """Until so many cases are inside; a run that ended before it says why."""
+        wait_for(lambda: len(self.waiting()) >= cases or run.poll() is not None)
+        assert run.poll() is None, run.communicate()[1]
 
     def left(self) -> dict[int, str]:
         return alive(self.mark)

@@ -47,7 +47,7 @@ def assert_all_ends_with(nest: Nest, run: subprocess.Popen[str]) -> str:
 )
 def test_what_a_case_has_started_ends_with_the_run(nest, way, stop):
     run = nest.run(*LAYOUTS["inline"], ways=way)
-    wait_for(nest.waiting)
+    nest.wait_until_inside(run)
     run.send_signal(STOPS[stop])
     said = assert_all_ends_with(nest, run)
     assert "Traceback" not in said
@@ -61,7 +61,7 @@ def test_what_a_case_has_started_ends_with_the_run(nest, way, stop):
 @pytest.mark.parametrize("way", ["plain", "fresh", "pool", "shell"])
 def test_what_a_killed_worker_has_started_ends_too(nest, way):
     run = nest.run(*LAYOUTS["two"], ways=way)
-    wait_for(lambda: len(nest.waiting()) == 2)
+    nest.wait_until_inside(run, cases=2)
     workers = [pid for pid, command in nest.left().items() if "spawn_main" in command]
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     os.kill(next(pid for pid in workers if str(pid) in children), signal.SIGKILL)
@@ -74,7 +74,7 @@ def test_what_a_killed_worker_has_started_ends_too(nest, way):
 @pytest.mark.faults
 def test_ctrl_c_twice_is_as_good_as_once(nest):
     run = nest.run(*LAYOUTS["two"], ways="fresh pool")
-    wait_for(lambda: len(nest.waiting()) == 2)
+    nest.wait_until_inside(run, cases=2)
     for _ in range(2):
         run.send_signal(signal.SIGINT)
         time.sleep(0.1)
@@ -178,7 +178,7 @@ def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
     worker = dask.worker()
     try:
         run = nest.run(*dask.layout, ways=way)
-        wait_for(nest.waiting)
+        nest.wait_until_inside(run)
         worker.kill()
         worker.wait()
         time.sleep(GRACE_S)
@@ -231,7 +231,7 @@ def test_stops_at_random_moments_on_a_cluster_lose_nothing(nest):
 def test_a_guard_that_is_killed_leaves_what_asks_the_kernel(nest):
     """Workers and fresh processes end with their parent all the same."""
     run = nest.run(*LAYOUTS["two"], ways="plain fresh")
-    wait_for(lambda: len(nest.waiting()) == 2)
+    nest.wait_until_inside(run, cases=2)
     guards = [
         int(folder.name)
         for folder in Path("/proc").glob("[0-9]*")
