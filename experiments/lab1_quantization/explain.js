@@ -33,7 +33,7 @@ explain("width", ({ figure, rows, set, slider, check, perCent }) => {
 
   const said = (index) => `${own[index].width} bits`;
   const bits = slider("Width", { min: 0, max: own.length - 1, value: 0, said }, show);
-  const both = check("One point for both", false, show);
+  const both = check("One fraction width for both", false, show);
   figure.explained = { x };
   show();
 });
