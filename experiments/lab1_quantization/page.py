@@ -164,7 +164,7 @@ def ptq(r: Records, width: int = NARROW) -> Arm:
 def shared(r: Records, width: int = NARROW) -> Arm:
     """Quantized alone, with the best point for both."""
     one = (SHARED[width], SHARED[width])
-    return judged(r, f"PTQ at {width} bits, one fraction width", method="ptq", **point(width, one))
+    return judged(r, f"PTQ at {width} bits, one point for both", method="ptq", **point(width, one))
 
 
 def alone(r: Records, operands: str) -> Arm:

@@ -37,7 +37,7 @@ def read(path):
 # %%
 rows = read("labs/figures/lab1_quantization/accuracy.csv")
 every = [row["width"] for row in rows]
-curves = ["PTQ", "QAT", "PTQ, one point for both"]
+curves = ["PTQ", "QAT", "PTQ, one fraction width"]
 
 
 def measured(name):
