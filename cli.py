@@ -197,12 +197,13 @@ def _site(asked: Mapping[str, Any]) -> Sequence[str]:
     project = _project()
     if (known := build.kept(project)).get("state") != build.state(project, asked):
         summary, problems = _rendered(**asked)
+        state = build.state(project, asked)  # what is written from now on is not in the site
         try:
             build.build(project)
         except MadlError as error:
             problems = [*problems, str(error)]
         known = {"summary": summary, "problems": problems}
-        build.keep(project, state=build.state(project, asked), **known)
+        build.keep(project, state=state, **known)
     click.echo(known["summary"])
     first = project.root / "site" / "index.html"
     if first.is_file():
