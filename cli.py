@@ -38,6 +38,7 @@ except ImportError as missing:
     sys.exit(f"Error: {missing}; use `make logbook`, or `pip install -r requirements.txt`")
 
 if TYPE_CHECKING:
+    from madl.logbook.claims import Result
     from madl.logbook.records import Store
     from madl.running.plans import Options, StoredPlan
     from madl.running.project import Project
@@ -197,12 +198,13 @@ def _site(asked: Mapping[str, Any]) -> Sequence[str]:
     project = _project()
     if (known := build.kept(project)).get("state") != build.state(project, asked):
         summary, problems = _rendered(**asked)
+        state = build.state(project, asked)  # what is written from now on is not in the site
         try:
             build.build(project)
         except MadlError as error:
             problems = [*problems, str(error)]
         known = {"summary": summary, "problems": problems}
-        build.keep(project, state=build.state(project, asked), **known)
+        build.keep(project, state=state, **known)
     click.echo(known["summary"])
     first = project.root / "site" / "index.html"
     if first.is_file():
@@ -377,10 +379,10 @@ def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> 
     device.wait_briefly()
     plan, store = _plan(**given)
     plan = plan.whole
-    found: list[dict[str, replication.Outcome]] = []
+    found: list[dict[str, Result]] = []
     with lifeline.guarded(store.root / "tmp"):
-        for outcomes in replication.repeat(plan, store, stems, times):
-            found.append(outcomes)
+        for results in replication.repeat(plan, store, stems, times):
+            found.append(results)
             log.info("run %d of %d done", len(found), times)
     rows = replication.counts(plan, found)
     for row in rows:

@@ -1,6 +1,6 @@
-"""MXINT8 on the CPU against what else multiplies in eight bits, and against a copy.
+"""An MXINT8 Linear on the CPU against what else multiplies in eight bits.
 
-    python cli.py bench mxint8 [linear] [dequantize] [model] [--budget-s 0.2] [--publish]
+    python cli.py bench mxint8 [--budget-s 0.2] [--publish]
 
 Each table is one interleaved run (`madl.machine.timing.compare`), results checked first. Peers:
 torch in FP32 and BF16, torch's dynamic INT8 as it comes and by oneDNN, torchao's dynamic INT8
@@ -12,14 +12,12 @@ machine's two cores does 933 Gop/s, four times FP32's 233. A group of 32 costs e
 the same two ports, one shift of the sum by the scales (vscalefps): 89 % of the peak, 829 Gop/s, is
 the most that this layout allows, 3.6 times the peak of FP32. With one row the weight is read
 once, 1.03 bytes a value instead of 4: 3.9 times at the same bandwidth, more where the weight then
-fits a cache. Dequantizing reads 1.03 and writes 2 bytes a value; a copy of as many bytes is the
-floor.
+fits a cache.
 
 Where AMX multiplies, the limit is twice VNNI's rate (`kernels/linear_mxint8_amx.h`); a product in
 BF16 has no scales beside it and reaches more with many rows.
 
-Targets: over FP32 at 1, 4, 16, 64, 256 rows 7, 9, 4.5, 3.6, 3.2; over BF16 6, 4, 2.2, 1.6, 1.4;
-dequantize at most 1.15 copies of the same bytes.
+Targets: over FP32 at 1, 4, 16, 64, 256 rows 7, 9, 4.5, 3.6, 3.2; over BF16 6, 4, 2.2, 1.6, 1.4.
 
 Waiting threads sleep after some 50 µs, ONNX Runtime's at once: spinning ones would take the cores
 from the variant that is timed next. Freed pages are kept. A busy machine shows in the last line.
@@ -28,7 +26,6 @@ Not handled: GPUs.
 
 import argparse
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from madl.machine import device
@@ -41,10 +38,10 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from benchmarks._command import call, seconds, whole  # noqa: E402
-from benchmarks.formats import batch, build_model, conclude, print_ratios  # noqa: E402
+from benchmarks.formats import conclude  # noqa: E402
 from experiments.lab4_mxint8.study import dynamic_int8  # noqa: E402
 from kernels import mxint8  # noqa: E402
-from madl.compression.pack import MXINT8, MXInt8Linear, pack_  # noqa: E402
+from madl.compression.pack import MXInt8Linear  # noqa: E402
 from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import Measurement, compare  # noqa: E402
@@ -59,24 +56,17 @@ Rows = list[dict[str, Any]]
 
 
 def main() -> None:
-    parts = {"linear": linear_tables, "dequantize": dequantize_table, "model": model_table}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(parts)}; all")
     parser.add_argument("--budget-s", type=seconds, default=0.2, help="seconds per variant")
     parser.add_argument("--threads", type=whole, default=torch.get_num_threads())
     parser.add_argument("--publish", action="store_true", help="write the table of the site")
     arguments = parser.parse_args()
-    if unknown := set(arguments.parts) - set(parts):
-        parser.error(f"unknown part {', '.join(sorted(unknown))}; known: {', '.join(parts)}")
     torch.set_num_threads(arguments.threads)
     keep_freed_pages()
     print_machine()
     meter = ContentionMeter.start()
-    rows: Rows = []
     with torch.inference_mode():
-        for part in arguments.parts or parts:
-            rows += [{"part": part, **row} for row in parts[part](arguments.budget_s)]
-    rows.append({"part": "code", **timed_code()})
+        rows = linear_tables(arguments.budget_s)
     conclude("mxint8", rows, PEERS, meter, is_published=arguments.publish)
 
 
@@ -85,13 +75,6 @@ def print_machine() -> None:
     print(", ".join(f"{name} {device.version(name)}" for name in PEERS))
     for route in (mxint8.linear_route(), mxint8.route()):
         print(f"path: {route.path} ({route.reason})")
-
-
-def timed_code() -> dict[str, str]:
-    """Which of our code is timed here: a kernel may have changed since."""
-    made = device.provenance(Path(__file__).resolve().parents[1], "lab4_mxint8", "cpu")
-    changed = ", with uncommitted changes" if made["dirty"] else ""
-    return {"commit": made["commit"] + changed, "kernel": mxint8.linear_route().path}
 
 
 def linear_tables(budget_s: float) -> Rows:
@@ -111,7 +94,9 @@ def linear_tables(budget_s: float) -> Rows:
             for name in list(fns)[1:]:
                 goal = f"  (target {TARGETS[name][i]})" if name in TARGETS else ""
                 print(f"    {name:44s} {times_s[name] / times_s[OURS]:6.2f}{goal}")
-            found += benchmarks.timed(f"{num_in} → {num_out}", samples_of(measured), rows=rows)
+            found += benchmarks.timed(
+                f"{num_in} → {num_out}", samples_of(measured), part="linear", rows=rows
+            )
     return found
 
 
@@ -203,65 +188,9 @@ def onnx_runtime(layer: nn.Linear, x: Tensor) -> Fns:
     }
 
 
-def dequantize_table(budget_s: float) -> Rows:
-    """Time over that of a copy that reads and writes as many bytes, into memory that is there."""
-    found: Rows = []
-    for num_elements in (1 << 24, 1 << 25):
-        shape = (num_elements // 4096, 4096)
-        mantissas = torch.randint(-127, 128, shape, dtype=torch.int8)
-        scales = torch.randint(100, 140, (shape[0], shape[1] // 32), dtype=torch.uint8)
-        y = torch.empty(shape, dtype=torch.bfloat16)
-        fns = dequantize_fns(mantissas, scales, y)
-        steps = (scales.float() - 133).exp2().repeat_interleave(32, -1)
-        fns[OURS]()
-        assert torch.equal(y.float(), mantissas.float() * steps)
-        timed = compare(fns, budget_s=budget_s)
-        copy_s = timed["copy"].median_s
-        moved = mantissas.nbytes + scales.nbytes + y.nbytes
-        print(f"\ndequantize {num_elements:,} values: copy {moved / copy_s / 1e9:.0f} GB/s")
-        for name in list(fns)[1:]:
-            goal = "  (target 1.15)" if name == OURS else ""
-            print(f"    {name:44s} {timed[name].median_s / copy_s:6.2f} × copy{goal}")
-        found += benchmarks.timed(f"dequantize {num_elements:,} values", samples_of(timed))
-    return found
-
-
-def dequantize_fns(mantissas: Tensor, scales: Tensor, y: Tensor) -> Fns:
-    source = torch.ones((mantissas.nbytes + scales.nbytes + y.nbytes) // 2, dtype=torch.int8)
-    target = torch.empty_like(source)
-    return {
-        "copy": lambda: target.copy_(source),
-        OURS: lambda: mxint8.dequantize_into(y, mantissas, scales, 32),
-        "torch": lambda: y.copy_(mxint8.values(mantissas, scales, 32)),
-    }
-
-
-def model_table(budget_s: float) -> Rows:
-    """Evaluation of a MiniLM-L6-shaped classifier, over FP32's time."""
-    found: Rows = []
-    models = {name: build_model(None, {}).eval() for name in ("float32", OURS, "torch BF16")}
-    pack_(models[OURS], [MXINT8])
-    models["torch BF16"].bfloat16()
-    as_it_comes = build_model(None, {}).eval()
-    models["torch dynamic INT8"] = dynamic_int8(as_it_comes)
-    models["torch dynamic INT8, oneDNN"] = dynamic_int8(as_it_comes, "onednn")
-    for rows in (32, 1):
-        fns = {name: evaluate(model, rows) for name, model in models.items()}
-        measured = compare(fns, budget_s=3 * budget_s)
-        made = benchmarks.timed("evaluation", samples_of(measured), rows=rows)
-        print_ratios("evaluation", made)
-        found += made
-    return found
-
-
 def samples_of(measured: Mapping[str, Measurement]) -> dict[str, list[list[float]]]:
     """Of the one process that there is."""
     return {name: [measurement.samples_s] for name, measurement in measured.items()}
-
-
-def evaluate(model: nn.Module, rows: int) -> Callable[[], object]:
-    inputs = {name: tensor[:rows] for name, tensor in batch().items()}
-    return lambda: model(**inputs).logits
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ weight each time), so neither Python's launches nor a warm cache are measured; g
 float16; Triton; plain torch; torchao's MX dequantize and int8 weight-only linear, GemLite's and
 Humming's, each where it can be imported and works. What did not run is named, with the reason.
 
-Results are written after each shape, and `--resume FILE` goes on with what is left of it.
+Results are written after each shape; one that fails is named and keeps no other from its turn.
 
 Targets: dequantize at 90 % of a copy's bandwidth; the linear, M = 1 … 16, 1.7 times as fast as
 cuBLAS bfloat16 and 3.4 times as float32. Its limits are 1.94 and 3.88, the ratio of the bytes.
@@ -19,20 +19,18 @@ tile, CuTe's headers, fetched through pip.
 
 import argparse
 import functools
-import json
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks._command import call, seconds
+from benchmarks.formats import print_ratios
 from kernels import build_cuda, mxint8, mxint8_cuda
 from madl import assets
 from madl.errors import MadlError
@@ -58,8 +56,6 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all)")
     parser.add_argument("--budget-s", type=seconds, default=0.3, help="seconds per variant")
     parser.add_argument("--publish", action="store_true", help="write the records of the site")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with these records")
-    parser.add_argument("--seconds", type=seconds, default=1e9, help="begin nothing after so many")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
@@ -67,12 +63,10 @@ def main() -> None:
         sys.exit("no CUDA GPU is visible to torch here; run this where one is")
     torch.backends.cuda.matmul.allow_tf32 = False
     print_machine()
-    end = time.monotonic() + arguments.seconds
-    path = arguments.resume or (benchmarks.FOLDER / f"{NAME}.json" if arguments.publish else None)
-    run_works(works(arguments.parts or PARTS, arguments.budget_s), path, arguments.resume, end)
+    todo = works(arguments.parts or PARTS, arguments.budget_s)
+    run_works(todo, is_published=arguments.publish)
 
 
-NAME = "mxint8_cuda"
 NOT_RUN: dict[str, str] = {}  # peer → why
 
 
@@ -94,63 +88,37 @@ def works(parts: Sequence[str], budget_s: float) -> dict[str, Callable[[], Rows]
     return found
 
 
-def run_works(
-    todo: Mapping[str, Callable[[], Rows]], path: Path | None, resumed: Path | None, end: float
-) -> None:
-    known = json.loads(resumed.read_text("utf-8")) if resumed and resumed.is_file() else {}
-    done: Rows = known.get("rows", [])
-    NOT_RUN.update(known.get("not_run", {}))
-    again: dict[str, str] = known.get("failed", {})
-    left = [work for work in todo if work not in {row["work"] for row in done}]
-    left.sort(key=lambda work: work in again)  # what failed is tried after all else
+def run_works(todo: Mapping[str, Callable[[], Rows]], *, is_published: bool) -> None:
+    done: Rows = []
     failed: dict[str, str] = {}
     meter = ContentionMeter.start()
-    while left and time.monotonic() < end:
-        work = left.pop(0)
+    for work, make in todo.items():
         print(f"\n{work}", flush=True)
         try:
-            done += todo[work]()
+            done += make()
             torch.cuda.empty_cache()
         except AssertionError:  # what is wrong is not timed
             raise
         except Exception as error:
             failed[work] = str(error).strip().partition("\n")[0]
             print(f"  failed: {failed[work]}", flush=True)
-        if path is not None:
+        if is_published:
             benchmarks.publish(
-                path.stem,
+                "mxint8_cuda",
                 done,
                 machine=os.environ.get("MADL_HOST") or torch.cuda.get_device_name(),
                 peers=PEERS,
                 contention=meter.share(),
-                folder=path.parent,
                 cpu=device.cpu_name(),
                 cuda=torch.version.cuda,
                 nvcc=build_cuda.find_nvcc() is not None,
                 not_run=NOT_RUN,
-                left=[*left, *failed],
                 failed=failed,
             )
-        if failed and not answers():
-            break
     for peer, why in NOT_RUN.items():
         print(f"not run here: {peer} ({why})")
     for work, why in failed.items():
         print(f"failed: {work} ({why})")
-    print(f"{len(left) + len(failed)} of {len(todo)} left" + (f"; wrote {path}" if path else ""))
-
-
-def answers() -> bool:
-    """Whether the device still works for this process: after some errors it does in another one.
-
-    After a capture that failed, the allocator refuses to empty its cache, which each capture does.
-    """
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True
 
 
 def print_machine() -> None:
@@ -272,25 +240,12 @@ def timed(calls: Mapping[str, Call], repetitions: int, budget_s: float) -> dict[
     return compare(graphs, device="cuda", budget_s=budget_s)
 
 
-def row_of(
-    work: str, name: str, measured: Mapping[str, Measurement], baseline: str, repetitions: int
-) -> dict[str, Any]:
-    """Speed against the baseline, with the quartiles of the samples: above one is faster."""
-    base, mine = measured[baseline], measured[name]
-    low, high = (base.median_s / quantile for quantile in np.quantile(mine.samples_s, [0.75, 0.25]))
-    speed = base.median_s / mine.median_s
-    micros = mine.median_s / repetitions * 1e6
-    print(f"  {name:44s} {micros:9.1f} µs  {speed:6.3f} × {baseline} [{low:.3f}, {high:.3f}]")
-    return {
-        "work": work,
-        "variant": name,
-        "baseline": baseline,
-        "speed": speed,
-        "quartiles": [low, high],
-        "us": micros,
-        "calls": repetitions,
-        "measurement": mine.to_json(),
-    }
+def rows_of(work: str, measured: Mapping[str, Measurement], repetitions: int) -> Rows:
+    """In the form of all benchmarks, shown as ratios to the first variant."""
+    samples = {name: [[s / repetitions for s in m.samples_s]] for name, m in measured.items()}
+    rows = benchmarks.timed(work, samples)
+    print_ratios(work, rows)
+    return rows
 
 
 # ---- dequantize ---------------------------------------------------------------------------------
@@ -302,7 +257,7 @@ def dequantize_rows(work: str, size: int, group: int, budget_s: float) -> Rows:
     measured = timed(calls, repetitions, budget_s)
     gb_s = total_bytes(size, group) * repetitions / measured["copy"].median_s / 1e9
     print(f"  a copy moves {gb_s:.0f} GB/s")
-    return [row_of(work, name, measured, "copy", repetitions) for name in measured]
+    return rows_of(work, measured, repetitions)
 
 
 def total_bytes(size: int, group: int) -> int:
@@ -368,7 +323,7 @@ def linear_rows(
 ) -> Rows:
     calls, repetitions = linear_calls(num_rows, *shape, dtype)
     measured = timed(calls, repetitions, budget_s)
-    return [row_of(work, name, measured, "cuBLAS", repetitions) for name in measured]
+    return rows_of(work, measured, repetitions)
 
 
 def linear_calls(

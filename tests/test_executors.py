@@ -287,10 +287,13 @@ def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
                 future.set_result(case)
             return future
 
-    monkeypatch.setattr(executors.Processes, "_with", lambda *_: Pool())
+        def shutdown(self, **_):
+            pass
+
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", lambda **_: Pool())
     for cases in itertools.permutations(["a", "dies", "b", "c"]):
         seen = []
-        records = executors.Processes().run(deque(cases), str, jobs=2, threads=1, start=print)
+        records = executors.processes(deque(cases), str, jobs=2, threads=1, start=print)
         with pytest.raises(MadlError, match="a worker process died"):
             seen.extend(records)
         assert sorted(seen) == ["a", "b", "c"]

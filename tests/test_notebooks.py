@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import jupytext
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
@@ -109,7 +110,8 @@ def test_a_downloaded_one_runs_as_plain_python_with_its_parameter_changed(logboo
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_each_link_leads_somewhere(path):
-    prose = "\n".join(text for kind, text in notebooks.cells(path.read_text()) if kind != "code")
+    cells = jupytext.reads(path.read_text(), "py:percent")["cells"]
+    prose = "\n".join(cell["source"] for cell in cells if cell["cell_type"] != "code")
     links = re.findall(r"\]\(([^)]+)\)", prose)
     assert links
     for link in links:

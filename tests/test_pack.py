@@ -1,14 +1,13 @@
-"""Packing: the same function as the simulation, in a quarter of the bytes, to disk and back."""
+"""Packing: the same function as the simulation, in a quarter of the bytes, and as a state dict."""
 
 import copy
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from kernels import mxint8
-from madl.compression.pack import MXINT8, MXInt8Linear, load_, pack_, packed_layers, save
+from madl.compression.pack import MXINT8, MXInt8Linear, pack_, packed_layers
 from madl.compression.quantize import Rule, quantize_
 from madl.errors import MadlError
 from madl.formats.blocked import MXInt
@@ -64,43 +63,21 @@ def test_a_layer_holds_a_little_over_eight_bits_a_weight():
     assert torch.equal(packed.bias, linear.bias)
 
 
-def test_saved_and_loaded_it_is_the_same(tmp_path, bert, tiny_model):
+def test_a_state_dict_is_the_model(bert):
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(7)
     fresh = AutoModelForSequenceClassification.from_config(bert.config).eval()
-    pack_(bert, [Rule(pattern=".*dense", weight=MXInt(), input=MXInt())])
-    save(bert, tmp_path / "model.safetensors")
-    load_(fresh, tmp_path / "model.safetensors")
-    assert list(packed_layers(fresh)) == list(packed_layers(bert))
-    with torch.no_grad():
-        assert torch.equal(fresh(**tokens()).logits, bert(**tokens()).logits)
-    stored = load_file(tmp_path / "model.safetensors")
+    for model in (bert, fresh):
+        pack_(model, [Rule(pattern=".*dense", weight=MXInt(), input=MXInt())])
+    stored = bert.state_dict()
     name = "bert.encoder.layer.0.output.dense"
     assert stored[f"{name}.mantissas"].dtype is torch.int8
     assert stored[f"{name}.scales"].shape == (32, 2)
     assert f"{name}.weight" not in stored
-    load_(fresh, tmp_path / "model.safetensors")  # into a packed model as well
-
-
-def test_a_file_of_another_model_is_refused(tmp_path):
-    model = small()
-    pack_(model, [MXINT8])
-    save(model, tmp_path / "a.safetensors")
-    with pytest.raises(MadlError, match="has a packed layer '2', the model has none"):
-        load_(nn.Sequential(nn.Linear(40, 50)), tmp_path / "a.safetensors")
-    with pytest.raises(MadlError, match=r"does not fit the model .*mantissas"):
-        load_(
-            nn.Sequential(nn.Linear(41, 50), nn.GELU(), nn.Linear(50, 3, bias=False)),
-            tmp_path / "a.safetensors",
-        )
-    from safetensors.torch import save_model
-
-    save_model(small(), str(tmp_path / "b.safetensors"))
-    with pytest.raises(MadlError, match="has no packed layers"):
-        load_(small(), tmp_path / "b.safetensors")
-    with pytest.raises(MadlError, match="cannot read"):
-        load_(small(), tmp_path / "c.safetensors")
+    fresh.load_state_dict(stored)
+    with torch.no_grad():
+        assert torch.equal(fresh(**tokens()).logits, bert(**tokens()).logits)
 
 
 def test_a_state_dict_without_codes_is_reported():

@@ -1,5 +1,6 @@
 """What replicates, in a table, and what changes when only what measures time runs again."""
 
+import math
 import shutil
 from types import SimpleNamespace
 
@@ -9,11 +10,11 @@ from experiments.machine import page as machine
 from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.records import Records, Store
+from madl.logbook.stats import Unit
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
 from madl.site import replication
-from madl.site.replication import Outcome, Replicated
 
 
 def executed(tmp_path) -> list[int]:
@@ -37,11 +38,7 @@ def timed(plan, where: str) -> StoredPlan:
     ],
 )
 def test_runs_agree_or_not(verdicts, agreement):
-    runs = {str(i): Outcome(verdict=verdict) for i, verdict in enumerate(verdicts)}
-    page = SimpleNamespace(questions=[], name="toy")
-    made = Replicated(page=page, name="x", hypothesis="It is.", runs=runs)
-    assert made.agreement == agreement
-    assert made.row()["0"] == verdicts[0]
+    assert replication.agreement(verdicts) == agreement
 
 
 def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(plan, tmp_path):
@@ -52,7 +49,7 @@ def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(pl
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*.json")}
     found = list(replication.repeat(plan, store, [], 2))
     assert executed(tmp_path) == [0, 2, 3, 1, 1, 1]
-    assert [outcomes["toy.grows"].verdict for outcomes in found] == ["supported", "supported"]
+    assert [one["toy.grows"].decided for one in found] == ["supported", "supported"]
     assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*.json")} == before
     assert not list(store.root.glob(".repeat-*"))
 
@@ -62,11 +59,12 @@ def test_without_timings_there_is_nothing_to_repeat(plan):
         list(replication.repeat(plan, Store(plan.project.state), [], 2))
 
 
-def outcomes(verdict: str, size: float, *, is_blocked: bool = False) -> dict[str, Outcome]:
-    return {"toy.grows": Outcome(verdict=verdict, size=size, is_blocked=is_blocked, is_timed=True)}
+def results(verdict: str, size: float, *, blocked: str = "") -> dict[str, SimpleNamespace]:
+    compared = SimpleNamespace(blocked=blocked, unit=Unit.TIMES, effect=math.log(size))
+    return {"toy.grows": SimpleNamespace(decided=verdict, comparison=compared)}
 
 
-A, B = outcomes("supported", 1.649), outcomes("undecided", 1.0)
+A, B = results("supported", 1.649), results("undecided", 1.0)
 
 
 def test_every_outcome_is_counted_with_the_effects_of_all_runs(plan):
@@ -80,14 +78,14 @@ def test_every_outcome_is_counted_with_the_effects_of_all_runs(plan):
 
 
 def test_what_a_busy_machine_did_not_decide_is_named(plan):
-    (row,) = replication.counts(plan, [A, outcomes("undecided", 0.5, is_blocked=True)])
+    (row,) = replication.counts(plan, [A, results("undecided", 0.5, blocked="contended")])
     assert row["beside other work"] == 1
     assert replication.changed(row)
 
 
 def test_what_came_out_is_kept_for_the_page_of_the_machine(plan, monkeypatch):
     monkeypatch.setattr(benchmarks, "FOLDER", plan.project.docs / "data" / "benchmarks")
-    rows = replication.counts(plan, [A, outcomes("refuted", 0.607)])
+    rows = replication.counts(plan, [A, results("refuted", 0.607)])
     path = replication.publish(plan, rows, 2)
     assert machine.verdicts(Records([])) == (1, 0, 1)  # all, alike, turned into their opposite
     (row,) = machine.again(Records([]))

@@ -1,4 +1,4 @@
-"""Searches: what is drawn, what survives a kill, what two workers share, what is refused."""
+"""Searches: what is drawn, what survives a kill, what is refused."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_tpe_finds_what_is_good_more_often_than_chance(tmp_path):
 
 def test_the_settings_shown_are_the_settings_used():
     shown = searching.settings("tpe")
-    used = searching._sampler(SPACE, "tpe", 0, 0)
+    used = searching._sampler("tpe", 0, 0)
     assert shown["startup_trials"] == used._n_startup_trials
     assert shown["candidates"] == used._n_ei_candidates
     assert shown["multivariate"] == used._multivariate
@@ -180,26 +180,11 @@ def test_a_killed_study_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, wo
     assert run(tmp_path / "study", sampler) == run(tmp_path / "undisturbed", sampler)
 
 
-def test_two_workers_share_a_study(tmp_path, worker):
-    both = [worker(trials=40), worker(trials=40)]
+def test_two_workers_of_a_study_evaluate_no_trial_twice(tmp_path, worker):
+    both = [worker(), worker()]
     assert [process.wait() for process in both] == [0, 0]
-    done = evaluations(tmp_path)
-    assert len(done) == 40  # no trial was run twice
-    assert set(done) == {str(process.pid) for process in both}
-    assert points(run(tmp_path / "study", trials=40)) == points(run(tmp_path / "one", trials=40))
-
-
-def test_a_dead_worker_s_trial_is_taken_over_by_the_living(tmp_path, worker):
-    doomed = worker(slow=1, trials=8)
-    wait_for(lambda: len(evaluations(tmp_path)) == 1)
-    other = worker(trials=8)
-    wait_for(lambda: len(evaluations(tmp_path)) == 8)
-    time.sleep(0.5)
-    assert other.poll() is None  # waits for the trial that is still in hand
-    doomed.send_signal(signal.SIGKILL)
-    assert other.wait(timeout=20) == 0
-    assert len(run(tmp_path / "study", trials=8)) == 8
-    assert len(evaluations(tmp_path)) == 9
+    assert len(evaluations(tmp_path)) == 20
+    assert points(run(tmp_path / "study")) == points(run(tmp_path / "one"))
 
 
 def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
@@ -213,53 +198,25 @@ def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
     assert run(tmp_path / "a") == run(tmp_path / "b")
 
 
-def test_half_a_line_of_a_killed_writer_is_dropped(tmp_path):
-    run(tmp_path / "a", trials=5)
-    journal = tmp_path / "a" / "study.journal"
-    with journal.open("ab") as file:
-        file.write(b'{"op_code":4,"work')
-    assert run(tmp_path / "a") == run(tmp_path / "b")
-
-
-def test_no_parameter_of_a_trial_waits_for_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda file: pytest.fail("waits for the disk"))
-    run(tmp_path, trials=2)
-
-
 # ---- what is refused ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", ["rubbish", "[1]", '{"worker_id":"a"}', "{", "\x00\x00"])
-@pytest.mark.parametrize("place", [0, 9, -1])
-def test_a_corrupt_study_is_refused_and_kept(tmp_path, line, place):
+@pytest.mark.parametrize("text", ["rubbish", "[1]", '{"index": 2}', "", "\x00\x00"])
+def test_a_corrupt_trial_is_refused_and_kept(tmp_path, text):
     run(tmp_path, trials=5)
-    journal = tmp_path / "study.journal"
-    lines = journal.read_text().splitlines()
-    lines[place] = line
-    journal.write_text("\n".join(lines) + "\n")
-    before = journal.read_bytes()
-    with pytest.raises(MadlError, match=r"study\.journal:\d+ is not a line of a study"):
+    trial = tmp_path / "trial-2.json"
+    trial.write_text(text)
+    with pytest.raises(MadlError, match=r"trial-2\.json .*; remove it"):
         run(tmp_path)
-    assert journal.read_bytes() == before
+    assert trial.read_text() == text
 
 
-def test_a_study_that_misses_lines_is_refused(tmp_path):
+@pytest.mark.parametrize("change", [{"index": 3}, {"point": {}}, {"value": "high"}])
+def test_a_trial_of_another_place_or_study_is_refused(tmp_path, change):
     run(tmp_path, trials=5)
-    journal = tmp_path / "study.journal"
-    lines = journal.read_text().splitlines()
-    journal.write_text("\n".join(lines[3:]) + "\n")
-    with pytest.raises(MadlError, match="begins with its creation"):
-        run(tmp_path)
-    journal.write_text("\n".join([*lines[:4], *lines[6:]]) + "\n")
-    with pytest.raises(MadlError, match="has lost lines"):
-        run(tmp_path)
-
-
-def test_an_operation_of_a_later_optuna_is_named(tmp_path):
-    run(tmp_path, trials=5)
-    with (tmp_path / "study.journal").open("a") as file:
-        file.write('{"op_code":99,"worker_id":"a"}\n')
-    with pytest.raises(MadlError, match="operation 99, which Optuna"):
+    trial = tmp_path / "trial-2.json"
+    trial.write_text(json.dumps(json.loads(trial.read_text()) | change))
+    with pytest.raises(MadlError, match=r"trial-2\.json is not "):
         run(tmp_path)
 
 
@@ -278,18 +235,6 @@ def test_a_study_of_another_search_is_refused(tmp_path):
         run(tmp_path, space={**SPACE, "depth": [1, 2]})
     with pytest.raises(MadlError, match="made with sampler"):
         run(tmp_path, "tpe")
-
-
-def test_a_study_that_optuna_alone_made_is_refused(tmp_path):
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "study.journal")))
-    optuna.create_study(storage=storage, study_name="search", direction="maximize").optimize(
-        lambda trial: trial.suggest_float("x", 0, 1), n_trials=2
-    )
-    with pytest.raises(MadlError, match="another program"):
-        run(tmp_path)
 
 
 def test_a_grid_beyond_the_limit_is_refused_before_it_is_made(tmp_path):

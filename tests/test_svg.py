@@ -132,13 +132,16 @@ def boxes(drawing: ElementTree.Element) -> list[tuple[float, float, float, float
     """Left, right, top and bottom of each text that is not turned."""
     found = []
     for text in drawing.iter("text"):
-        if "rotate" not in text.get("transform", ""):
+        moved = re.fullmatch(
+            r"translate\((\S+) (\S+)\)(?: rotate\(-0\))?", text.get("transform", "")
+        )
+        if moved or "transform" not in text.attrib:
             style = dict(one.split(":") for one in text.get("style", "").split(";"))
             size = float(style["font-size"].removesuffix("px"))
             wide = 0.85 * width(text.text or "", size)  # a page's fonts are narrower
             share = {"middle": 0.5, "end": 1.0}.get(style.get("text-anchor", ""), 0.0)
-            left, y = float(text.attrib["x"]) - share * wide, float(text.attrib["y"])
-            found.append((left, left + wide, y - 0.7 * size, y))
+            x, y = map(float, moved.groups() if moved else (text.attrib["x"], text.attrib["y"]))
+            found.append((x - share * wide, x + (1 - share) * wide, y - 0.7 * size, y))
     return found
 
 

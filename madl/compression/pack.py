@@ -3,9 +3,7 @@
 `quantize_` simulates a format on float32 weights; `pack_` takes the same rules and stores 8.25 bits
 a weight instead. On a CPU both compute the same function, up to the order of summation:
 
-    pack_(model, [MXINT8])                      # any model, Hugging Face's too
-    save(model, "model.safetensors")            # int8 mantissas, uint8 scales, the rest as it is
-    load_(new_model, "model.safetensors")
+    pack_(model, [MXINT8])  # any model, Hugging Face's too
 
 On a CPU the input is quantized too and the products are integers (`kernels/mxint8.py`). On a CUDA
 GPU only the weight is MXINT8, and the input is taken as it is (`kernels/mxint8_cuda.py`).
@@ -15,30 +13,24 @@ Shapes: x (…, in_features), weight (out_features, in_features), bias (out_feat
 Not handled: gradients; train with `quantize_`, then pack what came out.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from kernels import mxint8, mxint8_cuda
-from madl.compression.quantize import Rule, replace_linears_, set_module_
-from madl.errors import MadlError
+from madl.compression.quantize import Rule, replace_linears_
 from madl.formats.blocked import MXInt
 
 MXINT8 = Rule(weight=MXInt(), input=MXInt())
-_PACKED = "madl.mxint8"  # key of the file's metadata: layer → block
 
 
 class MXInt8Linear(nn.Module):
     """A Linear with a packed MXINT8 weight and, on a CPU, MXINT8 inputs; for inference.
 
-    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. Files
-    hold `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
+    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. A
+    state dict holds `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
     """
 
     packed: Tensor
@@ -172,47 +164,3 @@ def _block_of(rule: Rule) -> int:
 def packed_layers(model: nn.Module) -> dict[str, MXInt8Linear]:
     """Name → layer of what `pack_` made."""
     return {name: m for name, m in model.named_modules() if isinstance(m, MXInt8Linear)}
-
-
-def save(model: nn.Module, path: Path | str) -> None:
-    """Write all weights of the model, and which layers are packed, as one safetensors file."""
-    blocks = {name: layer.block for name, layer in packed_layers(model).items()}
-    safetensors.torch.save_model(model, str(path), metadata={_PACKED: json.dumps(blocks)})
-
-
-def load_(model: nn.Module, path: Path | str) -> None:
-    """Read what `save` wrote into a model of the same shape, packing its layers first.
-
-    Raises:
-        MadlError: no such file, not one that `save` wrote, or of another model.
-    """
-    for name, block in _blocks_in(path).items():
-        try:
-            linear = model.get_submodule(name)
-        except AttributeError as error:
-            raise MadlError(
-                f"{path} has a packed layer {name!r}, the model has none; give it the same model"
-            ) from error
-        if isinstance(linear, nn.Linear):
-            empty = MXInt8Linear(
-                *(linear.in_features, linear.out_features),
-                bias=linear.bias is not None,  # pyright: ignore - may be None
-                block=block,
-            )
-            set_module_(model, name, empty.train(linear.training))
-    try:
-        safetensors.torch.load_model(model, str(path))
-    except RuntimeError as error:
-        why = " ".join(str(error).split())[:200]
-        raise MadlError(f"{path} does not fit the model ({why}); give it the same model") from error
-
-
-def _blocks_in(path: Path | str) -> dict[str, int]:
-    try:
-        with safe_open(str(path), "pt") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise MadlError(f"cannot read {path} ({error}); give a file that `save` wrote") from error
-    if _PACKED not in metadata:
-        raise MadlError(f"{path} has no packed layers; give a file that `save` wrote")
-    return json.loads(metadata[_PACKED])

@@ -142,11 +142,6 @@ class Arm(Sealed):
         return versus(self, other).estimate(self.accuracy.n)
 
 
-def of_models(a: Arm, several: str, one: str = "") -> str:
-    """What is said where an arm has several models, `{}` being how many; and of one alone."""
-    return several.format(len(a.records)) if len(a.records) > 1 else one
-
-
 def inside(record: Record, within: Sequence[str | int]) -> Any:
     """What a case gave under these names, each within the one before."""
     found: Any = record.values

@@ -103,15 +103,6 @@ def kept(name: str, value: str) -> Any:
     return _read(name).get(value)
 
 
-def machine(name: str) -> str:
-    """The machine of the last published run.
-
-    Raises:
-        Pending: it was never published.
-    """
-    return str(_read(name)["run"]["machine"])
-
-
 def run_table(name: str) -> Sequence[Row]:
     """On which machine, with which peers, and how busy it was."""
     run = _read(name)["run"]

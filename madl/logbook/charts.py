@@ -89,14 +89,13 @@ class Mark:
     low: float = 0.0  # of a span, or of the shades of cells
     high: float = 0.0
     stacked: bool = False
-    since: str | None = None  # column of where a bar begins; else it begins at zero
     markers: bool = True  # of a line: a marker at each point
     like: str | None = None  # takes the colour of this series
 
     @property
     def columns(self) -> list[str]:
         """Every column it reads."""
-        named = [self.column, self.text, self.by, self.since]
+        named = [self.column, self.text, self.by]
         return [name for name in named if name is not None]
 
     def names(self, rows: Sequence[Row]) -> list[str]:
@@ -127,11 +126,6 @@ def points(
 def bars(*columns: str, stacked: bool = False) -> list[Mark]:
     """Bars over a category axis: one a column, side by side or on top of one another."""
     return [Mark(kind="bars", label=name, column=name, stacked=stacked) for name in columns]
-
-
-def waterfall(column: str, since: str) -> Mark:
-    """Bars that each begin where another column says: how one step after another adds up."""
-    return Mark(kind="bars", label=column, column=column, since=since)
 
 
 def intervals(column: str, label: str = "", *, by: str | None = None) -> Mark:

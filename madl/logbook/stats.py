@@ -32,13 +32,10 @@ from madl.logbook.values import Interval as Interval
 from madl.logbook.values import Outcomes as Outcomes
 from madl.logbook.values import Sealed as Sealed
 from madl.logbook.values import Unit as Unit
-from madl.logbook.values import Z as Z
 from madl.logbook.values import counted as counted
-from madl.logbook.values import listed as listed
 from madl.logbook.values import number as number
 from madl.logbook.values import numbers as numbers
 from madl.logbook.values import per_cent as per_cent
-from madl.logbook.values import span as span
 from madl.logbook.values import superscript as superscript
 from madl.logbook.values import wilson as wilson
 from madl.machine.lint import CONTENDED

@@ -6,7 +6,7 @@ Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times
 
 import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
@@ -19,7 +19,6 @@ from madl.errors import MadlError
 
 ALPHA = 0.05
 LEVEL = 1 - ALPHA
-Z = float(ndtri(1 - ALPHA / 2))
 
 
 class Unit(StrEnum):
@@ -86,19 +85,6 @@ def counted(number: int, one: str) -> str:
 def per_cent(share: float) -> str:
     """A share as a reader sees an accuracy: one decimal."""
     return f"{100 * share:.1f} %".replace("-", "−")
-
-
-def listed(names: Sequence[object]) -> str:
-    """In a sentence: "a, b and c"."""
-    *most, last = [*map(str, names)] or ["none"]
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def span(values: Iterable[float]) -> str:
-    """From the least to the largest as they are shown: "8", or "7 to 9"."""
-    found = sorted(values)
-    low, high = number(found[0]), number(found[-1])
-    return low if low == high else f"{low} to {high}"
 
 
 class Interval(NamedTuple):

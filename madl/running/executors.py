@@ -14,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,62 +35,39 @@ def inline(cases: deque[Case], execute: Execute) -> Iterator[Record]:
         yield execute(cases.popleft())
 
 
-@dataclass
-class Processes:
-    """Worker processes that outlive an experiment: what the next one needs is imported and read.
+def processes(
+    cases: deque[Case], execute: Execute, *, jobs: int, threads: int, start: Start
+) -> Iterator[Record]:
+    """On `jobs` processes, each set up by `start(threads)`; what is given must pickle.
 
-    Use it as a context manager; its workers end with it.
+    Raises:
+        MadlError: a worker died (killed, or out of memory); what it had finished is stored.
     """
-
-    _pool: ProcessPoolExecutor | None = None
-    _of: object = None
-
-    def __enter__(self) -> "Processes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        self._pool = None
-
-    def run(
-        self, cases: deque[Case], execute: Execute, *, jobs: int, threads: int, start: Start
-    ) -> Iterator[Record]:
-        """On `jobs` processes, each set up by `start(threads)`; what is given must pickle.
-
-        Raises:
-            MadlError: a worker died (killed, or out of memory); what it had finished is stored.
-        """
-        pool = self._with(jobs, threads, start)
-        try:
-            running: set[Future[Record]] = set()
-            while cases or running:
-                while cases and len(running) < 2 * jobs:  # the next ones are there already
-                    running.add(pool.submit(execute, cases.popleft()))
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in sorted(finished, key=_has_failed):  # what is there is kept
-                    yield future.result()
-        except BrokenProcessPool as error:
-            raise MadlError(
-                "a worker process died (killed, or out of memory); finished cases are kept, "
-                "run the same command again, with fewer --jobs if memory was short"
-            ) from error
-        except BaseException:
-            for worker in list((pool._processes or {}).values()):
-                worker.terminate()  # on Ctrl-C the case in hand is lost, and only that one
-            raise
-
-    def _with(self, jobs: int, threads: int, start: Start) -> ProcessPoolExecutor:
-        if self._pool is None or self._of != (jobs, threads):
-            self.__exit__()
-            self._of = (jobs, threads)
-            self._pool = ProcessPoolExecutor(
-                max_workers=jobs,
-                mp_context=multiprocessing.get_context("spawn"),  # torch's threads survive no fork
-                initializer=_start_worker,
-                initargs=(functools.partial(start, threads),),
-            )
-        return self._pool
+    pool = ProcessPoolExecutor(
+        max_workers=jobs,
+        mp_context=multiprocessing.get_context("spawn"),  # torch's threads survive no fork
+        initializer=_start_worker,
+        initargs=(functools.partial(start, threads),),
+    )
+    try:
+        running: set[Future[Record]] = set()
+        while cases or running:
+            while cases and len(running) < 2 * jobs:  # the next ones are there already
+                running.add(pool.submit(execute, cases.popleft()))
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in sorted(finished, key=_has_failed):  # what is there is kept
+                yield future.result()
+    except BrokenProcessPool as error:
+        raise MadlError(
+            "a worker process died (killed, or out of memory); finished cases are kept, "
+            "run the same command again, with fewer --jobs if memory was short"
+        ) from error
+    except BaseException:
+        for worker in list((pool._processes or {}).values()):
+            worker.terminate()  # on Ctrl-C the case in hand is lost, and only that one
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _has_failed(future: Future[Record]) -> bool:

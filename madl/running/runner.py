@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,11 +67,7 @@ def run(
     else:
         check_records(plan, names)
     folder = store.root / "shards"
-    with (
-        shards.at_work(folder, options.shard),
-        lifeline.guarded(store.root / "tmp"),
-        executors.Processes() as processes,
-    ):
+    with shards.at_work(folder, options.shard), lifeline.guarded(store.root / "tmp"):
         if options.shard == shards.WHOLE:
             store.sweep()
             store = store.from_now_on() if options.force else store
@@ -92,7 +88,7 @@ def run(
                 for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
                     log.info("%s", line)
                 return
-            for record in _execute_queue(plan, store, queues, way, options, processes, code):
+            for record in _execute_queue(plan, store, queues, way, options, code):
                 yield queues.finished(record)
 
 
@@ -128,25 +124,23 @@ def _execute_queue(
     queues: Queues,
     way: Way,
     options: Options,
-    processes: executors.Processes,
     code: Mapping[str, str],
 ) -> Iterator[Record]:
     """Until this queue is empty; cases that become ready meanwhile join it."""
-    records = _executed(
-        plan, store, queues.cases[way], options, processes, jobs=way.jobs, alone=way.is_timed
-    )
-    for record in records:
-        name = record.case.experiment
-        if record.status == "ok" and record.run.code != code[name]:
-            raise MadlError(
-                f"the code of {name} has changed since this run began, and part of it was loaded "
-                "before; finished cases are kept, run the same command again"
-            )
-        try:
-            record = registered(record, earlier(plan, store, record.case))
-        finally:  # whatever is wrong with what is known already
-            record = _kept(store, record)
-        yield record
+    executed = _executed(plan, store, queues.cases[way], options, jobs=way.jobs, alone=way.is_timed)
+    with contextlib.closing(executed) as records:
+        for record in records:
+            name = record.case.experiment
+            if record.status == "ok" and record.run.code != code[name]:
+                raise MadlError(
+                    f"the code of {name} has changed since this run began, and part of it was "
+                    "loaded before; finished cases are kept, run the same command again"
+                )
+            try:
+                record = registered(record, earlier(plan, store, record.case))
+            finally:  # whatever is wrong with what is known already
+                record = _kept(store, record)
+            yield record
 
 
 def earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
@@ -174,11 +168,10 @@ def _executed(
     store: Store,
     cases: deque[Case],
     options: Options,
-    processes: executors.Processes,
     *,
     jobs: int,
     alone: bool,
-) -> Iterator[Record]:
+) -> Generator[Record]:
     """Execute cases here, in processes of their own, or on a cluster."""
     root, device = plan.project.root, options.device
     if options.scheduler is not None:
@@ -198,7 +191,7 @@ def _executed(
         yield from executors.inline(cases, job)
         return
     start = functools.partial(start_process, log_level=_worker_log_level())
-    yield from processes.run(cases, job, jobs=jobs, threads=threads, start=start)
+    yield from executors.processes(cases, job, jobs=jobs, threads=threads, start=start)
 
 
 def _worker_log_level() -> int:

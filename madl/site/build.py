@@ -1,7 +1,4 @@
-"""The site of the rendered pages, built by mkdocs as soon as one of them has changed.
-
-Nothing is rendered either while no file is another than after the last time.
-"""
+"""The site of the rendered pages, built by mkdocs; neither is made while no file has changed."""
 
 import hashlib
 import importlib.util
@@ -9,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +20,18 @@ HOOKS = OURS / "madl" / "site" / "hooks.py"
 
 
 def build(project: Project) -> None:
-    """Make the site again where a page has changed; nothing, where there is no `mkdocs.yml`.
+    """Make the site; nothing, where there is no `mkdocs.yml`.
 
     Raises:
         MadlError: mkdocs is not installed, or fails.
     """
     if not (project.root / "mkdocs.yml").is_file():
         return
-    first, built = project.root / "site" / "index.html", project.state / "built"
-    if first.is_file() and built.is_file() and built.stat().st_mtime_ns > max(_changed(project)):
-        return
     if importlib.util.find_spec("mkdocs") is None:
         raise MadlError(
             "this Python has no mkdocs, which builds the site; use the environment of "
             "`make logbook`, or `pip install -r requirements-report.txt`"
         )
-    project.state.mkdir(exist_ok=True)
-    began = built.with_suffix(".began")  # what is written meanwhile is not in this site
-    began.touch()
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"],
         cwd=project.root,
@@ -52,14 +43,6 @@ def build(project: Project) -> None:
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[-LAST_WORDS:]
         raise MadlError(f"mkdocs could not build the site: {said or 'it says nothing'}")
-    os.replace(began, built)
-
-
-def _changed(project: Project) -> Iterator[int]:
-    """When each file and folder that the site is made of was last changed, in nanoseconds."""
-    yield (project.root / "mkdocs.yml").stat().st_mtime_ns
-    for folder in (project.docs, HOOKS.parent):
-        yield from (path.stat().st_mtime_ns for path in (folder, *folder.rglob("*.*")))
 
 
 def state(project: Project, asked: Mapping[str, Any]) -> str:

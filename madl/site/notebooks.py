@@ -4,7 +4,7 @@ A source is Python in percent format: `# %%` begins a cell, `# %% [markdown]` on
 the data of the pages' figures and nothing else, is executed when they are made, and keeps what it
 prints and each figure that it shows. One that a reader has changed stays as it is.
 
-Not handled: any other output; Jupyter is not needed.
+Not handled: any other output; no kernel is started.
 """
 
 import contextlib
@@ -109,10 +109,11 @@ def _run(project: Project, source: Path) -> str:
 
 def _not_run(text: str, why: str) -> str:
     """The notebook without outputs: pages link to it."""
-    made = _notebook(cells(text))
-    made["cells"].insert(1, _cell("markdown", f"Not run: {why}.", 0))
-    made["metadata"]["logbook"] = _digest(made)
-    return _as_text(made)
+    from nbformat.v4 import new_markdown_cell
+
+    made = _notebook(text)
+    made["cells"].insert(1, new_markdown_cell(f"Not run: {why}.", id="cell-0"))
+    return _written(made)
 
 
 def _is_changed_by_hand(path: Path) -> bool:
@@ -132,45 +133,23 @@ def _digest(made: Notebook) -> str:
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
 
 
-# ---- from percent format ------------------------------------------------------------------------
+def _notebook(text: str) -> Notebook:
+    """Of a source: the same bytes for the same text, whatever made it."""
+    import jupytext
 
-
-def cells(text: str) -> list[tuple[str, str]]:
-    """Kind and content of each cell."""
-    found: list[tuple[str, str]] = []
-    for part in re.split(r"^# %%", text, flags=re.MULTILINE)[1:]:
-        head, _, body = part.partition("\n")
-        if "[markdown]" in head:
-            lines = (re.sub(r"^# ?", "", line) for line in body.strip().splitlines())
-            found.append(("markdown", "\n".join(lines)))
-        else:
-            found.append(("code", body.strip()))
-    return found
-
-
-def _cell(kind: str, source: str, index: int) -> Notebook:
-    made: Notebook = {
-        "cell_type": kind,
-        "id": f"cell-{index}",
-        "metadata": {},
-        "source": source.splitlines(keepends=True),
-    }
-    return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
-
-
-def _notebook(parts: list[tuple[str, str]]) -> Notebook:
-    made = [_cell(kind, source, index) for index, (kind, source) in enumerate(parts, 1)]
+    made = jupytext.reads(text, "py:percent")
+    for index, cell in enumerate(made["cells"], 1):
+        cell["id"] = f"cell-{index}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {
-        "cells": made,
-        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
+    made["metadata"] = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return made
 
 
-def _as_text(made: Notebook) -> str:
-    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+def _written(made: Notebook) -> str:
+    import nbformat
+
+    made["metadata"]["logbook"] = _digest(made)
+    return nbformat.writes(made, version=4) + "\n"  # pyright: ignore
 
 
 # ---- executing, in a process of its own ---------------------------------------------------------
@@ -179,9 +158,10 @@ def _as_text(made: Notebook) -> str:
 def executed(source: Path) -> str:
     """The notebook with what its cells print and show."""
     import matplotlib.pyplot as plt
+    from nbformat.v4 import new_output
 
     plt.rcParams.update({"svg.fonttype": "none", "figure.constrained_layout.use": True})
-    made = _notebook(cells(source.read_text("utf-8")))
+    made = _notebook(source.read_text("utf-8"))
     seen: dict[str, Any] = {"__name__": "__main__"}
     for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):
         printed, shown = io.StringIO(), list[str]()
@@ -195,17 +175,12 @@ def executed(source: Path) -> str:
 
         plt.show = show
         with contextlib.redirect_stdout(printed):
-            exec(compile("".join(cell["source"]), source.name, "exec"), seen)
+            exec(compile(cell["source"], source.name, "exec"), seen)
         cell["execution_count"] = count
         if printed.getvalue():
-            text = printed.getvalue().splitlines(keepends=True)
-            cell["outputs"].append({"output_type": "stream", "name": "stdout", "text": text})
-        cell["outputs"] += [
-            {"output_type": "display_data", "data": {"image/svg+xml": drawn}, "metadata": {}}
-            for drawn in shown
-        ]
-    made["metadata"]["logbook"] = _digest(made)
-    return _as_text(made)
+            cell["outputs"].append(new_output("stream", text=printed.getvalue()))
+        cell["outputs"] += [new_output("display_data", {"image/svg+xml": drawn}) for drawn in shown]
+    return _written(made)
 
 
 def _svg(figure: Any) -> str:

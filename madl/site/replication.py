@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,64 +22,32 @@ DECIDED = ("supported", "refuted")
 AGREEMENT = ("reversed", "decided in some", "alike")  # of the runs of a claim, the worst first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What one run makes of a claim."""
-
-    verdict: str
-    effect: str = ""  # with its interval, as pages print it
-    is_blocked: bool = False  # others used the machine, so that nothing was tested
-    size: float | None = None  # of the effect, in the reader's unit
-    is_timed: bool = False  # it rests on cases that measure time
-
-    def __str__(self) -> str:
-        return f"{self.verdict}, {self.effect}" if self.effect else self.verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicated:
-    """A claim with its outcome in each run that measured it, by the run's name."""
-
-    page: Page
-    name: str
-    hypothesis: str
-    runs: Mapping[str, Outcome]
-
-    @property
-    def agreement(self) -> str:
-        """One of `AGREEMENT`."""
-        verdicts = {outcome.verdict for outcome in self.runs.values()}
-        if verdicts.issuperset(DECIDED):
-            return "reversed"
-        return "alike" if len(verdicts) == 1 else "decided in some"
-
-    def row(self) -> Row:
-        return {
-            "": self.page.questions[0].id if self.page.questions else self.page.name,
-            "hypothesis": self.hypothesis.rstrip("."),
-            "agreement": self.agreement,
-            **{run: str(outcome) for run, outcome in self.runs.items()},
-        }
-
-
-def replicated(pages: Iterable[Page]) -> list[Replicated]:
-    """Every primary claim that more than one run has measured, reversals first."""
-    found: list[Replicated] = []
-    for page in pages:
-        runs = {run_name(view): outcomes(view) for view in (page.view, *page.others)}
-        for name, claim in page.view.experiment.claims.items():
-            having = {run: made[name] for run, made in runs.items() if name in made}
-            if len(having) > 1:
-                hypothesis = claim.hypothesis
-                found.append(Replicated(page=page, name=name, hypothesis=hypothesis, runs=having))
-    return sorted(found, key=lambda one: AGREEMENT.index(one.agreement))
-
-
 def rows(pages: Iterable[Page]) -> list[Row]:
-    """The same as one table, a column a run."""
-    made = [one.row() for one in replicated(pages)]
+    """Every primary claim that more than one run has measured, a column a run; reversals first."""
+    made: list[dict[str, Any]] = []
+    for page in pages:
+        runs = {run_name(view): measured(view) for view in (page.view, *page.others)}
+        for name, claim in page.view.experiment.claims.items():
+            having = {run: results[name] for run, results in runs.items() if name in results}
+            if len(having) > 1:
+                row = {
+                    "": page.questions[0].id if page.questions else page.name,
+                    "hypothesis": claim.hypothesis.rstrip("."),
+                    "agreement": agreement(one.decided for one in having.values()),
+                }
+                shown = {run: prose.with_interval(one) for run, one in having.items()}
+                made.append(row | {run: f"{having[run].decided}, {shown[run]}" for run in having})
+    made.sort(key=lambda row: AGREEMENT.index(row["agreement"]))
     columns = dict.fromkeys(name for row in made for name in row)
     return [{name: row.get(name, "") for name in columns} for row in made]
+
+
+def agreement(verdicts: Iterable[str]) -> str:
+    """Of the runs of a claim, one of `AGREEMENT`."""
+    found = set(verdicts)
+    if found.issuperset(DECIDED):
+        return "reversed"
+    return "alike" if len(found) == 1 else "decided in some"
 
 
 def run_name(view: View) -> str:
@@ -88,22 +56,11 @@ def run_name(view: View) -> str:
     return ", ".join([*workloads.differences(view.plan.workload, default), view.machine])
 
 
-def outcomes(view: View) -> dict[str, Outcome]:
-    """What came out of each primary claim that this run measured; what is borrowed is another's."""
-    runs_alone = view.experiment.runs_alone
+def measured(view: View) -> dict[str, Result]:
+    """The primary claims that this run has measured; what is borrowed is another's."""
     borrowed = {record.case.key for record in view.borrowed}
-
-    def is_timed(made: Result) -> bool:
-        return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
-
     return {
-        name: Outcome(
-            verdict=made.decided,
-            effect=prose.with_interval(made),
-            is_blocked=bool(made.comparison.blocked),
-            size=made.comparison.unit.shown(made.comparison.effect),
-            is_timed=is_timed(made),
-        )
+        name: made
         for name, made in view.results.items()
         if made.primary and made.contrast is not None
         if not any(case.key in borrowed for case in made.cases)
@@ -115,7 +72,7 @@ def outcomes(view: View) -> dict[str, Outcome]:
 
 def repeat(
     plan: StoredPlan, store: Store, stems: Sequence[str], times: int
-) -> Iterator[dict[str, Outcome]]:
+) -> Iterator[dict[str, Result]]:
     """What came out of every primary claim on times ("lab4_compile.faster"), once for each run.
 
     Every case that runs alone is run anew, in a store that is deleted afterwards; what does not
@@ -143,13 +100,19 @@ def repeat(
                 if progress.record.status == "failed":
                     name = progress.record.case.experiment
                     raise MadlError(f"a case of {name} failed: {progress.record.error}")
-            made = {name: View(name=name, plan=fresh, published=False) for name in stems}
+            views = [View(name=name, plan=fresh, published=False) for name in stems]
             yield {
-                f"{stem}.{name}": outcome
-                for stem, view in made.items()
-                for name, outcome in outcomes(view).items()
-                if outcome.is_timed
+                f"{view.name}.{name}": made
+                for view in views
+                for name, made in measured(view).items()
+                if _is_timed(view, made)
             }
+
+
+def _is_timed(view: View, made: Result) -> bool:
+    """Whether it rests on cases that measure time."""
+    runs_alone = view.experiment.runs_alone
+    return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
 
 
 def _measures_time(plan: StoredPlan, name: str) -> bool:
@@ -162,15 +125,18 @@ def _measures_time(plan: StoredPlan, name: str) -> bool:
     return any(runs_alone(case.params) for case in plan.cases(name))
 
 
-def counts(plan: StoredPlan, found: Sequence[Mapping[str, Outcome]]) -> list[dict[str, Any]]:
+def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:
     """A row a claim: how often each outcome came out, and the effect of each run."""
     made: list[dict[str, Any]] = []
     for name in dict.fromkeys(name for one in found for name in one):
         runs = [one[name] for one in found if name in one]
         stem, _, claim = name.partition(".")
         row = {"claim": name, "hypothesis": plan.project.load(stem).claims[claim].hypothesis}
-        row |= Counter(benchmarks.OUTCOMES[-1] if r.is_blocked else r.verdict for r in runs)
-        made.append(row | {"effects": [float(f"{one.size:.4g}") for one in runs]})
+        compared = [one.comparison for one in runs]
+        busy = benchmarks.OUTCOMES[-1]
+        row |= Counter(busy if c.blocked else one.decided for c, one in zip(compared, runs))
+        effects = [float(f"{c.unit.shown(c.effect):.4g}") for c in compared]
+        made.append(row | {"effects": effects})
     return made
 
 

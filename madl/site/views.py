@@ -10,12 +10,11 @@ A record that cannot be used counts as missing, and a claim or chart that fails 
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook.arms import SEED
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Contrast, Result, judge
 from madl.logbook.experiment import TUNING, Experiment, Question
@@ -113,11 +112,6 @@ class View:
     @functools.cached_property
     def cases(self) -> list[Case]:
         return self.plan.cases(self.name) if self.plan.is_ready(self.name) else []
-
-    @functools.cached_property
-    def in_common(self) -> dict[str, Scalar]:
-        """The parameters that all of its cases have alike."""
-        return in_common(self.cases)
 
     @functools.cached_property
     def own(self) -> list[Record]:
@@ -323,19 +317,6 @@ def _compared(test: Callable[[Records], Any], records: Records) -> Contrast:
     if not isinstance(made := test(records), Contrast):
         raise TypeError(f"it returns {type(made).__name__}; return a comparison, compare(a, b)")
     return made
-
-
-def in_common(cases: Iterable[Case]) -> dict[str, Scalar]:
-    """The parameters that have one value in all cases, but for what the workload says."""
-    values: dict[str, set[Scalar]] = {}
-    for case in cases:
-        for name, value in case.params.items():
-            values.setdefault(name, set()).add(value)
-    return {
-        name: next(iter(found))
-        for name, found in values.items()
-        if len(found) == 1 and name not in (*workloads.PARAMETERS, SEED)
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

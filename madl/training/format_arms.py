@@ -1,10 +1,7 @@
 """The models of question 3.2, for pages that have `lab3_formats` among their needs."""
 
-from statistics import fmean
-
 from madl.logbook.arms import Arm, arm, best_of
 from madl.logbook.records import Pending, Records
-from madl.logbook.stats import number
 from madl.training.families import EVERY, MOVED, NAMES, moved_of, short
 
 EXPERIMENT = "lab3_formats"
@@ -52,27 +49,3 @@ def once(r: Records) -> dict[str, Arm]:
 def control(r: Records) -> Arm:
     """FP32, trained on like the formats."""
     return arm(r.of(EXPERIMENT), "FP32 tuned alike", part="control")
-
-
-def said(a: Arm) -> str:
-    """A format with its bits, and where it is moved, with its positions in words."""
-    bits, (name, _, places) = a.value("bits"), a.label.partition(" at ")
-    size = f"{number(bits)} bit{'s' if bits != 1 else ''}"
-    if places:
-        what = "fraction width" if name.startswith("fixed") else "exponent bias"
-        sides = zip(*(map(int, one.split(" and ")) for one in places.split(" or ")), strict=True)
-        weights, inputs = (" or ".join(map(str, sorted(set(side)))) for side in sides)
-        size += f"; {what} {weights} for weights, {inputs} for inputs"
-    elif moved_of(name):
-        size += "; at its default position"
-    return f"`{name}` ({size})"
-
-
-def by_rate(a: Arm) -> dict[float, tuple[float, float]]:
-    """Validation accuracy and loss by learning rate; zero is untrained. The means over seeds."""
-    found: dict[float, list[tuple[float, float]]] = {}
-    for record in a.records:
-        for rate, values in record.values["by_rate"].items():
-            pair = values["validation_accuracy"], values["validation_loss"]
-            found.setdefault(float(rate), []).append(pair)
-    return {rate: (fmean(x for x, _ in of), fmean(y for _, y in of)) for rate, of in found.items()}

@@ -1,10 +1,9 @@
-"""Searches on Optuna: random, grid and TPE over named choices, resumable, shared by workers.
+"""Searches on Optuna: random, grid and TPE over named choices, which go on after a kill.
 
-A study is a folder: a journal that every finished trial is appended to, and locks that the kernel
-lets go of when their process dies. A trial is an index, and what is drawn at an index depends on
-the seed, the index and the trials before it alone. So a study that was killed goes on with what is
-left of it and ends as if nothing had happened; a trial that was killed is tried again. Several
-workers may call `search` on one folder: each takes the next free index, all return the same list.
+A study is a folder with a file for each finished trial. A trial is an index, and what is drawn at
+an index depends on the seed, the index and the trials before it alone. So a study that was killed
+goes on with what is left of it and ends as if nothing had happened; a trial that was killed is
+tried again. Whoever calls `search` on a folder that another process searches waits for that one.
 
 Trials hold JSON only. The objective is larger when better, and it is for validation data: what a
 search chooses by is not what it may be judged by.
@@ -18,24 +17,21 @@ import hashlib
 import json
 import math
 import random
-import time
-import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import create_trial
 
 from madl.errors import MadlError
+from madl.files import read_text, write_atomically
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Scalar
-from madl.training import study_journal
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -44,8 +40,7 @@ SAMPLERS = ("random", "grid", "tpe")
 STARTUP_TRIALS = 10  # Optuna's default: TPE draws these at random
 TPE_CANDIDATES = 24
 GRID_LIMIT = 1_000_000  # points; the order they are visited in is held in memory
-POLL_S = 0.2
-_KEPT = {"index", "at_random", "worker", "notes"}  # beside the point and its value
+MEND = "remove it and what was drawn after it, and they will run again"
 
 Space = Mapping[str, Sequence[Scalar]]
 Point = Mapping[str, Scalar]
@@ -95,7 +90,7 @@ def search(
 ) -> list[Trial]:
     """Bring the study in `folder` to that many trials, and return them by index.
 
-    A grid ends where it has no more points. Trials that other workers are at are waited for.
+    A grid ends where it has no more points.
 
     Raises:
         MadlError: a space, a sampler or a study that cannot be searched; see `check_space`.
@@ -112,22 +107,19 @@ def search(
         "space": [[name, list(values)] for name, values in space.items()],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    claim = FileLock(folder / "claim.lock")
-    with _worker(folder) as worker:
-        with claim:
-            study = study_journal.opened(folder / "study.journal", identity, _KEPT)
-        while True:
-            with claim:
-                _fail_killed_trials(study, folder, worker)
-                index = _next_index(study, trials)
-                trial = None if index is None else _ask(study, space, sampler, seed, index, worker)
-            if trial is not None:
-                _tell(study, trial, *objective(_point(space, trial.params)))
-            elif len(_finished(study, trials)) == trials:
-                break
+    with FileLock(folder / "study.lock"):
+        _check_identity(folder / "study.json", identity)
+        study = optuna.create_study(direction="maximize")  # in memory, made anew of the files
+        found: list[Trial] = []
+        for index in range(trials):
+            path = folder / f"trial-{index}.json"
+            if path.exists():
+                found.append(trial := _read(path, index))
+                study.add_trial(_told(path, space, trial))
             else:
-                time.sleep(POLL_S)  # what is left is in other workers' hands
-    return [_as_trial(space, trial) for _, trial in sorted(_finished(study, trials).items())]
+                found.append(_run(study, space, objective, sampler, seed, index))
+                write_atomically(path, json.dumps(found[-1].to_json(), allow_nan=False))
+    return found
 
 
 # ---- the space ----------------------------------------------------------------------------------
@@ -188,82 +180,98 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     }
 
 
-def _point(space: Space, indices: Mapping[str, int]) -> dict[str, Scalar]:
-    return {name: values[indices[name]] for name, values in space.items()}
+def _indices(space: Space, point: Point) -> dict[str, int]:
+    return {name: values.index(point[name]) for name, values in space.items()}
 
 
 # ---- the study ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _worker(folder: Path) -> Generator[str]:
-    """A name for this worker, and a lock that is held for as long as it lives."""
-    name = uuid.uuid4().hex
-    path = _worker_path(folder, name)
-    try:
-        with FileLock(path):
-            yield name
-    finally:
-        path.unlink(missing_ok=True)
+def _check_identity(path: Path, wanted: Mapping[str, Any]) -> None:
+    """That a study was made as this one would be; one that begins says how it is made.
 
-
-def _worker_path(folder: Path, worker: str) -> Path:
-    return folder / f"worker-{worker}.lock"
-
-
-def _is_alive(folder: Path, worker: str | None) -> bool:
-    path = _worker_path(folder, worker or "")
+    Raises:
+        MadlError: it was made otherwise, or cannot be read.
+    """
+    wanted = json.loads(json.dumps(wanted))
     if not path.exists():
-        return False
+        write_atomically(path, json.dumps(wanted))
+    found = _json(path, "move its folder away to begin anew")
+    for part in wanted:
+        if found.get(part) != wanted[part]:
+            raise MadlError(
+                f"{path} was made with {part} {found.get(part)}, this search has {part} "
+                f"{wanted[part]}; move its folder away to begin anew, or go on with what it was "
+                "made with"
+            )
+
+
+def _json(path: Path, mend: str) -> dict[str, Any]:
     try:
-        with FileLock(path, blocking=False):
-            pass
-    except Timeout:
-        return True
-    path.unlink(missing_ok=True)
-    return False
+        found: Any = json.loads(read_text(path, mend))
+    except ValueError as error:
+        raise MadlError(f"{path} is no JSON ({error}); {mend}") from error
+    if not isinstance(found, dict):
+        raise MadlError(f"{path} holds no names with values; {mend}")
+    return found  # pyright: ignore[reportUnknownVariableType]
 
 
-def _fail_killed_trials(study: optuna.Study, folder: Path, me: str) -> None:
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        worker = trial.user_attrs.get("worker")  # None: killed before it had even said its name
-        if worker != me and not _is_alive(folder, worker):
-            study.tell(trial.number, state=TrialState.FAIL)
+def _read(path: Path, index: int) -> Trial:
+    """Raises: MadlError: it is not the trial of this index."""
+    found = _json(path, MEND)
+    if found.keys() != Trial.__dataclass_fields__.keys() or found["index"] != index:
+        raise MadlError(f"{path} is not trial {index} of a study; {MEND}")
+    return Trial(**found)
 
 
-def _next_index(study: optuna.Study, trials: int) -> int | None:
-    states = (TrialState.COMPLETE, TrialState.RUNNING)
-    taken = {t.user_attrs["index"] for t in study.get_trials(deepcopy=False, states=states)}
-    return next((index for index in range(trials) if index not in taken), None)
+def _told(path: Path, space: Space, trial: Trial) -> optuna.trial.FrozenTrial:
+    """A trial as samplers see it.
+
+    Raises:
+        MadlError: its point or its value is none of this study.
+    """
+    try:
+        indices, shapes = _indices(space, trial.point), _distributions(space)
+        return create_trial(params=indices, distributions=shapes, value=trial.value)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise MadlError(f"{path} is not a trial of this study ({error}); {MEND}") from error
 
 
-def _ask(
-    study: optuna.Study, space: Space, sampler: str, seed: int, index: int, worker: str
-) -> optuna.Trial:
-    finished = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    study.sampler = _sampler(space, sampler, seed, index)
-    trial = study.ask(_distributions(space))
-    trial.set_user_attr("at_random", sampler != "tpe" or finished < STARTUP_TRIALS)
-    trial.set_user_attr("index", index)
-    trial.set_user_attr("worker", worker)
-    return trial
+def _run(
+    study: optuna.Study, space: Space, objective: Objective, sampler: str, seed: int, index: int
+) -> Trial:
+    """Draw, evaluate, and tell the study."""
+    if sampler == "grid":  # Optuna's own grid sampler does not know which point comes at an index
+        point = grid_point(space, _grid_order(num_points(space), seed)[index])
+        study.enqueue_trial(_indices(space, point))
+    else:
+        study.sampler = _sampler(sampler, seed, index)
+    asked = study.ask(_distributions(space))
+    point = {name: values[asked.params[name]] for name, values in space.items()}
+    value, notes = objective(point)
+    if not math.isfinite(value):
+        raise ValueError(f"the objective of {point} is {value}; it must be a finite number")
+    try:
+        notes = json.loads(json.dumps(notes, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a trial keeps JSON only ({error}): {notes}") from error
+    study.tell(asked, value)
+    at_random = sampler != "tpe" or index < STARTUP_TRIALS
+    return Trial(index=index, point=point, value=value, notes=notes, at_random=at_random)
 
 
-def _sampler(space: Space, sampler: str, seed: int, index: int) -> BaseSampler:
+def _sampler(sampler: str, seed: int, index: int) -> BaseSampler:
     """A new one for every trial, so that what it draws does not depend on who drew before."""
     own_seed = int.from_bytes(hashlib.sha256(f"{seed} {index}".encode()).digest()[:4])
     if sampler == "random":
         return RandomSampler(seed=own_seed)
-    if sampler == "tpe":
-        return TPESampler(
-            seed=own_seed,
-            n_startup_trials=STARTUP_TRIALS,
-            n_ei_candidates=TPE_CANDIDATES,
-            multivariate=True,
-            constant_liar=True,
-        )
-    point = grid_point(space, _grid_order(num_points(space), seed)[index])
-    return _Point({name: space[name].index(value) for name, value in point.items()})
+    return TPESampler(
+        seed=own_seed,
+        n_startup_trials=STARTUP_TRIALS,
+        n_ei_candidates=TPE_CANDIDATES,
+        multivariate=True,
+        constant_liar=True,
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -271,60 +279,6 @@ def _grid_order(size: int, seed: int) -> list[int]:
     order = list(range(size))
     random.Random(seed).shuffle(order)
     return order
-
-
-class _Point(BaseSampler):
-    """One known point. Optuna's grid sampler counts a killed trial's point as visited."""
-
-    def __init__(self, indices: Mapping[str, int]) -> None:
-        self._indices = indices
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> int:
-        return self._indices[param_name]
-
-
-def _tell(study: optuna.Study, trial: optuna.Trial, value: float, notes: Mapping[str, Any]) -> None:
-    if not math.isfinite(value):
-        raise ValueError(f"the objective of {trial.params} is {value}; it must be a finite number")
-    try:
-        json.dumps(notes, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"a trial keeps JSON only ({error}): {notes}") from error
-    trial.set_user_attr("notes", dict(notes))
-    study.tell(trial, value)
-
-
-def _finished(study: optuna.Study, trials: int) -> dict[int, FrozenTrial]:
-    found = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    by_index = {t.user_attrs["index"]: t for t in reversed(found)}
-    return {index: trial for index, trial in by_index.items() if index < trials}
-
-
-def _as_trial(space: Space, trial: FrozenTrial) -> Trial:
-    assert trial.value is not None
-    return Trial(
-        index=trial.user_attrs["index"],
-        point=_point(space, trial.params),
-        value=trial.value,
-        notes=trial.user_attrs["notes"],
-        at_random=trial.user_attrs["at_random"],
-    )
 
 
 def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:

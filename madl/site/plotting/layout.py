@@ -1,19 +1,19 @@
-"""Lays a chart out on Matplotlib axes, for one width, and gives what Matplotlib writes as SVG.
+"""Puts a chart on Matplotlib axes, for one width, and gives what Matplotlib writes as SVG.
 
-Margins are computed from the texts that stand there, so nothing is drawn twice. Every text is a
-line of its own, anchored at what it belongs to: a narrower font than DejaVu shifts none.
+Matplotlib finds the margins. Lines and points are named where they are, if there is room.
 
 Units: pixels of the drawing, which are Matplotlib's points.
 """
 
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.text import OffsetFrom
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
@@ -47,8 +47,6 @@ HOUSE = {
     **{f"{axis}tick.major.size": 0 for axis in "xy"},
     **{f"{axis}tick.major.pad": 5 for axis in "xy"},
 }
-Names = dict[float, list[str]]  # lines at a place
-ALONG_X, ALONG_Y = ("data", "axes fraction"), ("axes fraction", "data")
 LABEL = 150.0  # of a line's name beside the plot, at most
 MOVED = 40.0  # that a name may stand from its line's end
 
@@ -60,47 +58,6 @@ class Plot:
     svg: str = ""
     tags: dict[str, tuple[int, Sequence[str]]] = field(default_factory=dict)
     direct: set[str] = field(default_factory=set)
-
-
-class _Frame:
-    """Where panels stand, and the texts around them."""
-
-    def __init__(
-        self, panels: Sequence[Panel], ends: Iterable[str], *, height: float, across: int
-    ) -> None:
-        first = panels[0]
-        chart, size = first.chart, first.size
-        self.size, self.height, self.across = size, height, across
-        self.down = math.ceil(len(panels) / across)
-        self.gap = 16.0 if across > 1 else 0.0
-        self.above, self.named_above = _above(first) if size.name != "thumb" else ([], [])
-        self.y_names = _y_names(first)
-        y_lines = [line for name in self.y_names.values() for line in name]
-        self.left = 10 + max([0.0, *(width(line, FONT) for line in y_lines)])
-        last = [*_named_ticks(first, chart.x).values()][-1:] * (chart.x.scale != "category")
-        numbers = [width(text, FONT) / 2 for text in last]
-        right = max([12.0, *numbers, *(width(name, SMALL) + 24 for name in ends)])
-        self.wide = (size.width - self.left - right - self.gap * (across - 1)) / across
-        self.x_names, self.turned = _x_names(first, self.wide)
-        titles = [wrapped(axis.title, FONT, size.width - 8) for axis in (chart.y, chart.x)]
-        self.titles = [[] if size.name == "thumb" or one == [""] else one for one in titles]
-        names = [panel.facet for panel in panels if panel.facet]
-        self.heads = {name: wrapped(name, SMALL, self.wide)[:2] for name in names}
-        self.own = any(mark.kind == "cells" for mark in chart.marks)  # names below each panel
-
-    def box(self, i: int) -> tuple[float, float, float, float]:
-        """Left, bottom, width and height of a panel, in shares of the figure."""
-        names = _tall(self.x_names, turned=self.turned)
-        head = max((LINE * len(lines) + 4 for lines in self.heads.values()), default=0.0)
-        head += LINE if self.above else 0
-        between = head + (names + 8 if self.own else 12)
-        top = 8 + LINE * len(self.titles[0])
-        bottom = 12 + names + LINE * len(self.titles[1])
-        tall = (self.height - top - bottom - head - between * (self.down - 1)) / self.down
-        left = self.left + (self.wide + self.gap) * (i % self.across)
-        low = self.height - top - head - tall - (tall + between) * (i // self.across)
-        shares = left / self.size.width, low / self.height
-        return (*shares, self.wide / self.size.width, tall / self.height)
 
 
 def plot(chart: Chart, size: Size, *, salt: str) -> Plot:
@@ -117,7 +74,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
     across = min(len(facets), 3 if few else size.columns)
     down = math.ceil(len(facets) / across)
     height = _height(chart, size, down)
-    figure = Figure((size.width / 72, height / 72))
+    figure = Figure((size.width / 72, height / 72), layout="constrained")
     grid = [*figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat]
     panels: list[Panel] = []
     for name, ax in zip(facets, grid):
@@ -132,17 +89,19 @@ def _plot(chart: Chart, size: Size) -> Plot:
         panels.append(panel)
     for ax in grid[len(facets) :]:
         ax.remove()
-    for panel in panels:
+    own = any(mark.kind == "cells" for mark in chart.marks)  # names below each panel
+    for i, panel in enumerate(panels):
         _ticks(panel, chart.x, panel.wide)
         _ticks(panel, chart.y, height * 0.75 / down)
-    ends = _ends(panels[0]) if size.name == "wide" and len(panels) == 1 else {}
-    frame = _Frame(panels, ends, height=height, across=across)
-    _write(panels, frame)
-    for name, end in ends.items():
-        _name_end(panels[0], name, *end)
-    for panel in panels if size.name != "thumb" else ():
-        _name_points(panel)
-    made.direct |= {*frame.named_above, *ends}
+        panel.ax.tick_params(labelbottom=own or i + across >= len(panels))
+    if size.name != "thumb":
+        made.direct |= _write(figure, panels)
+        margins = figure.get_layout_engine()
+        assert margins is not None
+        margins.execute(figure)  # now all is where it stays
+        figure.set_layout_engine("none")
+        for panel in panels:
+            _name_points(panel)
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(text, format="svg", metadata=nothing)
@@ -150,29 +109,28 @@ def _plot(chart: Chart, size: Size) -> Plot:
     return made
 
 
-def _write(panels: Sequence[Panel], frame: _Frame) -> None:
-    """Puts the panels into their places, and what stands around them."""
-    for i, panel in enumerate(panels):
-        panel.ax.set_position(frame.box(i))
-        panel.wide = frame.wide
-        panel.ax.tick_params(labelleft=False, labelbottom=False)
-        if i % frame.across == 0:
-            _write_y(panel, frame.y_names)
-        if frame.own or i + frame.across >= len(panels):
-            _write_x(panel, frame.x_names, turned=frame.turned)
-        for k, line in enumerate(reversed(frame.heads.get(panel.facet, []))):
-            up = 5 + LINE * k + (LINE if frame.above else 0)
-            panel.text(line, (0, 1), (0, up), xycoords="axes fraction", ha="left", weight="bold")
-        for x, text, side in frame.above:
-            panel.text(text, (x, 1), (0, 5), xycoords=ALONG_X, ha=side, color=TEXT["muted"])
-    look: dict[str, Any] = {"fontsize": FONT, "color": TEXT["ink"]}
-    figure = panels[0].ax.figure
-    for k, line in enumerate(frame.titles[0]):
-        figure.text(2 / frame.size.width, 1 - (LINE * k + 12) / frame.height, line, **look)
-    middle = frame.left + (frame.wide + frame.gap) * frame.across / 2
-    for k, line in enumerate(reversed(frame.titles[1])):
-        place = middle / frame.size.width, (LINE * k + 5) / frame.height
-        figure.text(*place, line, ha="center", **look)
+def _write(figure: Figure, panels: Sequence[Panel]) -> set[str]:
+    """What stands around the panels; returns the series that are named there."""
+    first = panels[0]
+    chart, size = first.chart, first.size
+    room = size.width - 8
+    if title := chart.y.title:
+        left = "\n".join(wrapped(title, FONT, room))
+        figure.suptitle(left, x=2 / size.width, ha="left", fontsize=FONT)
+    if title := chart.x.title:
+        figure.supxlabel("\n".join(wrapped(title, FONT, room)), fontsize=FONT)
+    above, named_above = _above(first)
+    for panel in panels:
+        head = "\n".join(wrapped(panel.facet, SMALL, panel.wide)[:2])
+        look: dict[str, Any] = {"fontsize": SMALL, "fontweight": "bold", "loc": "left"}
+        panel.ax.set_title(head, pad=5 + LINE * bool(above), **look)
+        for x, text, side in above:
+            look = {"xycoords": ("data", "axes fraction"), "ha": side, "color": TEXT["muted"]}
+            panel.text(text, (x, 1), (0, 5), **look)
+    ends = _ends(first) if size.name == "wide" and len(panels) == 1 else {}
+    for name, end in ends.items():
+        _name_end(first, name, *end)
+    return {*named_above, *ends}
 
 
 def _facets(chart: Chart) -> list[str]:
@@ -208,7 +166,7 @@ def _ticks(panel: Panel, shown: Axis, length: float) -> None:
         count = len(categories(panel.chart, shown))
         ends = (-0.5, count - 0.5) if is_x else (count - 0.5, -0.5)
         (ax.set_xlim if is_x else ax.set_ylim)(*ends)
-        axis.set_ticks(range(count), [""] * count)
+        axis.set_ticks(range(count), _names(panel, shown, length / count - 2))
         axis.grid(visible=False)
         return
     low, high = shown.limits
@@ -264,61 +222,19 @@ def power(value: float, _: int | None = None) -> str:
     return raised if abs(factor - 1) < 1e-6 else f"{factor:.3g}×{raised}"
 
 
-def _named_ticks(panel: Panel, shown: Axis) -> dict[float, str]:
-    """What stands at each tick of an axis."""
-    if shown.scale == "category":
-        return dict(enumerate(categories(panel.chart, shown)))
-    axis = panel.ax.xaxis if shown is panel.chart.x else panel.ax.yaxis
-    low, high = sorted(axis.get_view_interval())
-    slack = 1e-9 * (high - low)
-    places = [float(p) for p in axis.get_majorticklocs() if low - slack <= p <= high + slack]
-    formatter = axis.get_major_formatter()
-    return {place: formatter(place, None) for place in places}
-
-
-def _y_names(panel: Panel) -> Names:
-    size, found = panel.size, _named_ticks(panel, panel.chart.y)
-    if panel.chart.y.scale != "category":
-        return {place: [text] for place, text in found.items()}
-    room = 0.0 if size.name == "thumb" else size.width * 0.38
-    return {place: wrapped(text, FONT, room) for place, text in found.items() if room}
-
-
-def _x_names(panel: Panel, wide: float) -> tuple[Names, bool]:
-    """The names below the axis, and whether they are turned, as even wrapped they have no room."""
-    found = _named_ticks(panel, panel.chart.x)
-    names = {place: [text] for place, text in found.items()}
-    if panel.chart.x.scale != "category":
-        return names, False
+def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
+    """Of the places of a category axis, in lines; those below it are turned where none has room."""
+    names = categories(panel.chart, shown)
     if panel.size.name == "thumb":
-        return {}, False
-    room = wide / len(found) - 2
-    lines = {place: wrapped(text, FONT, room) for place, text in found.items()}
-    fits = all(width(line, FONT) <= room for each in lines.values() for line in each)
-    return (lines, False) if fits else (names, True)
-
-
-def _tall(names: Names, *, turned: bool) -> float:
-    if turned:
-        return 0.65 * max(width(line, FONT) for each in names.values() for line in each) + 14
-    return max((LINE * len(lines) for lines in names.values()), default=0.0) + 4
-
-
-def _write_y(panel: Panel, names: Names) -> None:
-    look = {"ha": "right", "va": "center_baseline", "fontsize": FONT}
-    for place, lines in names.items():
-        for k, line in enumerate(lines):
-            up = ((len(lines) - 1) / 2 - k) * LINE
-            panel.text(line, (0, place), (-6, up), xycoords=ALONG_Y, **look)
-
-
-def _write_x(panel: Panel, names: Names, *, turned: bool) -> None:
-    look: dict[str, Any] = {"fontsize": FONT, "xycoords": ALONG_X}
-    if turned:
-        look |= {"ha": "right", "va": "top", "rotation": 40, "rotation_mode": "anchor"}
-    for place, lines in names.items():
-        for k, line in enumerate(lines):
-            panel.text(line, (place, 0), (0, -4 if turned else -LINE * (k + 1)), **look)
+        return [""] * len(names)
+    is_x = shown is panel.chart.x
+    lines = [wrapped(name, FONT, room if is_x else panel.size.width * 0.38) for name in names]
+    if is_x and any(width(line, FONT) > room for each in lines for line in each):
+        panel.ax.tick_params(axis="x", labelrotation=40)
+        for label in panel.ax.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+        return names
+    return ["\n".join(each) for each in lines]
 
 
 # ---- names of lines, spans and points -----------------------------------------------------------
@@ -389,13 +305,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _name_end(panel: Panel, name: str, x: float, y: float, up: float) -> None:
-    color = panel.looks[name].color
     leader = {"arrowstyle": "-", "linewidth": 0.8, "color": HEX["muted"], "relpos": (0, 0.5)}
     is_led = abs(up) > 3 or x < 0.96
     look: dict[str, Any] = {"arrowprops": {**leader, "shrinkA": 2, "shrinkB": 5}} if is_led else {}
-    look |= {"ha": "left", "va": "center_baseline", "color": TEXT[color]}
-    away = ((1 - x) * panel.wide + (18 if is_led else 9), up)
-    panel.text(name, (x, y), away, xycoords="axes fraction", gid=panel.tag(name), **look)
+    look |= {"ha": "left", "va": "center_baseline", "color": TEXT[panel.looks[name].color]}
+    look |= {"xycoords": "axes fraction", "textcoords": OffsetFrom(panel.ax.patch, (1, y))}
+    panel.text(name, (x, y), (18 if is_led else 9, up), gid=panel.tag(name), **look)
 
 
 PLACES = (

@@ -249,24 +249,21 @@ def _bars(panel: Panel, marks: Sequence[Mark]) -> None:
             at, end = panel.place(row.get(axis.column or ""), axis), panel.place(cell, panel.values)
             if at is None or end is None:
                 continue
-            since = panel.place(row.get(mark.since or ""), panel.values)
-            start = tops.get(at, 0.0) if stacked else since or 0.0
-            length = end if stacked else end - start
+            start = tops.get(at, 0.0) if stacked else 0.0
             at += 0.0 if stacked else (i - (count - 1) / 2) * thick
             place = {"left": start} if panel.lies else {"bottom": start}
-            bar = (ax.barh if panel.lies else ax.bar)(at, length, thick * 0.94, **place, **fill)
+            bar = (ax.barh if panel.lies else ax.bar)(at, end, thick * 0.94, **place, **fill)
             where = said(row[axis.column or ""], axis)
             title = panel.says(mark.label, where, value=said(cell, panel.values))
             bar[0].set(gid=panel.tag(mark.label, [title]), clip_on=panel.clips)
-            tops[at] = start + length
+            tops[at] = start + end
             ends = ends_of(cell, panel.values)
             if ends is not None:
                 lines = (ends, (at, at)) if panel.lies else ((at, at), ends)
                 ax.plot(*lines, color=HEX["ink"], linewidth=1.2, gid=panel.tag(mark.label))
             if fits and not stacked and panel.size.name != "thumb":
-                top = max(start, start + length, ends[1] if ends else 0.0)
-                end = start + length if start + length < 0 else top
-                _at_end(panel, at, end, bare(cell, panel.values))
+                top = max(0.0, end, ends[1] if ends else 0.0)
+                _at_end(panel, at, end if end < 0 else top, bare(cell, panel.values))
     alone = all(mark.kind == "bars" for mark in panel.chart.marks)  # else a mark may lie there
     if stacked and alone and panel.size.name != "thumb":
         for at, top in tops.items():
