@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import Arm, arm, versus
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import ALPHA, design_power, per_cent
+from madl.logbook.stats import ALPHA, Estimate, design_power, per_cent
 from madl.training import baseline
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
@@ -271,7 +271,6 @@ page.numbers(
     fp32=fp32,
     control=control,
     ptq4=ptq,
-    ptq8=partial(ptq, width=PROBE),
     qat4=qat,
     shared4=shared,
     weights4=partial(alone, operands="weights"),
@@ -447,11 +446,17 @@ def points(r: Records) -> Sequence[Row]:
             "weights, inputs": "{}, {}".format(*CHOSEN[width]),
             "PTQ": ptq(r, width),
             "QAT": qat(r, width) if width in trained_at else "",
+            "gain, same models": gain(r, width) if width in trained_at else "",
             "models": len(qat(r, width).records) if width in trained_at else "",
-            "rate": power(rate_at(width)) if width in trained_at else "",
         }
         for width in CHOSEN
     ]
+
+
+def gain(r: Records, width: int) -> Estimate:
+    """Of QAT over PTQ, on the models that were trained on."""
+    same = r if width in TRAINED else r.where(seed=CONFIRMING_SEEDS[0])
+    return versus(qat(same, width), ptq(same, width)).estimate(len(qat(same, width).records))
 
 
 @page.table
