@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from madl.files import write_atomically
 from madl.running.project import Project
 
 LAST_WORDS = 300  # characters of what mkdocs says
+SHOWN = 3  # of its warnings
 OURS = Path(__file__).resolve().parents[2]  # which need not be the project's root
 HOOKS = OURS / "madl" / "site" / "hooks.py"
 
@@ -32,8 +34,8 @@ def build(project: Project) -> None:
             "this Python has no mkdocs, which builds the site; use the environment of "
             "`make logbook`, or `pip install -r requirements-report.txt`"
         )
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"],
+    done = subprocess.run(  # not --quiet: that keeps mkdocs from counting what strict refuses
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
         cwd=project.root,
         capture_output=True,
         text=True,
@@ -41,8 +43,15 @@ def build(project: Project) -> None:
         check=False,
     )
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())[-LAST_WORDS:]
-        raise MadlError(f"mkdocs could not build the site: {said or 'it says nothing'}")
+        raise MadlError(f"mkdocs could not build the site: {_why(done.stderr or done.stdout)}")
+
+
+def _why(said: str) -> str:
+    """What mkdocs warns of, in the words of whoever warned; else its last words."""
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    found = re.findall(r"^(?:WARNING|ERROR) +- +(.+)$", "\n".join(lines), re.MULTILINE)
+    more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more or " ".join(lines)[-LAST_WORDS:] or "it says nothing"
 
 
 def state(project: Project, asked: Mapping[str, Any]) -> str:

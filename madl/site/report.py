@@ -293,6 +293,8 @@ def _site_globals(
     with_results = [page for page in rendered if page.questions and page.view.own]
     answered = sorted(with_results, key=lambda page: place[page.name])  # as the coursework asks
     latest = max((page.view.date for page in answered), default="")
+    there = {page.path for page in rendered}
+    made = {one.page.path: one.page.path in there for one in calls.values()}
     machines = [page.view.machine for page in answered] or [NOT_RUN]
     return {
         "answered": f"{state.count('answered')} of {len(state.rows)}",
@@ -306,7 +308,13 @@ def _site_globals(
         "registered": functools.partial(_registered, state),
         "replication_table": functools.partial(_replication_table, answered),
         "changes": functools.partial(_bullets, changes),
+        "linked": functools.partial(_linked, plan.project.docs, made),
     }
+
+
+def _linked(docs: Path, made: Mapping[str, bool], path: str, text: str) -> str:
+    """A link to a page, of which some are made only now, where there is one; else its text."""
+    return f"[{text}]({path})" if made.get(path, (docs / path).is_file()) else text
 
 
 def _counted(of_pages: Sequence[str]) -> str:
