@@ -1,6 +1,7 @@
 """Sentences that the data choose: claim blocks, numbers, and what a template may not ask for."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -165,7 +166,11 @@ BLOCK = '{% claim "new_is_better" %}{% supported %}A{% refuted %}B{% undecided %
             f"{BLOCK.replace('new_is_better', 'nope')}{{{{ smallest }}}}{{% endclaim %}}",
             "names an unknown claim 'nope'; known: new_is_better",
         ),
-        ("{{ nowhere }}", "'nowhere' is undefined"),
+        (
+            "{{ nowhere }}",
+            "'nowhere' is undefined; correct the name, or declare a number of a page",
+        ),
+        ("{{ thre }}", "'thre' is undefined; did you mean three? correct the name, or declare"),
         ("It wins 3 points.", "has the number '3' in its prose"),
     ],
 )
@@ -200,8 +205,26 @@ def test_a_number_that_is_none_is_one_line(project, code, message):
     assert message in problems[0]
 
 
-def test_a_page_that_imports_anothers_is_one_line(project):
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("from experiments.other import page as stranger", "experiments.other.page"),
+        ("import experiments.other.page", "experiments.other.page"),
+        ("from experiments.other.page import page as stranger", "experiments.other.page.page"),
+        ("from ..other import page", "experiments.other.page"),
+        ("from experiments import other", "experiments.other"),
+        ("x = 'as experiments.other.page has it'", ""),
+        ("from experiments.toy import page as itself", ""),
+        ("from . import page as itself", ""),
+        ("from experiments.other.records import some", ""),
+    ],
+)
+def test_a_page_that_imports_anothers_is_one_line(project, code, named):
     path = project.experiments / "toy" / "page.py"
-    path.write_text(path.read_text() + "\nfrom experiments.other import page as stranger\n")
-    with pytest.raises(MadlError, match=r"toy/page\.py imports experiments\.other\.page"):
+    path.write_text(f"{path.read_text()}\n\ndef late():\n    {code}\n")
+    if not named:
+        project.load("toy")
+        return
+    said = f"experiments/toy/page.py imports {named}; of another page its `records` alone"
+    with pytest.raises(MadlError, match=re.escape(said)):
         project.load("toy")

@@ -222,9 +222,9 @@ class Unusable(MadlError):
     __str__ = Exception.__str__
 
     def __init__(self, record: Record, why: str) -> None:
-        where = record.origin or f"the record {record.case.experiment}/{record.case.key}"
-        mend = RUNS_AGAIN if where.endswith(".json") else REMOVE_LINE
-        super().__init__(f"{where} cannot be used: {why}; {mend}")
+        self.where = record.origin or f"the record {record.case.experiment}/{record.case.key}"
+        self.mend = RUNS_AGAIN if self.where.endswith(".json") else REMOVE_LINE
+        super().__init__(f"{self.where} cannot be used: {why}; {self.mend}")
         self.record = record
 
 

@@ -120,7 +120,7 @@ class PageCalls:
     def _known(self, what: str, name: str, known: Iterable[str]) -> str:
         if name not in known:
             raise MadlError(
-                f"template {self.page.name}.md.j2 names an unknown {what} {name!r}; "
+                f"template {self.page.name}/page.md.j2 names an unknown {what} {name!r}; "
                 f"known: {', '.join(known) or 'none'}"
             )
         return name
@@ -311,8 +311,9 @@ class PageCalls:
         known = self.project.reported
         if self.page.name not in known:
             raise MadlError(
-                f"template {self.page.name}.md.j2 calls reported(), and experiments/reported.toml "
-                f"has no table [{self.page.name}]; known: {', '.join(known) or 'none'}"
+                f"template {self.page.name}/page.md.j2 calls reported(), and experiments/"
+                f"reported.toml has no table [{self.page.name}]; "
+                f"known: {', '.join(known) or 'none'}"
             )
         found = known[self.page.name]
         return (

@@ -4,6 +4,7 @@ A template prints what a call returns, which is Markdown or HTML, and values, wh
 whatever stands in them.
 """
 
+import difflib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,11 +48,25 @@ def load(project: Project, name: str, mend: str) -> jinja2.Template:
 def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
     try:
         return template.render(_named(globals_))
+    except jinja2.UndefinedError as error:
+        raise MadlError(
+            f"template {template.name}: {error}; {_instead(error, globals_)}"
+        ) from error
     except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
         raise MadlError(f"template {template.name}: {' '.join(str(error).split())}") from error
     except MadlError as error:
         named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
         raise MadlError(named) from error
+
+
+def _instead(error: jinja2.UndefinedError, globals_: Mapping[str, Any]) -> str:
+    """What to write in the place of a name that there is not."""
+    unknown = str(error).split("'")[1::2] or [""]
+    (close,) = difflib.get_close_matches(unknown[0], globals_, n=1) or [""]
+    return (
+        f"{f'did you mean {close}? ' if close else ''}correct the name, or declare a number of a "
+        "page in its page.py, page.numbers(…)"
+    )
 
 
 def _named(globals_: Mapping[str, Any]) -> dict[str, Any]:

@@ -272,7 +272,11 @@ class View:
         except NoSuchValue as error:
             if self.refuses:
                 raise
-            problem, cause = f"{what} of {self.name}: {error}", error
+            problem = (
+                f"{what} of {self.name}: there is no value {error.name} in {error.where}; correct "
+                f"experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
+            )
+            cause = error
         except self._missing:
             raise
         except (Exception, SystemExit) as error:
