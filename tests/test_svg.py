@@ -106,7 +106,7 @@ CHARTS = {
         percent("error"),
         category("format"),
     ),
-    "cells": grid([cells("error", text="best")], category("inputs"), category("format")),
+    "cells": grid([cells("error")], category("inputs"), category("format")),
     "limits": lines(y=percent("accuracy", limits=(55, 80))),
 }
 

@@ -83,10 +83,10 @@ class Mark:
     kind: Kind
     label: str
     column: str | None = None
-    text: str | None = None  # column of a point's own label; a cell that has one is outlined
+    text: str | None = None  # column of a point's own label
     by: str | None = None  # column whose values split the points into series
     value: Any = None  # of a level
-    low: float = 0.0  # of a span, or of the shades of cells
+    low: float = 0.0  # of a span
     high: float = 0.0
     stacked: bool = False
     markers: bool = True  # of a line: a marker at each point
@@ -133,15 +133,9 @@ def intervals(column: str, label: str = "", *, by: str | None = None) -> Mark:
     return Mark(kind="intervals", label=label or column, column=column, by=by)
 
 
-def cells(
-    column: str, label: str = "", *, text: str | None = None, low: float = 0.0, high: float = 0.0
-) -> Mark:
-    """A heat map: two category axes, a shaded cell a row, its number in it where there is room.
-
-    Outlined where the column `text` says something. Shades run from `low` to `high`, in figures
-    that are to be held against each other; without them, over the chart's own values.
-    """
-    return Mark(kind="cells", label=label or column, column=column, text=text, low=low, high=high)
+def cells(column: str, label: str = "") -> Mark:
+    """A heat map: two category axes, a shaded cell a row, its number in it where there is room."""
+    return Mark(kind="cells", label=label or column, column=column)
 
 
 def level(value: Any, label: str = "") -> Mark:

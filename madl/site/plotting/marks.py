@@ -282,26 +282,20 @@ def _at_end(panel: Panel, at: float, end: float, text: str) -> None:
 def _cells(panel: Panel, mark: Mark) -> None:
     chart, column = panel.chart, mark.column or ""
     low, high = scale_of(chart, mark)
-    shades, titles = list[Any](), list[str]()
-    boxes, outlined = list[Rectangle](), list[Rectangle]()
+    shades, titles, boxes = list[Any](), list[str](), list[Rectangle]()
     texts: list[tuple[float, float, str]] = []
     for x, y, row in panel.series(mark).get(mark.label, []):
         if (value := charts.plain(row.get(column))) is None:
             continue
-        share = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
+        share = (value - low) / (high - low) if high > low else 0.5
         shades.append(to_rgba(HEX["heat"], 0.05 + 0.6 * share))
         boxes.append(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96))
-        own = str(row.get(mark.text or "") or "")
         where = (named(row[name]) for name in (chart.y.column or "", chart.x.column or ""))
-        titles.append(panel.says(*where, own, value=_in_words(row[column])))
+        titles.append(panel.says(*where, value=_in_words(row[column])))
         texts.append((x, y, bare(row[column], charts.linear())))
-        if own:
-            outlined.append(Rectangle((x - 0.45, y - 0.45), 0.9, 0.9))
     every = PatchCollection(boxes, facecolors=shades, linewidths=0, clip_on=False)
     every.set_gid(panel.tag("", titles))
     panel.ax.add_collection(every)
-    edge: dict[str, Any] = {"facecolors": "none", "edgecolors": HEX["ink"], "linewidths": 1.6}
-    panel.ax.add_collection(PatchCollection(outlined, zorder=2, clip_on=False, **edge))
     room = panel.wide / len(categories(chart, chart.x)) - 4
     if panel.size.name == "wide" and all(width(text, SMALL) <= room for _, _, text in texts):
         for x, y, text in texts:
@@ -324,8 +318,6 @@ def columns(chart: Chart, mark: Mark) -> tuple[str, str]:
 
 def scale_of(chart: Chart, mark: Mark) -> tuple[float, float]:
     """The values of the lightest and the darkest of cells."""
-    if mark.low != mark.high:
-        return mark.low, mark.high
     values = [charts.plain(row.get(mark.column or "")) for row in chart.rows]
     known = [value for value in values if value is not None] or [0.0, 1.0]
     return min(known), max(known)
