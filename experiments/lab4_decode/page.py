@@ -58,7 +58,7 @@ page.numbers(
 
 BIT_SEVEN = "the magnitude’s one is bit seven, which the loop drops"
 SUBNORMAL = "a subnormal BF16 has no implied one, and its exponent is −126, not −127"
-EMPTY = "an empty fraction under exponent 255 is an infinity, not NaN"
+EMPTY = "±64: an empty fraction under exponent 255 is an infinity, not NaN"
 CAUSES = {  # in the records: where, and why
     "lowest": ("mantissa −128", BIT_SEVEN),
     "zero": ("scale 0", SUBNORMAL),
