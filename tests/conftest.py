@@ -4,6 +4,8 @@ import json
 import random
 import signal
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -266,6 +268,14 @@ def tiny_dataset(tmp_path_factory) -> Path:
         path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
         pq.write_table(pa.table({"text": texts, "label": labels}), path)
     return folder
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Until it holds; on a machine that others use, that may take a while."""
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
 
 
 def hears_ctrl_c() -> None:

@@ -24,11 +24,11 @@ from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.running import executors, plans, runner, shards
 from madl.running.plans import Options
-from tests.conftest import hears_ctrl_c, write
+from tests.conftest import hears_ctrl_c, wait_for, write
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
-from tests.test_runner import executed, stored, wait_for
+from tests.test_runner import executed, stored
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,7 +15,7 @@ from madl.logbook.records import Store
 from madl.running import plans, runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from tests.conftest import hears_ctrl_c, write
+from tests.conftest import hears_ctrl_c, wait_for, write
 
 ROOT = Path(__file__).parents[1]
 
@@ -234,13 +234,6 @@ def cli():
 
 def stored(plan) -> list[Path]:
     return list(plan.project.state.rglob("[!.]*.json"))
-
-
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("executor", ["inline", "processes"])

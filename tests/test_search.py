@@ -15,6 +15,7 @@ from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.training import search as searching
 from madl.training.search import Trial, search
+from tests.conftest import wait_for
 
 ROOT = Path(__file__).parents[1]
 SPACE = {
@@ -158,13 +159,6 @@ def worker(tmp_path, python_file):
 def evaluations(tmp_path) -> list[str]:
     log = tmp_path / "log"
     return log.read_text().split() if log.exists() else []
-
-
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("sampler", searching.SAMPLERS)

@@ -6,13 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import TEMPLATE, TOY, hears_ctrl_c
+from tests.conftest import TEMPLATE, TOY, hears_ctrl_c, wait_for
 
 ROOT = Path(__file__).parents[2]
 GRACE_S = 2.0  # in which everything that a run has started ends with it
@@ -122,13 +121,6 @@ def alive(mark: str) -> dict[int, str]:
                 if command:  # a zombie has none
                     found[int(folder.name)] = command[:160]
     return found
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def is_one_line(stderr: str) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from madl.logbook import records
-from tests.faults.conftest import GRACE_S, ROOT, Nest, wait_for
+from tests.conftest import wait_for
+from tests.faults.conftest import GRACE_S, ROOT, Nest
 
 if not Path("/proc").is_dir():
     pytest.skip("who is alive is read from /proc", allow_module_level=True)

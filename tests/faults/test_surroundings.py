@@ -14,8 +14,8 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store, decode
 from madl.running import runner, shards
 from madl.running.plans import Options, StoredPlan
-from tests.conftest import TOY
-from tests.faults.conftest import ROOT, Calls, is_one_line, wait_for
+from tests.conftest import TOY, wait_for
+from tests.faults.conftest import ROOT, Calls, is_one_line
 
 
 def site_sources(root: Path) -> dict[str, bytes]:
