@@ -80,7 +80,7 @@ def test_they_need_no_more_than_matplotlib(path):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_prints_and_draws_its_figure_and_the_varied_one(logbook, name):
     outputs = [o for cell in read(logbook, name)["cells"] for o in cell.get("outputs", [])]
-    figures = [o["data"]["image/svg+xml"] for o in outputs if "data" in o]
+    figures = ["".join(o["data"]["image/svg+xml"]) for o in outputs if "data" in o]
     assert len(figures) == 2
     assert all('role="img" aria-label="' in svg and "<script" not in svg for svg in figures)
     assert sum(map(len, figures)) < 30_000

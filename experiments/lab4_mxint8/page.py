@@ -93,8 +93,14 @@ def layer_of(r: Records, layer: str = "coursework") -> Record:
 
 
 def times(record: Record, size: int) -> dict[str, TimedArm]:
-    """Every arithmetic that was timed on so many rows or sentences."""
+    """Every arithmetic that was timed on so many rows or sentences.
+
+    Raises:
+        Pending: none was, MXINT8 neither.
+    """
     measured, one = record.values["measurements"], Records([record])
+    if f"{MXINT8} {size}" not in measured:
+        raise Pending(f"{record.place}, {size} at a time")
     return {v: timed(one, f"{v} {size}", v) for v in VARIANTS if f"{v} {size}" in measured}
 
 
