@@ -167,8 +167,8 @@ BLOCK = '{% claim "new_is_better" %}{% supported %}A{% refuted %}B{% undecided %
             "names an unknown claim 'nope'; known: new_is_better",
         ),
         (
-            "{{ nowhere }}",
-            "'nowhere' is undefined; correct the name, or declare a number of a page",
+            "{{ quux }}",
+            "'quux' is undefined; correct the name, or declare a number of a page",
         ),
         ("{{ thre }}", "'thre' is undefined; did you mean three? correct the name, or declare"),
         ("It wins 3 points.", "has the number '3' in its prose"),

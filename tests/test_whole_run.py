@@ -152,7 +152,7 @@ def undated(content: bytes) -> bytes:
     took = rb"\d+\.\d min in all cases|\d+ of them beside[^|]*"
     content = re.sub(took, b"", content)
     if b"| minutes of one worker |" in content:  # the rows stand in the order of their minutes
-        content = re.sub(rb"(?m)^(\| [^|]+ \| \d+ \|) [\d.]+ \|[^|]*\|$", rb"\1", content)
+        content = re.sub(rb"(?m)^( *\| [^|]+ \| \d+ \|) [\d.]+ \|[^|]*\|$", rb"\1", content)
         content = b"\n".join(sorted(content.split(b"\n")))
     content = re.sub(rb'"(seconds|contention)":[-0-9.e]+', b"", content)
     return re.sub(rb"20\d\d-\d\d-\d\d(T[0-9:+]+)?", b"", content)
