@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
-from madl.logbook.arms import Arm, arm, versus
+from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Panel, field, field_table, says
@@ -457,7 +457,7 @@ def points(r: Records) -> Sequence[Row]:
 def gain(r: Records, width: int) -> Estimate:
     """Of QAT over PTQ, on the models that were trained on."""
     same = r if width in TRAINED else r.where(seed=CONFIRMING_SEEDS[0])
-    return versus(qat(same, width), ptq(same, width)).estimate(len(qat(same, width).records))
+    return qat(same, width) - ptq(same, width)
 
 
 @page.table

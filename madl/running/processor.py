@@ -1,4 +1,7 @@
-"""Which processor this is, as far as it decides how fast and in which arithmetic it multiplies."""
+"""Which processor this is, as far as it decides how fast and in which arithmetic it multiplies.
+
+For provenance alone: nothing that measures asks it, so it is no part of their code's digest.
+"""
 
 import functools
 from pathlib import Path
