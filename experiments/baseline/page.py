@@ -1,11 +1,13 @@
-"""The starting point of every lab: the pretrained model, fine-tuned on the default data."""
+"""The starting point of every lab: the pretrained model, fine-tuned on the default data.
+
+How many passes over its sentences it takes is chosen on the tuning seed, by validation loss, and
+stands as `baseline.PASSES` where every page finds it.
+"""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
-from madl.logbook.arms import arm
 from madl.logbook.charts import Chart, line, linear
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import per_cent
@@ -13,52 +15,61 @@ from madl.training import baseline
 
 page = Experiment(title="The starting point: model, data, FP32 accuracy")
 
+TRIED = (3, 1, 2)  # passes, the longest first
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    for passes in plan.profile.choose(smoke=(1,), quick=TRIED):
+        yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
+
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    for seed in range(plan.profile.seeds):
-        yield {"method": "fp32", **baseline.recipe_params(plan, seed)}
+    for seed in plan.seeds:
+        yield {"method": "fp32", **baseline.drawn_params(plan, seed)}
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    return params["seed"] == CONFIRMING_SEEDS[0]
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from madl.compression.size import num_parameters
 
-    model = baseline.fine_tuned(params, ctx)
+    model, history = baseline.fine_tuned(params, ctx), baseline.history(params, ctx)
+    if params["draw"] == TUNING_SEED:
+        return {**baseline.judge_on_validation(model, params, ctx.device), **history}
     splits = baseline.load_splits(params)
-    tokens = sum(len(ids) for ids in splits.train.token_ids)
     return {
         **baseline.judge(model, params, ctx.device),
-        **baseline.history(params, ctx),
+        **history,
         "num_parameters": num_parameters(model),
         "num_train": len(splits.train),
         "num_validation": len(splits.validation),
         "num_test": len(splits.test),
         "positive_share": sum(splits.test.labels) / len(splits.test),
-        "mean_tokens": tokens / len(splits.train),
+        "mean_tokens": sum(map(len, splits.train.token_ids)) / len(splits.train),
     }
 
 
-def _of_split(name: str, r: Records) -> Counted:
-    first = r.one(method="fp32", seed=0)
-    return counted(first.values[name], of=[first])
-
-
-def _guessing(r: Records) -> Counted:
-    return counted(round(100 * baseline.larger_class(r)), "%", of=baseline.fp32(r).records)
-
-
-def _tokens(r: Records) -> Counted:
-    first = r.one(method="fp32", seed=0)
-    return counted(round(first.values["mean_tokens"]), of=[first])
+def first(r: Records, name: str) -> Counted:
+    """What the first model's case counted."""
+    one = baseline.fp32(r).first
+    return counted(round(one.value(name)), of=one.records)
 
 
 page.numbers(
     fp32=baseline.fp32,
-    guessing=_guessing,
-    parameters=partial(_of_split, "num_parameters"),
-    tested=partial(_of_split, "num_test"),
-    tokens=_tokens,
+    guessing=lambda r: counted(
+        round(100 * baseline.larger_class(r)), "%", of=baseline.fp32(r).records
+    ),
+    parameters=lambda r: first(r, "num_parameters"),
+    tested=lambda r: first(r, "num_test"),
+    tokens=lambda r: first(r, "mean_tokens"),
+    passes=lambda r: counted(baseline.fp32(r).param("epochs"), of=baseline.fp32(r).records),
 )
 
 
@@ -67,7 +78,7 @@ SMOOTHING = 25  # steps in the running mean of the loss
 
 @page.chart
 def loss(r: Records) -> Chart:
-    losses = r.one(method="fp32", seed=0).values["losses"]
+    losses = baseline.fp32(r).first.value("losses")
     window = max(min(SMOOTHING, len(losses) // 4), 1)
     smooth = [sum(losses[i : i + window]) / window for i in range(len(losses) - window + 1)]
     stride = max(len(smooth) // 200, 1)
@@ -81,32 +92,40 @@ def loss(r: Records) -> Chart:
 
 
 @page.table
+def passes_tried(r: Records) -> Sequence[Row]:
+    """Of the tuning seed."""
+    tried = {int(record.case.params["epochs"] or 0): record.values for record in r.tuning}
+    return [
+        {
+            "passes": passes,
+            "validation loss": f"{tried[passes]['validation_loss']:.3f}",
+            "validation accuracy": per_cent(tried[passes]["validation_accuracy"]),
+        }
+        for passes in sorted(tried)
+    ]
+
+
+@page.table
 def splits(r: Records) -> Sequence[Row]:
-    values = r.one(method="fp32", seed=0).values
     used = {
         "train": "fine-tuning",
-        "validation": "choosing epochs, formats, trials",
+        "validation": "choosing passes, rates, formats, trials",
         "test": "reported accuracy only",
     }
     return [
-        {"split": name, "sentences": values[f"num_{name}"], "used for": use}
+        {"split": name, "sentences": f"{first(r, f'num_{name}').value:,}", "used for": use}
         for name, use in used.items()
     ]
 
 
 @page.table
 def seeds(r: Records) -> Sequence[Row]:
-    rows: list[Row] = []
-    for record in r.all(method="fp32"):
-        seed, values = record.case.params["seed"], record.values
-        reached = values["validation_accuracies"]
-        rows.append(
-            {
-                "seed": seed,
-                "test accuracy": arm(r, method="fp32", seed=seed),
-                "validation accuracy": per_cent(values["validation_accuracy"]),
-                "best epoch": 1 + reached.index(max(reached)),
-                "products": "bf16" if values["bf16"] else "fp32",
-            }
-        )
-    return rows
+    return [
+        {
+            "seed": one.param("seed"),
+            "test accuracy": one,
+            "validation accuracy": per_cent(one.validation),
+            "products": "bf16" if one.value("bf16") else "fp32",
+        }
+        for one in baseline.fp32(r).models
+    ]

@@ -22,7 +22,7 @@ from madl.logbook.stats import number, superscript
 from madl.training import baseline
 from madl.training.families import short
 
-page = Experiment(title="Number formats", needs=("baseline",))
+page = Experiment(title="Number formats")
 
 ROOT = Path(__file__).parents[2]
 DRAWN_BITS = 9  # below

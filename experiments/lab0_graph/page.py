@@ -12,7 +12,7 @@ from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.training import baseline
 
-page = Experiment(title="Capture, analyse and transform a graph", needs=("baseline",), version=2)
+page = Experiment(title="Capture, analyse and transform a graph", version=2)
 
 EXAMPLE_ROWS = 4  # sentences that the model is captured on
 

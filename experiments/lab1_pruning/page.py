@@ -22,7 +22,7 @@ from madl.training import baseline
 
 page = Experiment(
     title="Sparsity: random and L1-norm pruning",
-    needs=("baseline",),
+    needs=("earlier_baseline",),
     timed=lambda params: params["part"] == "cost",
 )
 

@@ -22,7 +22,7 @@ from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.stats import number
 from madl.training import baseline
 
-page = Experiment(title="Compression-aware search", needs=("baseline",))
+page = Experiment(title="Compression-aware search", needs=("earlier_baseline",))
 
 STEM = "lab2_compression"
 PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")

@@ -28,7 +28,7 @@ from madl.logbook.stats import Unit, number, per_cent
 from madl.training import baseline
 
 STEM = "lab2_overfitting"
-page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
+page = Experiment(title="Training the best model for longer", needs=("earlier_baseline", SEARCH))
 
 FOUND, WHOLE = f"best of {SEARCH}", "whole model"
 MODELS = {FOUND: "best cut", WHOLE: WHOLE}  # as they are shown

@@ -24,7 +24,7 @@ from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.stats import Estimate, Unit
 from madl.training import baseline
 
-page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
+page = Experiment(title="Architecture search: random, grid, TPE", needs=("earlier_baseline",))
 
 SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
 WHOLE = "whole model"

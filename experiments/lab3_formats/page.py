@@ -24,7 +24,7 @@ from madl.training import baseline, families, format_arms, width_space
 from madl.training.families import MOVED, NAMES, group_of, has_scale, is_log, short
 from madl.training.format_arms import control, once, trained
 
-page = Experiment(title="Mixed precision: every number format", needs=("baseline",))
+page = Experiment(title="Mixed precision: every number format", needs=("earlier_baseline",))
 
 STEM = "lab3_formats"
 PRICE_PER_BIT = 0.001  # accuracy that one bit a weight has to bring

@@ -29,7 +29,7 @@ from madl.logbook.stats import Unit, per_cent
 from madl.training import baseline
 from madl.training.width_space import PARTS_OF_A_NAT, Choices, Space, block, kind, place, written
 
-page = Experiment(title="Mixed precision: a width for every layer", needs=("baseline",))
+page = Experiment(title="Mixed precision: a width for every layer", needs=("earlier_baseline",))
 
 ASKED, NARROWER = "as asked for", "narrower"
 # as the earlier sweeps chose; read from 1.1's tuning when this study is made anew

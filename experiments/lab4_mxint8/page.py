@@ -24,7 +24,7 @@ from madl.training import baseline
 
 page = Experiment(
     title="MXINT8 on both sides of a product",
-    needs=("baseline", "lab4_hardware"),
+    needs=("earlier_baseline", "lab4_hardware"),
     timed=lambda params: params["what"] != "accuracy",
 )
 
