@@ -309,13 +309,10 @@ def test_captured_without_a_mask_the_graph_makes_one_that_is_true_and_the_model_
     data = Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0)
     found = inputs.study(model, example, data, pads=3, tolerance=1e-4)
     assert found["attention"] == {
-        "nodes": 2,
         "masked": 2,
         "entries": 2 * 4 * 9 * 9,
         "true entries": 2 * 4 * 9 * 9,
-        "calls of the model": 2,
         "masked by the model": 0,
-        "sentences": 4,
     }
     assert found["padding"]["whole, no mask"]["moved"] == 0
     assert found["padding"]["padded, mask"]["moved"] == 0

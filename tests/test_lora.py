@@ -1,13 +1,14 @@
-"""Adapters: counts by hand, what stands still, merging, errors; the page's coverage."""
+"""Adapters: counts by hand, what stands still, merging, errors; the ways of training of 0.2."""
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from experiments.lab0_lora.page import trainings
+from experiments.lab0_lora import page, study
 from madl.compression.lora import (
     LoraLinear,
     LoraRule,
@@ -18,11 +19,14 @@ from madl.compression.lora import (
 )
 from madl.compression.size import num_parameters
 from madl.errors import MadlError
-from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Published
+from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
+from madl.logbook.records import Published, read_published
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
-from madl.training import workloads
+from madl.training import baseline, workloads
+
+TUNING = "lab0_lora_tuning"
+TUNED = Path(__file__).parents[1] / "docs" / "data" / f"{TUNING}.jsonl"
 
 
 class Two(nn.Module):
@@ -180,21 +184,97 @@ def test_memory_saved_for_the_backward_pass_is_what_a_hand_counts(two, x):
 # ---- the ways of training -----------------------------------------------------------------------
 
 
+def planned(profile):
+    workload = workloads.resolve("snippets", model=None, dataset=None).params()
+    plan = StoredPlan(Project(), Published({}), profile, workload)
+    return {name: [case.params for case in plan.cases(name)] for name in ("lab0_lora", TUNING)}
+
+
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
-def test_every_way_tries_as_many_learning_rates_on_the_same_sentences(profile):
-    plan = SimpleNamespace(profile=profile)
-    found = list(trainings(plan))
-    assert {one["method"] for one in found} == {"full", "frozen", "lora"}
-    assert len({len(one["tune_learning_rates"].split()) for one in found}) == 1
-    assert len({(one["tune_examples"], one["tune_batch_size"]) for one in found}) == 1
+def test_ways_of_training_differ_in_what_learns_and_at_which_rate(profile):
+    ways: dict[int, list[dict]] = {}
+    for case in planned(profile)["lab0_lora"]:
+        if case["method"] in page.WAYS:
+            ways.setdefault(case["seed"], []).append(case)
+    own = {"method", "learning_rate", "rank", "alpha"}
+    for seed, of_seed in ways.items():
+        assert {case["method"] for case in of_seed} == set(page.WAYS)
+        common = [{k: v for k, v in case.items() if k not in own} for case in of_seed]
+        assert all(one == common[0] for one in common)
+        assert common[0]["draw"] == seed
+        assert common[0]["epochs"] == 1
+
+
+def test_the_tuning_seed_judges_nothing_and_no_result_is_of_it():
+    found = planned(PROFILES["full"])
+    assert {case["seed"] for case in found[TUNING]} == {TUNING_SEED}
+    assert {case["seed"] for case in found["lab0_lora"]} == set(CONFIRMING_SEEDS)
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 def test_all_that_the_question_asks_is_planned(profile):
-    project = Project()
-    (question,) = [question for question in project.questions if question.id == "0.2"]
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    plan = StoredPlan(project, Published({}), profile, workload)
-    planned = [case.params for case in plan.cases("lab0_lora")]
+    (question,) = [question for question in Project().questions if question.id == "0.2"]
+    cases = planned(profile)["lab0_lora"]
     for one in (one for asked in question.asked for one in asked.combinations):
-        assert any(one.items() <= case.items() for case in planned), one
+        assert any(one.items() <= case.items() for case in cases), one
+
+
+def test_a_quick_run_repeats_cases_of_full():
+    quick = [case for case in planned(PROFILES["full"])["lab0_lora"] if page.quick(case)]
+    assert [case["method"] for case in quick] == ["inputs"]
+
+
+@pytest.fixture
+def params(tiny_model, tiny_dataset):
+    """A way of training a tiny model, without its method."""
+    workload = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
+    plan = SimpleNamespace(profile=PROFILES["smoke"], workload=workload.params())
+    return lambda method, rate=1e-2: page.one_pass(plan, 10, method, rate)
+
+
+def test_a_seed_gives_every_way_the_same_start(params):
+    start = {m: study.prepared(params(m), m) for m in page.WAYS}
+    batch = baseline.load_splits(params("full")).test.batch(range(4))
+    logits = [model.eval()(**batch).logits for model in start.values()]
+    assert all(torch.equal(one, logits[0]) for one in logits)
+
+
+def test_frozen_embeddings_stand_still_and_all_else_learns(params):
+    before = study.prepared(params("frozen"), "frozen").state_dict()
+    after = study.trained(params("frozen"), "cpu").state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {name for name in before if "embeddings" in name.split(".")}.isdisjoint(moved)
+    assert any("query" in name for name in moved)
+
+
+def test_fusing_that_changes_the_model_fails_the_case(params, monkeypatch):
+    values = study.judged(params("lora"), "cpu", tolerance=1e-4)
+    assert values["fused"]["outcomes"] == values["outcomes"]
+    wrong = LoraLinear.merged
+    monkeypatch.setattr(LoraLinear, "merged", lambda layer: wrong(_doubled(layer)))
+    with pytest.raises(AssertionError, match="moves a logit by"):
+        study.judged(params("lora"), "cpu", tolerance=1e-4)
+
+
+def _doubled(layer):
+    layer.lora_b.data *= 2
+    return layer
+
+
+def test_the_tuning_seed_s_cases_see_no_test_sentence(params):
+    values = study.validated(params("full"), "cpu")
+    assert set(values) == {"validation_accuracy", "validation_loss"}
+
+
+@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
+@pytest.mark.parametrize("method", page.RATES)
+def test_the_rates_are_those_that_the_tuning_seed_prefers(method):
+    tried = sorted(
+        (record.case.params["learning_rate"], record.values["validation_loss"])
+        for record in read_published(TUNED)
+        if record.case.params["method"] == method
+    )
+    rates, losses = zip(*tried)
+    best = losses.index(min(losses))
+    assert rates[best] == page.RATES[method]
+    assert 0 < best < len(rates) - 1  # a worse neighbour on either side

@@ -26,6 +26,7 @@ LEFT_OUT = {
 }
 FUSED_ATTENTION = "scaled_dot_product_attention"
 MASK_ARGUMENT = 3  # position of `attn_mask` in it
+Model = Callable[..., Any]
 Mark = Literal["same", "added", "removed", "rewired"]
 
 
@@ -51,18 +52,11 @@ def study(
 
 def _compare_nodes(captured: Mapping[str, fx.GraphModule]) -> dict[str, Any]:
     """Each graph's nodes against those of the graph that has all inputs."""
-    nodes = {left_out: graphs.describe(one.graph) for left_out, one in captured.items()}
-    found = {left_out: diff(nodes["nothing"], other) for left_out, other in nodes.items()}
+    nodes = {name: graphs.describe(one.graph) for name, one in captured.items()}
+    found = {name: diff(nodes["nothing"], nodes[name]) for name in ("labels", "attention mask")}
     return {
-        "graphs": {
-            left_out: {
-                "nodes": len(nodes[left_out]),
-                **{m: sum(c.mark == m for c in one) for m in ("added", "removed", "rewired")},
-                "returns": nodes[left_out][-1].args.strip("()").rstrip(","),
-            }
-            for left_out, one in found.items()
-        },
-        "changes": {name: near_changes(found[name]) for name in ("labels", "attention mask")},
+        "removed": {name: sum(c.mark == "removed" for c in one) for name, one in found.items()},
+        "changes": {name: near_changes(one) for name, one in found.items()},
     }
 
 
@@ -92,23 +86,16 @@ def _compare_masks(model: nn.Module, graph: fx.GraphModule, ids: Tensor) -> dict
         graph(input_ids=ids)
     masks = [mask for mask in captured.seen if mask is not None]
     return {
-        "nodes": len(captured.seen),
         "masked": len(masks),
         "entries": sum(mask.numel() for mask in masks),
         "true entries": sum(int(mask.sum()) for mask in masks),
-        "calls of the model": len(eager.seen),
         "masked by the model": sum(mask is not None for mask in eager.seen),
-        "sentences": len(ids),
     }
 
 
 @torch.no_grad()
 def compare_logits(
-    masked: Callable[..., Any],
-    bare: Callable[..., Any],
-    data: Encoded,
-    pads: int,
-    tolerance: float,
+    masked: Model, bare: Model, data: Encoded, pads: int, tolerance: float
 ) -> dict[str, dict[str, float]]:
     """Whose logits move where the mask is no input, or padding comes in.
 
@@ -149,7 +136,7 @@ def _moved(before: Tensor, after: Tensor, tolerance: float) -> dict[str, float]:
 # ---- what became of each node -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Change:
     """A node of either graph, and what became of it.
 
@@ -162,13 +149,13 @@ class Change:
     name: str
     node: NodeInfo
     inputs: list[str]
-    was: list[str]
-    now: list[str]
+    was: Sequence[str] = ()
+    now: Sequence[str] = ()
 
 
 def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
     """Both graphs in one order, what is common once."""
-    old, new = ([_signature(node) for node in graph] for graph in (before, after))
+    old, new = ([(n.kind, n.operator, n.module) for n in graph] for graph in (before, after))
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     kept = {
         before[i + k].name: after[j + k].name
@@ -180,32 +167,17 @@ def diff(before: Sequence[NodeInfo], after: Sequence[NodeInfo]) -> list[Change]:
     changes: list[Change] = []
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag != "equal":
-            changes += [_removed(node, names) for node in before[i1:i2]]
+            for node in before[i1:i2]:
+                fed_by = [names[name] for name in node.inputs]
+                changes.append(Change("removed", names[node.name], node, fed_by))
         for node in after[j1:j2]:
-            mark: Mark = "added" if tag != "equal" else "same"
             fed_by = was.get(node.name, node.inputs)
-            if tag == "equal" and fed_by != node.inputs:
-                mark = "rewired"
-            changes.append(
-                Change(
-                    mark=mark,
-                    name=node.name,
-                    node=node,
-                    inputs=node.inputs,
-                    was=[name for name in fed_by if name not in node.inputs],
-                    now=[name for name in node.inputs if name not in fed_by],
-                )
-            )
+            kept_mark: Mark = "same" if fed_by == node.inputs else "rewired"
+            mark = kept_mark if tag == "equal" else "added"
+            lost = [name for name in fed_by if name not in node.inputs]
+            got = [name for name in node.inputs if name not in fed_by]
+            changes.append(Change(mark, node.name, node, node.inputs, lost, got))
     return changes
-
-
-def _removed(node: NodeInfo, names: Mapping[str, str]) -> Change:
-    inputs = [names[name] for name in node.inputs]
-    return Change(mark="removed", name=names[node.name], node=node, inputs=inputs, was=[], now=[])
-
-
-def _signature(node: NodeInfo) -> tuple[str, ...]:
-    return node.kind, node.operator, node.module
 
 
 def near_changes(changes: Sequence[Change]) -> list[dict[str, Any]]:
@@ -226,16 +198,10 @@ def near_changes(changes: Sequence[Change]) -> list[dict[str, Any]]:
     read = {name for c in changes if c.mark != "removed" for name in c.inputs}
     return [
         {
-            "mark": c.mark,
-            "name": c.name,
-            "operator": c.node.operator,
-            "kind": c.node.kind,
-            "inputs": c.inputs,
-            "was": c.was,
-            "module": c.node.module,
-            "shape": c.node.shape,
-            "alike": alike.get(c.name, 0),
+            **{"mark": c.mark, "name": c.name, "kind": c.node.kind, "operator": c.node.operator},
+            **{"module": c.node.module, "shape": c.node.shape, "alike": alike.get(c.name, 0)},
             "unread": c.mark == "same" and c.name not in read,
+            **{"inputs": " ".join(c.inputs), "inputs lost": " ".join(c.was)},
         }
         for c in changes
         if c.name in alike or (c.name in changed | sources and c.node.kind != "get_attr")
