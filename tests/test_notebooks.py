@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "templates" / "notebooks").glob("*.py"))
 NAMES = [path.stem for path in SOURCES]
 CHANGED = {  # the one parameter of each: as it is, and as a student might set it
-    "lab0": ('AGAINST = "full fine-tuning"', 'AGAINST = "untrained head"'),
+    "lab0": ('AGAINST = "full fine-tuning"', 'AGAINST = "LoRA, rank 8"'),
     "lab1": ("GIVE_AWAY = 2.0", "GIVE_AWAY = 0.1"),
     "lab2": ("BUDGET = 10", "BUDGET = 3"),
     "lab3": ("BITS = 5", "BITS = 8"),

@@ -1,8 +1,7 @@
 """Question 0.2: a graph without its optional inputs; low-rank adapters against full fine-tuning.
 
 Every way of training starts from the same pretrained encoder with the same untrained head and takes
-one pass over the same sentences in the same order. Learning rates are chosen on the tuning seed, by
-validation loss, and stand here as constants.
+one pass over the same sentences in the same order, at a rate that the tuning seed prefers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +17,7 @@ from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import design_power, number, per_cent
 from madl.training import baseline
 
-page = Experiment(
-    title="Graph inputs, and LoRA adapters",
-    timed=lambda params: params["method"] == "costs",
-)
+page = Experiment(title="Graph inputs, and LoRA adapters", timed=lambda p: p["method"] == "costs")
 
 WAYS = ("full", "frozen", "lora")
 RANK = 8  # the middle of those that LoRA's paper tries; fixed before any run
@@ -118,7 +114,6 @@ def fused(beside: Arm) -> Arm:
 
 
 def models(r: Records) -> list[Arm]:
-    """All that were judged on test."""
     return [full(r), frozen(r), *adapted(r), fused(lora(r))]
 
 
@@ -134,8 +129,8 @@ def lora_is_enough(r: Records) -> Contrast:
 
 
 @page.claim
-def frozen_is_enough(r: Records) -> Contrast:
-    """Freezing the embeddings costs no accuracy."""
+def frozen_embeddings(r: Records) -> Contrast:
+    """Fine-tuning is more accurate with frozen embeddings than in full."""
     return compare(frozen(r), full(r))
 
 
@@ -174,9 +169,10 @@ def at_peak(r: Records, method: str) -> Counted:
 
 def share(r: Records) -> Counted:
     """Of the model's parameters, those that learn with LoRA."""
-    costs = r.one(method="costs")
-    total = costs.values["parameters"]["this model"][0]
-    return counted(100 * costs.values["trainable"]["lora"] / total, "%", of=[costs])
+    of = (costs := r.one(method="costs")).values
+    return counted(
+        100 * of["trainable"]["lora"] / of["parameters"]["this model"][0], "%", of=[costs]
+    )
 
 
 def answers(r: Records, *, changed: bool) -> Counted:
@@ -220,10 +216,8 @@ page.numbers(
 @page.chart
 def accuracy(r: Records) -> Chart:
     rows = [{"trained": a.label, "test accuracy": a} for a in models(r)]
-    marks = [intervals("test accuracy")]
-    return Chart(
-        rows, x=percent("test accuracy"), y=category("trained", "what was trained"), marks=marks
-    )
+    x, y = percent("test accuracy"), category("trained", "what was trained")
+    return Chart(rows, x=x, y=y, marks=[intervals("test accuracy")])
 
 
 @page.table
@@ -270,7 +264,7 @@ def rates(r: Records) -> Sequence[Row]:
     return [
         {
             "trained": (method := str(record.case.params["method"])),
-            "learning rate": (rate := record.case.params["learning_rate"]),
+            "learning rate": f"{(rate := record.case.params['learning_rate']):g}",
             "validation loss": f"{record.values['validation_loss']:.4f}",
             "validation accuracy": per_cent(record.values["validation_accuracy"]),
             "chosen": "yes" if rate == RATES[method] else "",
