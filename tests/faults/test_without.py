@@ -80,19 +80,19 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
     assert done.returncode == 0, done.stderr
     before = records(run.root)
     assert "ok" in {json.loads(text)["status"] for text in before.values()}
-    done = run("all", "machine", "formats", *SMOKE, **alone)
+    done = run("all", "machine", "baseline", *SMOKE, **alone)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     said = [line for line in done.stderr.splitlines() if "cannot fetch" in line]
     assert len(said) == 1, done.stderr
     assert "is the network up? pip says: " in said[0]
-    assert "formats waits: what it needs is not complete" in done.stderr
+    assert "baseline waits: what it needs is not complete" in done.stderr
     assert "1 cases run, 1 failed" in done.stderr
     after = records(run.root)
     assert {name: after[name] for name in before} == before
     (failed,) = (name for name in after if name not in before)
     assert json.loads(after[failed])["status"] == "failed"
-    assert "Waiting for" in (run.root / "docs" / "formats.md").read_text()
+    assert "Waiting for" in (run.root / "docs" / "baseline.md").read_text()
     left = [path.name for path in (tmp_path / "a cache ü" / "assets").iterdir()]
     assert [name for name in left if not name.endswith(".lock")] == []
 
