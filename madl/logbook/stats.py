@@ -61,20 +61,24 @@ class Parts(NamedTuple):
     floor: float  # least that `of_a_unit` can be: the sentences alone scatter a unit so
 
 
+class Exact(NamedTuple):
+    """A test that is not Student's: as functions of a boundary, and of a level."""
+
+    tails: Callable[[float], Tails]
+    interval_at: Callable[[float], Interval]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A minus B: the effect, its error, and what was drawn again.
+    """A minus B: the effect, its error, and what was drawn again; tested by Student's t or exactly.
 
-    `tails` gives the one-sided p values at a boundary. Where it is `blocked`, nothing may be read
-    from it, whatever the numbers are. `these` is the second inference: of these very units, where
-    the sentences alone are drawn again.
+    Where it is `blocked`, nothing may be read from it, whatever the numbers are. `these` is the
+    second inference: of these very units, where the sentences alone are drawn again.
     """
 
     effect: float
     error: float  # standard error of the effect
     freedom: float  # degrees of freedom of the error; infinite where the test is normal
-    tails: Callable[[float], Tails]
-    interval_at: Callable[[float], Interval]  # of a given level, 0.95 for one
     unit: Unit
     population: str  # what was drawn again, a noun: "models", "studies", "test sentences"
     units: int  # how many of them
@@ -85,6 +89,24 @@ class Comparison:
     parts: Parts | None = None  # what `pooled` shares
     dropped: int = 0  # processes that ran beside too much else, and are not counted
     blocked: Blocked = ""
+    exact: Exact | None = None
+
+    def tails(self, boundary: float) -> Tails:
+        """One-sided p values at a boundary."""
+        if self.exact is not None:
+            return self.exact.tails(boundary)
+        if self.error == 0:  # all units agree to the last digit
+            side = (self.effect > boundary) - (self.effect < boundary)
+            return Tails(1.0 if side <= 0 else 0.0, 1.0 if side >= 0 else 0.0)
+        score = (self.effect - boundary) / self.error
+        return Tails(float(stdtr(self.freedom, -score)), float(stdtr(self.freedom, score)))
+
+    def interval_at(self, level: float) -> Interval:
+        """Of a given level, 0.95 for one."""
+        if self.exact is not None:
+            return self.exact.interval_at(level)
+        half = critical(self.freedom, 1 - level) * self.error
+        return Interval(self.effect - half, self.effect + half)
 
     @property
     def interval(self) -> Interval:
@@ -200,13 +222,15 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
         # With no discordant pair at all, the error is that of one pair more: it is not zero.
         error=math.sqrt(max(discordant - effect**2, 1 / n) / n),
         freedom=math.inf,
-        tails=lambda boundary: paired_tails(only_a, only_b, n, boundary),
-        interval_at=lambda level: paired_interval(only_a, only_b, n, level),
         unit=Unit.POINTS,
         population=SENTENCES,
         units=n,
         by_unit=(effect,),
         method="Tango's score, McNemar's exact at zero",
+        exact=Exact(
+            lambda boundary: paired_tails(only_a, only_b, n, boundary),
+            lambda level: paired_interval(only_a, only_b, n, level),
+        ),
     )
 
 
@@ -315,8 +339,9 @@ def _crossed(difference: NDArray[np.float64], of: str, method: str) -> Compariso
     spread = max(float(by_example.var(ddof=1)), 1 / (units**2 * n))  # of one pair more, at least
     effect = float(difference.mean())
     made = over_units(effect, difference.mean(1), parts=parts_of(difference), of=of, method=method)
+    alone: dict[str, Any] = {"population": SENTENCES, "units": n, "parts": None}
     error = math.sqrt(spread / n)
-    these = _by_t(effect, error, n - 1, Unit.POINTS, SENTENCES, n, made.by_unit, "paired t")
+    these = replace(made, error=error, freedom=n - 1, method="paired t", **alone)
     return replace(made, examples=n, these=these)
 
 
@@ -340,9 +365,17 @@ def over_units(
     of_a_unit = max(parts.of_a_unit, parts.floor)
     variance = of_a_unit / units + parts.of_examples
     freedom = _freedom(units - 1, units, of_a_unit, variance)
-    each = tuple(by_unit.tolist())
-    made = _by_t(effect, math.sqrt(variance), freedom, Unit.POINTS, of, units, each, method)
-    return replace(made, parts=parts)
+    return Comparison(
+        effect=effect,
+        error=math.sqrt(variance),
+        freedom=freedom,
+        unit=Unit.POINTS,
+        population=of,
+        units=units,
+        by_unit=tuple(by_unit.tolist()),
+        method=method,
+        parts=parts,
+    )
 
 
 def pooled(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -369,16 +402,8 @@ def pooled(comparisons: Sequence[Comparison]) -> list[Comparison]:
     def shared(one: Comparison, own: Parts) -> Comparison:
         variance = of_a_unit / units + own.of_examples
         freedom = _freedom(of_units, units, of_a_unit, variance)
-        tails, interval_at = _t_test(one.effect, math.sqrt(variance), freedom)
-        return replace(
-            one,
-            error=math.sqrt(variance),
-            freedom=freedom,
-            tails=tails,
-            interval_at=interval_at,
-            method=f"{one.method}, pooled",
-            parts=None,
-        )
+        error, method = math.sqrt(variance), f"{one.method}, pooled"
+        return replace(one, error=error, freedom=freedom, method=method, parts=None)
 
     return [shared(one, one.parts) if one.parts else one for one in comparisons]
 
@@ -409,57 +434,23 @@ def paired_mean(a: Sequence[float], b: Sequence[float], *, unit: Unit, drawn: st
         raise ValueError(f"need the same two or more {drawn}, got {len(a)} and {len(b)}")
     difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     effect, variance, n = float(difference.mean()), float(difference.var(ddof=1)), len(difference)
-    each = tuple(difference.tolist())
-    made = _by_t(effect, math.sqrt(variance / n), n - 1, unit, drawn, n, each, "paired t")
-    return replace(made, parts=Parts(variance, 0.0, 0.0))
+    return Comparison(
+        effect=effect,
+        error=math.sqrt(variance / n),
+        freedom=n - 1,
+        unit=unit,
+        population=drawn,
+        units=n,
+        by_unit=tuple(difference.tolist()),
+        method="paired t",
+        parts=Parts(variance, 0.0, 0.0),
+    )
 
 
 def mean(values: Sequence[float], *, unit: Unit, drawn: str) -> Comparison:
     """A mean against nothing, to be held against a boundary."""
     made = paired_mean(values, [0.0] * len(values), unit=unit, drawn=drawn)
     return replace(made, method="one-sample t")
-
-
-def _by_t(
-    effect: float,
-    error: float,
-    freedom: float,
-    unit: Unit,
-    population: str,
-    units: int,
-    by_unit: tuple[float, ...],
-    method: str,
-) -> Comparison:
-    tails, interval_at = _t_test(effect, error, freedom)
-    return Comparison(
-        effect=effect,
-        error=error,
-        freedom=freedom,
-        tails=tails,
-        interval_at=interval_at,
-        unit=unit,
-        population=population,
-        units=units,
-        by_unit=by_unit,
-        method=method,
-    )
-
-
-def _t_test(
-    effect: float, error: float, freedom: float
-) -> tuple[Callable[[float], Tails], Callable[[float], Interval]]:
-    def tails(boundary: float) -> Tails:
-        if error == 0:  # all units agree to the last digit
-            side = (effect > boundary) - (effect < boundary)
-            return Tails(1.0 if side <= 0 else 0.0, 1.0 if side >= 0 else 0.0)
-        score = (effect - boundary) / error
-        return Tails(float(stdtr(freedom, -score)), float(stdtr(freedom, score)))
-
-    def interval_at(level: float) -> Interval:
-        half = critical(freedom, 1 - level) * error
-        return Interval(effect - half, effect + half)
-
-    return tails, interval_at
 
 
 PARTS = 5  # in a row, into which the samples of one process are taken apart
@@ -526,21 +517,18 @@ def exceeding(outcomes: Sequence[Outcomes], level: float) -> Comparison:
 
 def _less(made: Comparison, level: float) -> Comparison:
     """The same, held against another zero."""
-
-    def tails(boundary: float) -> Tails:
-        return made.tails(boundary + level)
+    exact = made.exact
 
     def interval_at(confidence: float) -> Interval:
-        low, high = made.interval_at(confidence)
-        return Interval(low - level, high - level)
+        assert exact is not None
+        return Interval(*(end - level for end in exact.interval_at(confidence)))
 
     return replace(
         made,
         effect=made.effect - level,
-        tails=tails,
-        interval_at=interval_at,
         by_unit=tuple(one - level for one in made.by_unit),
         these=_less(made.these, level) if made.these else None,
+        exact=exact and Exact(lambda boundary: exact.tails(boundary + level), interval_at),
     )
 
 
@@ -555,13 +543,15 @@ def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
         effect=seen,
         error=math.sqrt(max(seen * (1 - seen), 1 / n) / n),
         freedom=math.inf,
-        tails=lambda boundary: _binomial_tails(successes, n, min(max(boundary, 0.0), 1.0)),
-        interval_at=lambda confidence: wilson(seen, n, confidence),
         unit=Unit.POINTS,
         population=drawn,
         units=n,
         by_unit=(seen,),
         method="exact binomial",
+        exact=Exact(
+            lambda boundary: _binomial_tails(successes, n, min(max(boundary, 0.0), 1.0)),
+            lambda confidence: wilson(seen, n, confidence),
+        ),
     )
     return _less(made, level)
 
