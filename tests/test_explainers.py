@@ -9,7 +9,6 @@ import pytest
 from madl.logbook.drawing import field
 from madl.running.project import Project
 from madl.site import explain, report
-from madl.site.page import _tight
 from tests.conftest import a_record
 from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
 
@@ -20,8 +19,7 @@ PROJECT = Project(ROOT)
 @pytest.mark.parametrize("name", PROJECT.names())
 def test_each_script_that_a_page_names_is_there(name):
     for one in PROJECT.load(name).shown.values():
-        shared, own = ROOT / f"docs/assets/explain_{one.script}.js", PROJECT.experiments / name
-        assert not one.script or shared.is_file() or (own / explain.OWN).is_file()
+        assert not one.script or (PROJECT.experiments / name / explain.OWN).is_file()
 
 
 # ---- the mechanism ------------------------------------------------------------------------------
@@ -45,7 +43,7 @@ def test_a_drawing_with_a_script_carries_its_rows_and_loads_it(plan):
     assert 'class="drawing explain" data-explain="boxes"' in text
     assert re.findall(r'src="([^"]+)" defer', text) == [
         "../assets/explain.js",
-        "../assets/explain_boxes.js",
+        "figures/toy/explain.js",
     ]
 
 
@@ -90,12 +88,3 @@ def test_data_end_no_element_of_the_page():
     assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>",1]}'
     assert explain.data([{"a": 1}, {"a": 1}, {"a": True}]) == '{"a":[1,2,true,1]}'
     assert field("n", "<b>") == '<span data-f="n">&lt;b&gt;</span>'
-
-
-def test_a_drawing_says_nothing_twice():
-    said = '<g class="op"><title>a</title><rect x="1.0"/><text class="detail">a</text></g>'
-    turned = '<text class="note" x="0.0" y="0.0" transform="t">a</text>'
-    more = f'<g class="op"><title>a: b</title>{turned}</g>'
-    assert _tight(said) == '<g><rect x="1"/><text class="detail">a</text></g>'
-    assert _tight(more) == '<g><title>a: b</title><text class="note" transform="t">a</text></g>'
-    assert _tight(said + more) == _tight(said) + _tight(more)

@@ -133,7 +133,7 @@ class Shown:
     make: Callable[[Records], Any]
     panels: Callable[[Sequence[Row]], Sequence[Panel]] | None = None  # of a drawing
     alt: Callable[[Sequence[Row]], str] | None = None
-    script: str = ""  # what makes a drawing live: `docs/assets/explain_<script>.js`
+    script: str = ""  # by what name the page's `explain.js` finds the drawing that it makes live
     reads: tuple[str, ...] = ()  # experiments that only this looks at
 
 
@@ -239,8 +239,8 @@ class Experiment:
     ) -> Callable[[Made], Made]:
         """Declare the rows of a drawing; `panels` sees nothing but them.
 
-        An explainer is a drawing with a `script`: `docs/assets/explain_<script>.js` gets the same
-        rows and makes the picture live; without it, the picture shows the script's first state.
+        An explainer is a drawing with a `script`: the page's `explain.js` gets the same rows and
+        makes the picture live; without it, the picture shows the script's first state.
         `reads` names experiments whose records the rows may use where there are any, by
         `r.of(name)`; the page does not wait for them, as it does for what it `needs`.
         """

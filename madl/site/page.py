@@ -185,9 +185,7 @@ class PageCalls:
         if one.script:
             look = f'class="drawing explain" data-explain="{one.script}"'
             up = "../" * self.page.folder.count("/")
-            own = self.project.experiments / self.page.name / explain.OWN
-            script = f"figures/{self.page.name}/{explain.OWN}" if own.is_file() else ""
-            live = explain.live(made, script or f"{up}assets/explain_{one.script}.js", up=up)
+            live = explain.live(made, f"figures/{self.page.name}/{explain.OWN}", up=up)
         heading = f'<p class="title">{title}</p>\n' if title else ""
         return (
             f'<figure id="{self.page.name}-{name}" {look} role="group" aria-label="{alt}" '
@@ -391,13 +389,13 @@ def _sizes(values: Any) -> list[int]:
 def _panels(panels: Sequence[Panel]) -> str:
     """Open panels, and beside them the folded ones where the window is wide enough."""
     opened = "\n".join(
-        f'<div class="panel">{_titled(panel)}{_tight(panel.svg)}</div>'
+        f'<div class="panel">{_titled(panel)}{panel.svg}</div>'
         for panel in panels
         if not panel.folded
     )
     folded = "\n".join(
         f"<details><summary>{words(panel.title)}</summary>"
-        f'<div class="pan" tabindex="0">{_tight(panel.svg)}</div></details>'
+        f'<div class="pan" tabindex="0">{panel.svg}</div></details>'
         for panel in panels
         if panel.folded
     )
@@ -409,22 +407,6 @@ def _panels(panels: Sequence[Panel]) -> str:
 def _titled(panel: Panel) -> str:
     """A panel's own title; of a single one, the figure's is enough."""
     return f"<p>{words(panel.title)}</p>" if panel.title else ""
-
-
-def _tight(drawing: str) -> str:
-    """The same drawing, its coordinates without decimals that are none, its arrows as one path,
-    without what is so anyway, and without a title that says what a text beside it says."""
-    places = r' (?:[xy][12]?|width|height|d|transform|viewBox)="[^"]*"'
-    drawing = re.sub(places, lambda at: re.sub(r"(?<=\d)\.0(?!\d)", "", at[0]), drawing)
-    drawing = re.sub(r'(?<=<g) class="op"|(?<=<text class="note") x="0" y="0"', "", drawing)
-    drawing = re.sub(r"<title>([^<]*)</title>((?:(?!</?g\b).)*>\1</text>)", r"\2", drawing)
-    for look in ("wire", "head"):
-        path = rf'<path class="{look}" d="([^"]*)"/>'
-        drawn = "".join(re.findall(path, drawing))
-        drawing = re.sub(path, f'<path class="{look}" d="{drawn}"/>', drawing, count=1)
-        first, end, rest = drawing.partition(f'd="{drawn}"/>')
-        drawing = first + end + re.sub(path, "", rest) if drawn else drawing
-    return drawing
 
 
 def _kernels(records: Sequence[Record]) -> str:

@@ -91,9 +91,7 @@ def test_scripts_and_data_are_small(opened, site, name):
 
 
 def script(site, name):
-    """The page's own, or the one that it still shares a folder with."""
-    own = site / "labs" / "figures" / PAGES[name] / "explain.js"
-    return own if own.is_file() else site / f"assets/explain_{name}.js"
+    return site / "labs" / "figures" / PAGES[name] / "explain.js"
 
 
 def test_each_page_loads_its_own_script_only(site):
