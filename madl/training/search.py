@@ -26,7 +26,7 @@ import optuna
 from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import create_trial
+from optuna.trial import FrozenTrial, create_trial
 
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically
@@ -41,6 +41,7 @@ STARTUP_TRIALS = 10  # Optuna's default: TPE draws these at random
 TPE_CANDIDATES = 24
 GRID_LIMIT = 1_000_000  # points; the order they are visited in is held in memory
 MEND = "remove it and what was drawn after it, and they will run again"
+ANEW = "move its folder away to begin anew"
 
 Space = Mapping[str, Sequence[Scalar]]
 Point = Mapping[str, Scalar]
@@ -114,8 +115,9 @@ def search(
         for index in range(trials):
             path = folder / f"trial-{index}.json"
             if path.exists():
-                found.append(trial := _read(path, index))
-                study.add_trial(_told(path, space, trial))
+                trial, told = _read(path, space, index)
+                study.add_trial(told)
+                found.append(trial)
             else:
                 found.append(_run(study, space, objective, sampler, seed, index))
                 write_atomically(path, json.dumps(found[-1].to_json(), allow_nan=False))
@@ -196,45 +198,32 @@ def _check_identity(path: Path, wanted: Mapping[str, Any]) -> None:
     wanted = json.loads(json.dumps(wanted))
     if not path.exists():
         write_atomically(path, json.dumps(wanted))
-    found = _json(path, "move its folder away to begin anew")
+    try:
+        found = {part: json.loads(read_text(path, ANEW))[part] for part in wanted}
+    except (ValueError, KeyError, TypeError) as error:
+        raise MadlError(f"{path} does not say how a study was made ({error}); {ANEW}") from error
     for part in wanted:
-        if found.get(part) != wanted[part]:
+        if found[part] != wanted[part]:
             raise MadlError(
-                f"{path} was made with {part} {found.get(part)}, this search has {part} "
-                f"{wanted[part]}; move its folder away to begin anew, or go on with what it was "
-                "made with"
+                f"{path} was made with {part} {found[part]}, this search has {part} "
+                f"{wanted[part]}; {ANEW}, or go on with what it was made with"
             )
 
 
-def _json(path: Path, mend: str) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(read_text(path, mend))
-    except ValueError as error:
-        raise MadlError(f"{path} is no JSON ({error}); {mend}") from error
-    if not isinstance(found, dict):
-        raise MadlError(f"{path} holds no names with values; {mend}")
-    return found  # pyright: ignore[reportUnknownVariableType]
-
-
-def _read(path: Path, index: int) -> Trial:
-    """Raises: MadlError: it is not the trial of this index."""
-    found = _json(path, MEND)
-    if found.keys() != Trial.__dataclass_fields__.keys() or found["index"] != index:
-        raise MadlError(f"{path} is not trial {index} of a study; {MEND}")
-    return Trial(**found)
-
-
-def _told(path: Path, space: Space, trial: Trial) -> optuna.trial.FrozenTrial:
-    """A trial as samplers see it.
+def _read(path: Path, space: Space, index: int) -> tuple[Trial, FrozenTrial]:
+    """A finished trial, and the same as samplers see it.
 
     Raises:
-        MadlError: its point or its value is none of this study.
+        MadlError: it is not the trial of this index and space.
     """
     try:
+        trial = Trial(**json.loads(read_text(path, MEND)))
+        if trial.index != index:
+            raise ValueError(f"it is trial {trial.index}")
         indices, shapes = _indices(space, trial.point), _distributions(space)
-        return create_trial(params=indices, distributions=shapes, value=trial.value)
+        return trial, create_trial(params=indices, distributions=shapes, value=trial.value)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise MadlError(f"{path} is not a trial of this study ({error}); {MEND}") from error
+        raise MadlError(f"{path} is not trial {index} of this study ({error}); {MEND}") from error
 
 
 def _run(
