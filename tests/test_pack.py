@@ -72,8 +72,8 @@ def test_a_state_dict_is_the_model(bert):
         pack_(model, [Rule(pattern=".*dense", weight=MXInt(), input=MXInt())])
     stored = bert.state_dict()
     name = "bert.encoder.layer.0.output.dense"
-    assert stored[f"{name}.mantissas"].dtype is torch.int8
-    assert stored[f"{name}.scales"].shape == (32, 2)
+    assert stored[f"{name}.packed"].dtype is torch.uint8
+    assert stored[f"{name}.packed_scales"].numel() == 32 * 2
     assert f"{name}.weight" not in stored
     fresh.load_state_dict(stored)
     with torch.no_grad():
@@ -84,8 +84,8 @@ def test_a_state_dict_without_codes_is_reported():
     model = small()
     pack_(model, [MXINT8])
     state = model.state_dict()
-    del state["0.scales"]
-    with pytest.raises(RuntimeError, match="0.scales"):
+    del state["0.packed_scales"]
+    with pytest.raises(RuntimeError, match="0.packed_scales"):
         model.load_state_dict(state)
     assert model.load_state_dict(model.state_dict()).missing_keys == []
 

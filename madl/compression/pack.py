@@ -13,8 +13,7 @@ Shapes: x (…, in_features), weight (out_features, in_features), bias (out_feat
 Not handled: gradients; train with `quantize_`, then pack what came out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,8 @@ MXINT8 = Rule(weight=MXInt(), input=MXInt())
 class MXInt8Linear(nn.Module):
     """A Linear with a packed MXINT8 weight and, on a CPU, MXINT8 inputs; for inference.
 
-    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it. A
-    state dict holds `mantissas` (int8, out × in) and `scales` (uint8, out × groups), row by row.
+    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it, as which
+    a state dict has it, too.
     """
 
     packed: Tensor
@@ -63,8 +62,8 @@ class MXInt8Linear(nn.Module):
         self.is_arranged = mantissas.device.type == "cpu"
         if self.is_arranged:
             mantissas, scales = mxint8.arrange(mantissas, scales, self.block)
-        self.register_buffer("packed", mantissas, persistent=False)
-        self.register_buffer("packed_scales", scales, persistent=False)
+        self.register_buffer("packed", mantissas)
+        self.register_buffer("packed_scales", scales)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MXInt8Linear":
         """Rearrange the weight where it moves to or from a CPU."""
@@ -93,38 +92,6 @@ class MXInt8Linear(nn.Module):
                 input, self.packed, self.packed_scales, self.bias, self.out_features, self.block
             )
         return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
-
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[f"{prefix}mantissas"], destination[f"{prefix}scales"] = self.codes()
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        names = (f"{prefix}mantissas", f"{prefix}scales")
-        others = {name: value for name, value in state_dict.items() if name not in names}
-        super()._load_from_state_dict(
-            *(others, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        )
-        if missing := [name for name in names if name not in state_dict]:
-            missing_keys += missing
-            return
-        codes = [state_dict[name] for name in names]
-        expected = [tuple(held.shape) for held in self.codes()]
-        if [tuple(code.shape) for code in codes] != expected:
-            error_msgs.append(f"{prefix}mantissas and scales must have the shapes {expected}")
-            return
-        device = self.packed.device
-        self._hold(*(code.to(device) for code in codes))
 
     def extra_repr(self) -> str:
         return (
