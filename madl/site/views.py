@@ -34,7 +34,6 @@ from madl.logbook.records import (
     sealed,
 )
 from madl.running.plans import StoredPlan, beside_published, most_complete, published_plans
-from madl.running.project import Project
 from madl.site.again import Again, run_again
 from madl.site.markup import NOT_RUN
 from madl.training import workloads
@@ -72,26 +71,6 @@ class _Tolerant:
             self.problems.note(error)
             return None
         return None if record and record.origin in self.problems.refused else record
-
-
-@dataclass(frozen=True)
-class _Machine:
-    """One machine's committed evidence, and what of it can be used."""
-
-    evidence: Published
-    usable: Source
-
-    def get(self, case: Case) -> Record | None:
-        return self.usable.get(case)
-
-    def workloads(self, experiment: str, ours: Params) -> list[Params]:
-        """Ours, and every other that the experiment has results of."""
-        records = self.evidence.by_key.values()
-        named = (
-            workloads.of_case(r.case.params) for r in records if r.case.experiment == experiment
-        )
-        distinct = {frozenset(one.items()): one for one in [ours, *named] if one is not None}
-        return list(distinct.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,11 +413,16 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
         MadlError: a record, claim or chart that cannot be used or made, unless `problems` is there
             to be told.
     """
+    evidence, unusable = published_by_machine(plan.project.docs / "data")
     if problems is None:
-        sources = _sources(plan, None)
+        if unusable:
+            raise unusable[0]
+        sources = _Sources(plan=plan, evidence=evidence, problems=None)
         return [_page(sources, name) for name in plan.project.pages()]
+    for error in unusable:
+        problems.note(error)
     plan = replace(plan, store=_Tolerant(plan.store, problems))
-    sources = _sources(plan, problems)
+    sources = _Sources(plan=plan, evidence=evidence, problems=problems)
     return [_refusing(sources, name, problems) for name in plan.project.pages()]
 
 
@@ -482,9 +466,25 @@ class _Sources:
     """What pages are made from: this machine's store, and each machine's committed evidence."""
 
     plan: StoredPlan
-    machines: Mapping[str, _Machine]
+    evidence: Mapping[str, Published]
     problems: Problems | None
     made: dict[object, StoredPlan] = field(default_factory=dict)
+
+    @functools.cached_property
+    def machines(self) -> Mapping[str, Source]:
+        """What of each machine's evidence can be used."""
+        if (problems := self.problems) is None:
+            return self.evidence
+        return {host: _Tolerant(one, problems) for host, one in self.evidence.items()}
+
+    def workloads(self, host: str, experiment: str) -> list[Params]:
+        """Ours, and every other that a machine has results of."""
+        records = self.evidence[host].by_key.values()
+        named = (
+            workloads.of_case(r.case.params) for r in records if r.case.experiment == experiment
+        )
+        distinct = [self.plan.workload, *(one for one in named if one is not None)]
+        return list({frozenset(one.items()): one for one in distinct}.values())
 
     def own(self) -> StoredPlan:
         plan = self.plan.whole
@@ -498,11 +498,6 @@ class _Sources:
     def forget(self) -> None:
         """What was looked up: records have been refused since."""
         self.made.clear()
-
-
-def _sources(plan: StoredPlan, problems: Problems | None) -> _Sources:
-    machines = _published_machines(plan.project, problems)
-    return _Sources(plan=plan, machines=machines, problems=problems)
 
 
 def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
@@ -522,8 +517,8 @@ def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
     here = most_complete([own, beside_published(own, name, published), *published], name)
     others = [
         whole
-        for host, machine in sources.machines.items()
-        for workload in machine.workloads(name, plan.workload)
+        for host in sources.machines
+        for workload in sources.workloads(host, name)
         for other in sources.published(workload)
         if other.host == host and (host, workload) != (here.host, here.workload)
         if (whole := most_complete([other], name)).has_all(name)
@@ -536,15 +531,3 @@ def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
     return Page(
         name=name, view=view(here), others=list(map(view, others)), questions=asked, again=again
     )
-
-
-def _published_machines(project: Project, problems: Problems | None) -> Mapping[str, _Machine]:
-    """Committed evidence by machine."""
-    machines, unusable = published_by_machine(project.docs / "data")
-    if problems is None:
-        if unusable:
-            raise unusable[0]
-        return {host: _Machine(one, one) for host, one in machines.items()}
-    for error in unusable:
-        problems.note(error)
-    return {host: _Machine(one, _Tolerant(one, problems)) for host, one in machines.items()}
