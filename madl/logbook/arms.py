@@ -293,12 +293,6 @@ class TimedArm:
         return math.exp(fmean(self._logs))
 
     @property
-    def scatter(self) -> str:
-        """The medians of its units, from the least to the largest: "8.2 to 9.8 ms"."""
-        each = [1e3 * math.exp(log) for log in self._logs]
-        return f"{stats.number(min(each))} to {stats.number(max(each))} ms"
-
-    @property
     def time(self) -> Estimate:
         """In milliseconds, with an interval from between its units."""
         logs = self._logs

@@ -61,7 +61,8 @@ class Parts(NamedTuple):
     floor: float  # least that `of_a_unit` can be: the sentences alone scatter a unit so
 
 
-class Exact(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Exact:
     """A test that is not Student's: as functions of a boundary, and of a level."""
 
     tails: Callable[[float], Tails]
