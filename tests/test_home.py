@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import Contrast, Result
 from madl.logbook.stats import Unit, mean
 from madl.site import home, report
@@ -98,12 +97,3 @@ def test_a_question_answered_in_part_says_how_many_cases_there_are(status):
     row = {"coverage": [part], "progress": "65 of 71 cases", "status": status}
     more = ["65 of 71 cases"] if status == "partly" else []
     assert home.run_of_asked(row) == ["2 of 2 widths", *more]
-
-
-def test_a_thumbnail_has_room_for_some_rows_and_they_are_always_the_same():
-    rows = [{"x": i, "y": i} for i in range(1000)]
-    chart = Chart(rows, x=linear("x"), y=linear(label="y"), marks=[line("y")])
-    some = home.thinned(chart)
-    assert len(some.rows) == home.ROWS
-    assert some.rows == home.thinned(chart).rows
-    assert home.thinned(some).rows == some.rows

@@ -1,10 +1,8 @@
 """The home page: a promise, three findings with their pictures, every question as a card."""
 
 import math
-import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from madl.files import read_text
@@ -15,7 +13,6 @@ from madl.site.markup import chip, inline
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
-ROWS = 80  # of a thumbnail, at most
 FINDINGS = 3  # that the logbook opens with, at most
 
 
@@ -131,23 +128,7 @@ def _thumbnail(calls: PageCalls, place: str = "card") -> str:
         return ""
 
     def figure(name: str) -> str:
-        drawn = thinned(calls.page.view.shown[name])
-        return svg.thumbnail(drawn, id=f"{calls.page.name}-{name}-{place}", cache=calls.cache)
+        id = f"{calls.page.name}-{name}-{place}"
+        return svg.thumbnail(shown[name], id=id, cache=calls.cache)
 
     return calls.tried(figure)(name)
-
-
-def thinned(chart: Chart) -> Chart:
-    """The chart with as many rows as an ornament has room for: the ends of every series, and others
-    by lot."""
-    if len(chart.rows) <= ROWS:
-        return chart
-    every: dict[Any, list[int]] = {}
-    for i, row in enumerate(chart.rows):
-        for mark in chart.marks:
-            if mark.column and row.get(mark.column) is not None:
-                every.setdefault((mark.column, row.get(mark.by or "")), []).append(i)
-    ends = {i for at in every.values() for i in (at[0], at[-1])}
-    rest = [i for i in range(len(chart.rows)) if i not in ends]
-    lot = random.Random(0).sample(rest, max(0, min(len(rest), ROWS - len(ends))))
-    return replace(chart, rows=[chart.rows[i] for i in sorted(ends.union(lot))])
