@@ -39,7 +39,7 @@ def test_a_drawing_with_a_script_carries_its_rows_and_loads_it(plan):
     text = page(plan)
     data = re.search(r'<script type="application/json">(.*?)</script>', text)
     assert data
-    assert json.loads(data[1]) == {"x": [0, 1, 1, 1], "square": [0, 1, 1, 1]}  # value, rows, …
+    assert json.loads(data[1]) == {"x": [0, 1], "square": [0, 1]}
     assert 'class="drawing explain" data-explain="boxes"' in text
     assert re.findall(r'src="([^"]+)" defer', text) == [
         "../assets/explain.js",
@@ -85,6 +85,5 @@ def test_an_unknown_name_that_a_drawing_reads_is_named(plan):
 
 
 def test_data_end_no_element_of_the_page():
-    assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>",1]}'
-    assert explain.data([{"a": 1}, {"a": 1}, {"a": True}]) == '{"a":[1,2,true,1]}'
+    assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>"]}'
     assert field("n", "<b>") == '<span data-f="n">&lt;b&gt;</span>'

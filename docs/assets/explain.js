@@ -23,8 +23,7 @@
 
   const rows = (figure) => {
     const written = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
-    const spread = (runs) => runs.flatMap((value, i) => (i % 2 ? [] : Array(runs[i + 1]).fill(value)));
-    const columns = Object.entries(written).map(([name, runs]) => [name, spread(runs)]);
+    const columns = Object.entries(written);
     return columns[0][1].map((_, i) => Object.fromEntries(columns.map(([name, cells]) => [name, cells[i]])));
   };
 

@@ -6,7 +6,6 @@ loads none of this, and without JavaScript the drawing is complete.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from madl.logbook.charts import data_rows
 from madl.logbook.records import Row
@@ -26,21 +25,8 @@ def live(rows: Sequence[Row], script: str, *, up: str) -> str:
 
 
 def data(rows: Sequence[Row]) -> str:
-    """The rows by column, which repeats no name, as JSON that ends no HTML element.
-
-    A column is its values, each with the number of rows that it stands in, one below the other.
-    """
+    """The rows by column, which repeats no name, as JSON that ends no HTML element."""
     flat = data_rows(rows)
-    columns = {name: _runs([row[name] for row in flat]) for name in flat[0]}
+    columns = {name: [row[name] for row in flat] for name in flat[0]}
     text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
-
-
-def _runs(cells: Sequence[Any]) -> list[Any]:
-    made: list[Any] = []
-    for cell in cells:
-        if made and (type(cell), cell) == (type(made[-2]), made[-2]):
-            made[-1] += 1
-        else:
-            made += [cell, 1]
-    return made
