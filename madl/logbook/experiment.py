@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar, overload
 from madl.errors import MadlError
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Case, Params, Records, Row, Scalar, Values
+from madl.logbook.records import Case, Params, Records, Row, Scalar, Store, Values
 
 TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, which its own cases need
 TUNING_SEED = 0  # chooses everything, by validation loss
@@ -111,18 +111,20 @@ class Plan(Protocol):
         ...
 
 
-class Context(Protocol):
+@dataclass(frozen=True, slots=True)
+class Context:
     """All that `run` may see beside its parameters."""
 
-    @property
-    def device(self) -> str: ...
+    device: str
+    store: Store
+
     def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
         """The folder `build` filled once under that name; atomic, shared by all cases."""
-        ...
+        return self.store.artifact(name, build)
 
     def folder(self, name: str) -> Path:
         """A folder under that name that outlives a killed case: a search's study, for example."""
-        ...
+        return self.store.folder(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

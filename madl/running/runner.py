@@ -9,12 +9,13 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from madl.errors import NO_ROOM, MadlError
 from madl.logbook import shapes
+from madl.logbook.experiment import Context
 from madl.logbook.records import (
     Case,
     Record,
@@ -210,18 +211,6 @@ def start_process(threads: int, log_level: int | None = None) -> None:
     torch.set_num_threads(threads)
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
-    device: str
-    store: Store
-
-    def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
-        return self.store.artifact(name, build)
-
-    def folder(self, name: str) -> Path:
-        return self.store.folder(name)
-
-
 def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Record:
     """Run one case. The one place that catches everything: a failure is a result like any other."""
     experiment = Project(root).load(case.experiment)
@@ -235,7 +224,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     values: Values = {}
     error: str | None = None
     try:
-        values = experiment.execute(case.params, _Context(device, store))
+        values = experiment.execute(case.params, Context(device, store))
         _check(values)
     except (Exception, SystemExit) as problem:
         if isinstance(problem, OSError) and problem.errno in NO_ROOM:
