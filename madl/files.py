@@ -29,14 +29,14 @@ def why(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file in one step: a reader, a killed writer, a power cut never sees half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(encoded(content))
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o644)
@@ -51,14 +51,18 @@ def write_atomically(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk has no name
 
 
-def write_if_changed(path: Path, text: str) -> None:
-    """Leave a file that holds this text as it is, with its time."""
+def write_if_changed(path: Path, content: str | bytes) -> None:
+    """Leave a file that holds this content as it is, with its time."""
     try:
-        is_same = path.read_bytes() == text.encode()
+        is_same = path.read_bytes() == encoded(content)
     except OSError:
         is_same = False
     if not is_same:
-        write_atomically(path, text)
+        write_atomically(path, content)
+
+
+def encoded(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode()
 
 
 def sync(path: Path) -> None:

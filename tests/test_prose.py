@@ -110,7 +110,8 @@ def test_the_verdict_chooses_the_sentence(project, new, old, said, verdict):
     plan = plan_of(project, new, old)
     state = report.write(plan, plan.store)
     assert state.problems == []
-    text = page(plan)
+    _, head, text = page(plan).split("---\n", 2)
+    assert said in head
     assert said in text
     assert text.count("It wins") + text.count("It loses") + text.count("It changes") == 1
     assert f'class="mark {verdict}"' in text

@@ -338,7 +338,7 @@ def test_published_evidence_stands_in_where_this_machine_has_none(plan):
     state = report.write(plan, Store(plan.project.state))
     assert state.rows[0]["status"] == "answered"
     assert "Measured on far away" in page(plan)
-    assert "evidence: published" in page(plan)
+    assert 'evidence: "published"' in page(plan)
 
 
 def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(plan):

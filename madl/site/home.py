@@ -1,12 +1,9 @@
 """The home page: a promise, three findings with their pictures, every question as a card."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from madl.files import read_text
-from madl.logbook.charts import Chart
 from madl.logbook.claims import Result
 from madl.site import svg
 from madl.site.markup import chip, inline
@@ -118,12 +115,7 @@ def run_of_asked(row: Mapping[str, Any]) -> list[str]:
 
 def _thumbnail(calls: PageCalls, place: str = "card") -> str:
     """The first chart that the page shows, small; nothing where it shows none."""
-    path = calls.project.experiments / calls.page.name / "page.md.j2"
-    template = read_text(path, "save it as text")
-    shown = calls.page.view.shown
-    names = re.findall(r"figure\(\"([^\"]+)\"", template)
-    charts = [name for name in names if isinstance(shown.get(name), Chart)]
-    name = next((n for n in charts if shown[n].facet is None), next(iter(charts), None))
+    shown, name = calls.page.view.shown, calls.first_chart()
     if name is None:
         return ""
 

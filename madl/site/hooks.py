@@ -9,15 +9,17 @@ only cite. A number keeps its unit on its line.
 import logging
 import re
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
-from madl.site import limits, notebook_hooks
+from madl.site import limits, notebook_hooks, share
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -53,6 +55,25 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     parts[2::3] = [""] * len(parts[2::3])
     made = "".join(parts)
     return (page and notebook_hooks.content(made, page)) or made
+
+
+def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
+    """Called by MkDocs with a page's whole HTML: what is shown where its address is shared.
+
+    Whoever shows it wants the picture's whole address, which only a site with a `site_url` has.
+    """
+    told = {"og:type": "article", "og:site_name": config["site_name"], "og:title": page.title}
+    told |= {"og:description": page.meta.get("description")}
+    if image := page.meta.get("image"):
+        told |= {"og:image": urljoin(page.canonical_url or "", image)}
+        told |= {"og:image:width": share.WIDTH, "og:image:height": share.HEIGHT}
+        told |= {"twitter:card": "summary_large_image"}
+    tags = (
+        f'<meta property="{name}" content="{escape(str(text))}">'
+        for name, text in told.items()
+        if text
+    )
+    return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index

@@ -4,8 +4,10 @@ A template holds prose and calls: a number comes out of a named number, a chart,
 parameters, and a sentence that states an effect is chosen by a verdict (see `prose`).
 """
 
+import contextlib
 import functools
 import html
+import json
 import logging
 import re
 import textwrap
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bs4 import BeautifulSoup
 from markupsafe import Markup
 
 from madl.errors import MadlError
@@ -26,7 +29,7 @@ from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
 from madl.running.project import Project
 from madl.site import code as sources
-from madl.site import explain, notebooks, notes, prose, replication, svg, templates
+from madl.site import explain, notebooks, notes, prose, replication, share, svg, templates
 from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
 from madl.training import workloads
@@ -47,7 +50,7 @@ class PageCalls:
         calls = (
             *(self.title, self.question, self.evidence, self.facts_line, self.figure, self.table),
             *(self.output, self.code, self.sure, self.secondary, self.provenance, self.time_spent),
-            *(self.elsewhere, self.notes, self.param, self.reported, self.more),
+            *(self.elsewhere, self.notes, self.param, self.reported, self.more, self.front_matter),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view.results, where)
@@ -77,10 +80,39 @@ class PageCalls:
         calls = replace(self, up=up).all() | {"_mark": "".format}
         return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
 
+    def first_chart(self) -> str | None:
+        """The name of the first chart that the page shows, one without panels if there is one."""
+        path = self.project.experiments / self.page.name / "page.md.j2"
+        shown = self.page.view.shown
+        names = re.findall(r"figure\(\"([^\"]+)\"", read_text(path, "save it as text"))
+        charts = {n: made for n in names if isinstance(made := shown.get(n), Chart)}
+        return next((n for n in charts if charts[n].facet is None), next(iter(charts), None))
+
+    def description(self) -> str:
+        """What the page answers, or how to have it answered, as a text without markup."""
+        if self.page.view.own:
+            with contextlib.suppress(MadlError):  # said where the page is rendered
+                return BeautifulSoup(self.answer(), "html.parser").get_text().strip()
+        return self.how_to_run()
+
     @property
     def records(self) -> Markup:
         """The folder of the page's records; of two pages, one case may be of two machines."""
         return Markup(f"{self.up}records/{self.page.name}")
+
+    def front_matter(self) -> Markup:
+        """Title, description and picture of the page, as YAML."""
+        told = {"title": self.title(), "description": self.description()}
+        told |= {"image": f"figures/{self.page.name}/{share.FILE}"} if self.page.view.own else {}
+        told |= {"evidence": self.evidence()}
+        lines = (f"{name}: {json.dumps(text, ensure_ascii=False)}" for name, text in told.items())
+        return Markup("\n".join(lines))
+
+    def picture(self) -> bytes:
+        """What stands for the page where its address is shared."""
+        name = self.first_chart()
+        chart = None if name is None else self.page.view.shown[name]
+        return share.picture(self.title(), self.description(), chart, cache=self.cache)
 
     def evidence(self) -> str:
         """Whose the page's evidence is: published, of this machine, or not there yet."""

@@ -5,7 +5,6 @@ A page renders at any moment: what is missing says so, and what cannot be read o
 of day. What was rendered before is never needed: it is replaced, whatever has become of it.
 """
 
-import contextlib
 import functools
 import json
 import re
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bs4 import BeautifulSoup
 from filelock import FileLock
 
 from madl.errors import MadlError
@@ -33,6 +31,7 @@ from madl.site import (
     notes,
     prose,
     replication,
+    share,
     templates,
 )
 from madl.site.keeping import digest
@@ -75,7 +74,7 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
         "status": page.status if page else "open",
         "stem": question.stem,
         "page": page.path if page else None,
-        "answer": _answer(project, page) if page else None,
+        "answer": PageCalls(project, page).description() if page else None,
         "verdicts": dict(sorted(Counter(one.decided for one in primary).items())),
         "coverage": [
             {"what": part.what, "asked": part.asked, "run": part.run}
@@ -87,15 +86,6 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
             _claim_row(one, page.view.experiment.claims[one.name]) for one in primary if page
         ],
     }
-
-
-def _answer(project: Project, page: Page) -> str:
-    """The page's answer as text; of a page without results, what to run."""
-    calls = PageCalls(project, page)
-    if page.view.own:
-        with contextlib.suppress(MadlError):  # said where the page is rendered
-            return BeautifulSoup(calls.answer(), "html.parser").get_text().strip()
-    return calls.how_to_run()
 
 
 def _claim_row(result: Result, claim: Claim) -> dict[str, Any]:
@@ -145,11 +135,12 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
         (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
     texts["ledger.json"] = _for_web(_dense({"questions": state.rows})) + "\n"
+    files: dict[str, str | bytes] = {**texts}
     for page in rendered:
-        texts |= _files_beside(page, calls[page.name])
-    for path, text in texts.items():
-        write_if_changed(project.docs / path, text)
-    _remove_stale(project.docs, {project.docs / path for path in texts})
+        files |= _files_beside(page, calls[page.name])
+    for path, content in files.items():
+        write_if_changed(project.docs / path, content)
+    _remove_stale(project.docs, {project.docs / path for path in files})
     if store is not None:
         _remove_gone(project.docs, store.root / "build" / "written.json", texts)
     for stray in notes.strays(project.docs, sorted(q.id for p in planned for q in p.questions)):
@@ -169,11 +160,13 @@ def _rendered(renderers: Mapping[str, Callable[[], str]], problems: Problems) ->
     return texts
 
 
-def _files_beside(page: Page, calls: PageCalls) -> dict[str, str]:
-    """The data behind a page's figures, the records behind its numbers: path → text."""
-    figures = {
+def _files_beside(page: Page, calls: PageCalls) -> dict[str, str | bytes]:
+    """The data behind a page's figures, the records behind its numbers, its picture, by path."""
+    figures: dict[str, str | bytes] = {
         f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
     }
+    if page.view.own:
+        figures[_picture(page)] = calls.picture()
     behind = prose.behind(page.view)
     linked = {key for twin in behind.values() for key in twin["records"]}
     figures |= {
@@ -297,6 +290,7 @@ def _site_globals(
     made = {one.page.path: one.page.path in there for one in calls.values()}
     machines = [page.view.machine for page in answered] or [NOT_RUN]
     return {
+        "picture": next(map(_picture, home.surprising(answered)), ""),
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
         "machine": inline(_counted(machines)),
@@ -310,6 +304,10 @@ def _site_globals(
         "changes": functools.partial(_bullets, changes),
         "linked": functools.partial(_linked, plan.project.docs, made),
     }
+
+
+def _picture(page: Page) -> str:
+    return f"{page.folder}figures/{page.name}/{share.FILE}"
 
 
 def _linked(docs: Path, made: Mapping[str, bool], path: str, text: str) -> str:

@@ -46,13 +46,13 @@ def figure(
     The title is what the chart shows, as a sentence; without one, the figure has no heading.
     """
     words = (id, title, caption, data)
-    name = f"{id}-{_fingerprint(chart, *words)[:24]}.html"
+    name = f"{id}-{fingerprint(chart, *words)[:24]}.html"
     return kept(cache, name, lambda: _figure(chart, *words))
 
 
 def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
     """Marks and axes of the first panel, as an ornament beside the words that say it."""
-    key = _fingerprint(chart, id)
+    key = fingerprint(chart, id)
     return kept(cache, f"{id}-thumb-{key[:24]}.html", lambda: _thumbnail(chart, id))
 
 
@@ -160,7 +160,8 @@ def _tagged(group: Element, series: int, titles: Sequence[str], size: Size) -> N
 # ---- what makes a figure another one ------------------------------------------------------------
 
 
-def _fingerprint(chart: Chart, *more: str | None) -> str:
+def fingerprint(chart: Chart, *more: str | None) -> str:
+    """A digest of all that a drawing of the chart is made of, and of these words."""
     said = [
         charts.data_rows(chart.rows),
         [[str(charts.estimated(cell)) for cell in row.values()] for row in chart.rows],

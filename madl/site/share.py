@@ -1,0 +1,93 @@
+"""The picture of a page for where its address is shared: its answer, and below it its chart.
+
+Units: pixels.
+"""
+
+import io
+import re
+from base64 import b64decode, b64encode
+from html import escape
+from pathlib import Path
+
+import resvg_py
+from matplotlib import get_data_path
+from PIL import Image
+
+from madl.logbook.charts import Chart
+from madl.site import svg
+from madl.site.keeping import digest, digest_of_drawing, kept
+from madl.site.plotting import layout, palette
+from madl.site.plotting.size import Size, width, wrapped
+
+WIDTH, HEIGHT = 1200, 630  # as Open Graph asks for
+MARGIN = 48.0
+HEADING, ANSWER, NAMES = 26.0, 42.0, 20.0  # sizes of the text
+SCALE = 1.55  # of the chart's own pixels
+FAMILY = "DejaVu Sans"
+FONTS = Path(get_data_path()) / "fonts" / "ttf"
+STYLE = Path(__file__).parents[2] / "docs" / "assets" / "charts.css"
+COLORS = 64  # in the file, which then is a third as large
+FILE = "share.png"
+
+
+def picture(heading: str, answer: str, chart: Chart | None, *, cache: Path | None) -> bytes:
+    """A PNG in light colours; kept in the folder `cache` while nothing about it changes."""
+    css = STYLE.read_text("utf-8")
+    drawn = svg.fingerprint(chart) if chart else ""
+    key = digest("\0".join([drawn, heading, answer, css, digest_of_drawing(__file__)]))
+    made = kept(cache, f"share-{key[:24]}.txt", lambda: _png(_drawn(heading, answer, chart), css))
+    return b64decode(made)
+
+
+def _drawn(heading: str, answer: str, chart: Chart | None) -> str:
+    y = MARGIN + HEADING
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{palette.variable("paper")}"/>',
+        _text(heading, MARGIN, y, HEADING, palette.variable("muted")),
+    ]
+    for line in wrapped(answer, 1.1 * ANSWER, WIDTH - 2 * MARGIN):  # bold letters are wider
+        y += 1.3 * ANSWER
+        parts.append(_text(line, MARGIN, y, ANSWER, palette.variable("ink"), 'font-weight="700"'))
+    if chart is not None:
+        parts += _chart(chart, y + 0.6 * ANSWER)
+    return "".join([*parts, "</svg>"])
+
+
+def _text(text: str, x: float, y: float, size: float, color: str, more: str = "") -> str:
+    return (
+        f'<text x="{x:g}" y="{y:g}" font-family="{FAMILY}" font-size="{size:g}" fill="{color}" '
+        f"{more}>{escape(text)}</text>"
+    )
+
+
+def _chart(chart: Chart, top: float) -> list[str]:
+    """What is left of the picture's height, but for the names of the series that the chart does
+    not name itself."""
+    names = [name for name in palette.looks(chart) if name]
+    high = (HEIGHT - MARGIN / 2 - top - 1.5 * NAMES) / SCALE
+    wide = (WIDTH - 2 * MARGIN) / SCALE
+    size = Size(name="wide", width=wide, height=high, ticks=6, columns=4)
+    plot = layout.plot(chart, size, salt="share")
+    parts, x = list[str](), MARGIN
+    for name in (one for one in names if one not in plot.direct):
+        look = palette.looks(chart)[name]
+        text = f"{svg.GLYPHS[look.marker]} {name}"
+        parts.append(_text(text, x, top + NAMES, NAMES, palette.variable(look.color)))
+        x += width(text, NAMES) + 1.5 * NAMES
+    view = palette.colored(svg.inline(plot, size))
+    place = f'x="{MARGIN:g}" y="{top + 1.5 * NAMES:g}" preserveAspectRatio="xMidYMin"'
+    room = f'width="{wide * SCALE:g}" height="{high * SCALE:g}" font-family="{FAMILY}"'
+    return [*parts, view.replace("<svg ", f"<svg {place} {room} ", 1)]
+
+
+def _png(drawing: str, css: str) -> str:
+    """In base64; the first value that the style sheet gives a colour is that in light."""
+    drawing = re.sub(r"color-mix\(in srgb,(var\([\w-]+\)) [^()]*var\([\w-]+\)\)", r"\1", drawing)
+    light = dict(reversed(re.findall(r"(--[\w-]+):\s*(#\w+)", css)))
+    drawing = re.sub(r"var\((--[\w-]+)\)", lambda found: light[found[1]], drawing)
+    fonts = [str(FONTS / name) for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")]
+    made = resvg_py.svg_to_bytes(svg_string=drawing, font_files=fonts, skip_system_fonts=True)
+    small = io.BytesIO()
+    Image.open(io.BytesIO(made)).convert("RGB").quantize(COLORS).save(small, "png", optimize=True)
+    return b64encode(small.getvalue()).decode()
