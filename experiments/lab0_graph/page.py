@@ -1,18 +1,19 @@
 """Question 0.1: the classifier as an FX graph, and two ways to take dropout out of it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from madl.logbook.arms import inside
 from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.training import baseline
 
-page = Experiment(title="Capture, analyse and transform a graph", version=2)
+page = Experiment(title="Capture, analyse and transform a graph")
 
 EXAMPLE_ROWS = 4  # sentences that the model is captured on
 
@@ -29,19 +30,27 @@ KINDS = {
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
+    start = baseline.drawn_params(plan, plan.seeds[0])
+    trained = ("epochs", "learning_rate", "batch_size")  # which changes no node, and no equality
+    untrained = {name: value for name, value in start.items() if name not in trained}
     probe = plan.profile.choose(smoke=32, quick=64)
-    yield {"method": "graph", **baseline.recipe_params(plan, 0), "probe_sentences": probe}
+    yield {"method": "graph", **untrained, "probe_sentences": probe}
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    return True
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab0_graph.study import study
+    from madl.training import models
 
-    model = baseline.fine_tuned(params, ctx)
+    model = models.load_pretrained(str(params["model"]), seed=int(params["seed"] or 0))
     test = baseline.load_splits(params).test
-    return study(
-        model, test.batch(range(EXAMPLE_ROWS)), test.first(int(params["probe_sentences"] or 0))
-    )
+    probe = test.first(int(params["probe_sentences"] or 0))
+    return study(model, test.batch(range(EXAMPLE_ROWS)), probe)
 
 
 def _of(r: Records) -> Record:
@@ -55,38 +64,25 @@ def _values(r: Records) -> Values:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def _captured(r: Records, how: str, what: str) -> Counted:
-    (one,) = [one for one in _values(r)["captures"] if one["capture"] == how]
-    return counted(one[what], of=[_of(r)])
+def value(*names: str) -> Callable[[Records], Counted]:
+    """What the case counted under these names; of a list its length."""
 
+    def read(r: Records) -> Counted:
+        found = inside(_of(r), names)
+        return counted(len(found) if isinstance(found, list) else found, of=[_of(r)])
 
-def _sentences(r: Records, graph: str, same: bool) -> Counted:
-    """On how many the logits are those of the evaluated model, or of a second run; or not."""
-    differing = _values(r)["outputs"][graph]["sentences"]
-    return counted(_values(r)["num_sentences"] - differing if same else differing, of=[_of(r)])
-
-
-def _failing(r: Records) -> Counted:
-    return counted(sum("error" in one for one in _values(r)["symbolic"]), of=[_of(r)])
-
-
-def _weights(r: Records) -> Counted:
-    """Nodes that read a weight, which the drawing leaves out."""
-    return counted(sum(n["kind"] == "get_attr" for n in _values(r)["nodes"]), of=[_of(r)])
+    return read
 
 
 page.numbers(
-    nodes=lambda r: _captured(r, "training mode", "nodes"),
-    dropouts=lambda r: _captured(r, "training mode", "dropout"),
-    inside=lambda r: _captured(r, "training mode", "inside"),
-    readers=lambda r: _captured(r, "training mode", "users"),
-    weights=_weights,
-    unfused=lambda r: _captured(r, "training mode, unfused attention", "dropout"),
-    sentences=lambda r: counted(_values(r)["num_sentences"], of=[_of(r)]),
-    random=lambda r: _sentences(r, "training_removed_twice", same=False),
-    clean=lambda r: _sentences(r, "training_clean", same=True),
-    traced=lambda r: counted(len(_values(r)["symbolic"]), of=[_of(r)]),
-    failing=_failing,
+    nodes=value("nodes"),
+    dropouts=value("operators", "dropout"),
+    inside=value("inside"),
+    readers=value("erase", "users"),
+    unfused=value("unfused"),
+    sentences=value("sentences"),
+    random=value("random"),
+    clean=value("clean"),
 )
 
 
@@ -217,16 +213,22 @@ def graph(r: Records) -> Sequence[Row]:
 
 
 def _around(rows: Sequence[Row]) -> list[Panel]:
-    """The node as captured; redirected and erased; and what erasing alone would leave."""
+    """The node as captured, and what redirecting its users and erasing it leaves."""
     source, dropout, *users = [replace(_node_box(row), inputs=()) for row in rows]
-    fed = [replace(user, inputs=(dropout.name,)) for user in users]
-    before = [source, replace(dropout, inputs=(source.name,)), *fed]
-    after = [source, *(replace(user, inputs=(source.name,)) for user in users)]
-    alone = [source, *(replace(user, look="removed", note="reads nothing") for user in users)]
-    titles = ("Captured", "Users redirected, then the node erased", "Erased alone: FX refuses")
+    drawn = {
+        "Captured": [
+            source,
+            replace(dropout, inputs=(source.name,)),
+            *(replace(user, inputs=(dropout.name,)) for user in users),
+        ],
+        "Users redirected, then the node erased": [
+            source,
+            *(replace(user, inputs=(source.name,)) for user in users),
+        ],
+    }
     return [
         Panel(title=title, svg=column(boxes, label=title), folded=False)
-        for title, boxes in zip(titles, (before, after, alone), strict=True)
+        for title, boxes in drawn.items()
     ]
 
 
@@ -245,21 +247,21 @@ def redirected(r: Records) -> Sequence[Row]:
     return [rows[dropout["inputs"]], dropout, *users]
 
 
-# ---- tables -------------------------------------------------------------------------------------
+# ---- tables and outputs -------------------------------------------------------------------------
 
 
 @page.table
 def kinds(r: Records) -> Sequence[Row]:
-    """Each kind with a node of this graph; where it has none, one of a module traced otherwise."""
+    """Each kind with a node of this graph; where it has none, one of a part traced otherwise."""
     v = _values(r)
-    examples = {node["kind"]: node for node in reversed(v["nodes"])}
-    examples["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
+    here = {node["kind"]: node for node in reversed(v["nodes"])}
+    here["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
     return [
         {
             "kind": kind,
             "nodes": v["kinds"][kind],
             "stands for": meaning,
-            "one of them": _call(examples[kind]) if kind in examples else _elsewhere(v, kind),
+            "one of them": _call(here[kind]) if kind in here else _elsewhere(v, kind),
         }
         for kind, meaning in KINDS.items()
     ]
@@ -274,12 +276,25 @@ def _call(node: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(v: Values, kind: str) -> str:
-    for traced in v["symbolic"]:
-        if node := traced.get("examples", {}).get(kind):
-            return f"none; `symbolic_trace` of `{traced['module']}` has {_call(node)}"
-    return "none"
+    node = v["symbolic"]["examples"].get(kind)
+    return f"none; `symbolic_trace` of `{node['part']}` has {_call(node)}" if node else "none"
+
+
+@page.table
+def operators(r: Records) -> Sequence[Row]:
+    """How many nodes call each, before and after the pass; most first."""
+    before, after = (_values(r)[name] for name in ("operators", "operators_after"))
+    return [
+        {"operator": f"`{name}`", "captured": count, "dropout removed": after.get(name, 0)}
+        for name, count in sorted(before.items(), key=lambda item: -item[1])
+    ]
 
 
 @page.output
 def erase_error(r: Records) -> str:
     return _values(r)["erase"]["error"] or "no error"
+
+
+@page.output
+def trace_error(r: Records) -> str:
+    return _values(r)["symbolic"]["error"] or "no error"

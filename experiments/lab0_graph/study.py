@@ -8,9 +8,8 @@ Invariants: a pass never changes the graph it is given; parameters are shared wi
 """
 
 import copy
-import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,8 +31,7 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
     Raises:
         MadlError: removing dropout where it does nothing changed something.
     """
-    exported = graphs.export(model, example, training=True)
-    training = graphs.as_module(exported)
+    training = graphs.capture(model, example, training=True)
     evaluation = graphs.capture(model, example, training=False)
     first = dropout_nodes(training.graph)[0]
     return {
@@ -41,71 +39,50 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
         "kinds": census(training.graph),
         "operators": operators(training.graph),
         "operators_after": operators(remove_dropout(training.graph)),
+        "inside": len(attention_dropouts(training.graph)),
+        "unfused": len(dropout_nodes(_unfused(model, example))),
         "erase": {
             "node": first.name,
-            "users": users(first),
+            "users": [user.name for user in first.users],
             "error": erase_without_redirecting(training.graph, first.name),
         },
-        "captures": _captures(
-            {
-                "training mode": training,
-                "evaluation mode": evaluation,
-                "training mode, core ATen operators": graphs.as_module(exported, core=True),
-                "training mode, unfused attention": _unfused(model, example),
-            }
-        ),
-        "outputs": _compare_outputs(model, data, training, evaluation),
-        "num_sentences": len(data),
-        "symbolic": _symbolic(model),
+        "sentences": len(data),
+        **compare_outputs(model, data, training, evaluation),
+        "symbolic": symbolic(model),
     }
 
 
-def _unfused(model: Any, example: Batch) -> fx.GraphModule:
-    """The same model with attention written out instead of one fused operator."""
+def _unfused(model: Any, example: Batch) -> fx.Graph:
+    """Of the same model with attention written out instead of one fused operator."""
     fused = model.config._attn_implementation
     model.set_attn_implementation("eager")
     captured = graphs.capture(model, example, training=True)
     model.set_attn_implementation(fused)
-    return captured
+    return captured.graph
 
 
-def _captures(captured: Mapping[str, fx.GraphModule]) -> list[dict[str, Any]]:
-    """What the way of capturing does to the dropout that is found."""
-    return [{"capture": name, **_census(one.graph)} for name, one in captured.items()]
-
-
-def _census(graph: fx.Graph) -> dict[str, Any]:
-    nodes = dropout_nodes(graph)
-    return {
-        "nodes": len(graph.nodes),
-        "dropout": len(nodes),
-        "operator": operator_name(nodes[0]),
-        "active": sum(node.args[2] is True for node in nodes),
-        "inside": len(attention_dropouts(graph)),
-        "users": len(users(nodes[0])),
-    }
-
-
-def _compare_outputs(
+def compare_outputs(
     model: nn.Module, data: Encoded, training: fx.GraphModule, evaluation: fx.GraphModule
-) -> dict[str, dict[str, float]]:
-    """Logits of the passes' graphs against the model's, or against a second run of themselves."""
+) -> dict[str, int]:
+    """On how many sentences the training graph still answers at random without its dropout nodes;
+    and on how many it has the evaluated model's logits, to the last bit, without any dropout.
+
+    Raises:
+        MadlError: a bit of the evaluation graph's logits changed with the removal.
+    """
+    removed = with_graph(evaluation, remove_dropout(evaluation.graph))
+    if changed := differing(_logits(evaluation, data), _logits(removed, data)):
+        raise MadlError(
+            f"removing dropout changed the outputs of {changed} sentences in evaluation mode, "
+            "where dropout does nothing; the pass redirects a user to the wrong value"
+        )
     without_nodes = remove_dropout(training.graph)
     random = with_graph(training, without_nodes)
     clean = with_graph(training, remove_attention_dropout(without_nodes))
-    removed = with_graph(evaluation, remove_dropout(evaluation.graph))
     expected = _logits(model.eval(), data)
-    before, after = _logits(evaluation, data), _logits(removed, data)
-    if not torch.equal(before, after):
-        raise MadlError(
-            "removing dropout changed the outputs of the evaluation mode, where dropout does "
-            "nothing; the pass redirects a user to the wrong value"
-        )
     return {
-        "evaluation": _difference(expected, before),
-        "evaluation_removed": _difference(expected, after),
-        "training_removed_twice": _difference(_logits(random, data), _logits(random, data)),
-        "training_clean": _difference(expected, _logits(clean, data)),
+        "random": differing(_logits(random, data), _logits(random, data)),
+        "clean": len(data) - differing(expected, _logits(clean, data)),
     }
 
 
@@ -115,8 +92,9 @@ def _logits(run: Callable[..., Any], data: Encoded) -> Tensor:
     return torch.cat([run(**data.batch(rows)).logits for rows in batches])
 
 
-def _difference(a: Tensor, b: Tensor) -> dict[str, float]:
-    return {"sentences": int((a != b).any(-1).sum()), "largest": float((a - b).abs().max())}
+def differing(a: Tensor, b: Tensor) -> int:
+    """Rows in which any bit does."""
+    return int((a != b).any(-1).sum())
 
 
 # ---- what a graph holds -------------------------------------------------------------------------
@@ -129,9 +107,8 @@ def census(graph: fx.Graph) -> dict[str, int]:
 
 
 def operators(graph: fx.Graph) -> dict[str, int]:
-    """How many calls of each operator, most frequent first."""
-    counts = Counter(operator_name(node) for node in graph.nodes if node.op.startswith("call_"))
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    """How many calls of each operator."""
+    return dict(Counter(operator_name(n) for n in graph.nodes if n.op.startswith("call_")))
 
 
 def dropout_nodes(graph: fx.Graph) -> list[fx.Node]:
@@ -142,14 +119,6 @@ def dropout_nodes(graph: fx.Graph) -> list[fx.Node]:
 def attention_dropouts(graph: fx.Graph) -> list[fx.Node]:
     """Fused attention nodes that drop probabilities inside: an argument, no node of its own."""
     return [node for node in graph.nodes if drops(node) == "inside"]
-
-
-def users(node: fx.Node) -> list[str]:
-    """Names of the nodes that use a value, looking through the unpacking of a tuple."""
-    names: list[str] = []
-    for user in node.users:
-        names += users(user) if user.target is operator.getitem else [user.name]
-    return names
 
 
 # ---- passes: graph → graph ----------------------------------------------------------------------
@@ -210,26 +179,13 @@ def try_symbolic_trace(module: nn.Module) -> fx.Graph | str:
         return f"{type(error).__name__}: {error}"  # NotImplementedError is a RuntimeError
 
 
-def first_of_each_class(model: nn.Module) -> dict[str, nn.Module]:
-    """The first module of each class that is written outside torch itself, by path."""
-    found: dict[type[nn.Module], tuple[str, nn.Module]] = {}
-    for path, module in model.named_modules():
-        if not type(module).__module__.startswith("torch."):
-            found.setdefault(type(module), (path, module))
-    return dict(found.values())
-
-
-def _symbolic(model: nn.Module) -> list[dict[str, Any]]:
-    """What `symbolic_trace` makes of the first module of each class, the whole model first."""
-    found: list[dict[str, Any]] = []
-    for path, module in first_of_each_class(model).items():
-        traced = try_symbolic_trace(module)
-        entry: dict[str, Any] = {"module": path, "class": type(module).__name__}
-        if isinstance(traced, str):
-            entry["error"] = traced
-        else:
-            nodes = graphs.describe(traced)
-            entry["kinds"] = census(traced)
-            entry["examples"] = {node.kind: node.to_json() for node in reversed(nodes)}
-        found.append(entry)
-    return found
+def symbolic(model: nn.Module) -> dict[str, Any]:
+    """What it says of the whole model, and a node of each kind in the parts that it can trace."""
+    examples: dict[str, dict[str, Any]] = {}
+    for path, part in model.named_modules():
+        traced = try_symbolic_trace(part)
+        if not isinstance(traced, str):
+            for node in graphs.describe(traced):
+                examples.setdefault(node.kind, {**node.to_json(), "part": path})
+    said = try_symbolic_trace(model)
+    return {"error": said if isinstance(said, str) else None, "examples": examples}

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
-from torch.export import ExportedProgram
 
 _ATTENTION: Any = torch.ops.aten.scaled_dot_product_attention.default
 DROPOUT_ARGUMENT = 4  # position of `dropout_p` in scaled_dot_product_attention
@@ -24,8 +23,8 @@ Batch = Mapping[str, Tensor]
 Drops = Literal["node", "inside", ""]
 
 
-def export(model: nn.Module, batch: Batch, *, training: bool) -> ExportedProgram:
-    """Record the model's forward on these inputs, sizes left open unless the model fixes them.
+def capture(model: nn.Module, batch: Batch, *, training: bool) -> fx.GraphModule:
+    """The model's forward as a graph that takes batches of any size, unless the model fixes it.
 
     `training` is frozen into the result: a captured dropout holds it as a literal argument. The
     batch needs two or more rows, because a size of one would be frozen too. Leaves the model in
@@ -37,20 +36,9 @@ def export(model: nn.Module, batch: Batch, *, training: bool) -> ExportedProgram
     }
     with no_future_warnings():
         exported = torch.export.export(model.train(training), (), dict(batch), dynamic_shapes=sizes)
+        captured: Any = exported.module(check_guards=False)
     model.eval()
-    return exported
-
-
-def as_module(exported: ExportedProgram, *, core: bool = False) -> fx.GraphModule:
-    """The graph with its parameters, ready to run; `core` breaks composite operators up."""
-    with no_future_warnings():
-        program = exported.run_decompositions() if core else exported
-        return program.module(check_guards=False)  # pyright: ignore[reportReturnType]
-
-
-def capture(model: nn.Module, batch: Batch, *, training: bool) -> fx.GraphModule:
-    """The model's forward as a graph that takes batches of any size and length; see `export`."""
-    return as_module(export(model, batch, training=training))
+    return captured
 
 
 def no_future_warnings() -> "warnings.catch_warnings[None]":
