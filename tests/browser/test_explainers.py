@@ -149,7 +149,8 @@ def test_threads_have_the_bytes_that_cute_gives_them(opened, first):
         f"""([thread, down, along]) => {{
         const {{ rows, place }} = {EXPLAINED};
         const lanes = Array.from({{ length: 32 }}, (_, lane) => thread + lane);
-        const warp = (row) => lanes.map((t) => place(row, t, [row.group > row["tile m"] ? down : 0, along]));
+        const block = (row) => [row.group > row["tile m"] ? down : 0, along];
+        const warp = (row) => lanes.map((t) => place(row, t, block(row)));
         return [rows, rows.map((row) => warp(row).map((at) => Object.values(at)))];
         }}""",
         list(first),
