@@ -44,7 +44,7 @@ explain("tiles", ({ figure, rows, set, slider, choice, thousands }) => {
       "warps-title": `block (${block.join(", ")}): a tile of ${m} × ${k}`,
       "warps-note": `orange: T${t}; green: its warp, T${own} to T${own + WARP - 1}`,
       says:
-        `T${t} of block (${block.join(", ")}) copies ${range("value", at.element, row.bytes)} of group ${at.group}: ` +
+        `T${t} of block (${block.join(", ")}) copies ${range("value", at.element, row.bytes)} of group ${thousands(at.group)}: ` +
         `${range("byte", at.byte, row.bytes)} of global memory to ${range("slot", at.slot, row.bytes)} of shared memory. ` +
         `One load of its warp uses ${WARP * row.bytes} of ${thousands(row.fetched)} bytes fetched, ` +
         `and shared memory serves it in ${row.passes} turn${row.passes > 1 ? "s" : ""}.`,
