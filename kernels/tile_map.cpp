@@ -7,8 +7,7 @@
 //
 // Kernels: "lab" has one thread an element, as the coursework's; "lab, transposed" differs in the
 // order of its threads; "lab, fewer threads" has a thread layout a quarter as large, while
-// shared memory is still partitioned by the old one; "tile" is `dequantize_tile.h`, and "flat" the
-// index expression of `dequantize_flat.cu`.
+// shared memory is still partitioned by the old one; "tile" is `dequantize_tile.h`.
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -102,23 +101,6 @@ void tile_kernel(const Block& b) {
     for (int i = 0; i < Tile::kVector; ++i)
       values.add(thread, i, p.m + i, p.k, i < p.exist, p.at + i, shared(p.m + i, p.k));
   }
-  close(values);
-}
-
-void flat_kernel(const Block& b) {
-  constexpr int kThreads = 256, kSteps = 4, kVector = 8, kElements = kThreads * kSteps * kVector;
-  const auto map = make_layout(make_shape(Int<kThreads>{}, make_shape(Int<kVector>{}, Int<kSteps>{})),
-                               make_stride(Int<kVector>{},
-                                           make_stride(Int<1>{}, Int<kThreads * kVector>{})));
-  const long long count = static_cast<long long>(b.group) * b.num_groups;
-  open("flat", kElements, 1, kVector, get<0>(map));
-  Values values;
-  for (int thread = 0; thread < kThreads; ++thread)
-    for (int i = 0; i < kVector * kSteps; ++i) {
-      const int m = map(thread, i);
-      const long long at = static_cast<long long>(b.k) * kElements + m;
-      values.add(thread, i, m, 0, at < count, at, -1);
-    }
   close(values, true);
 }
 
@@ -143,6 +125,5 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "GROUP is 8, 16, 32 ... 512, got %d\n", b.group);
       return 2;
   }
-  flat_kernel(b);
   std::printf("]\n");
 }

@@ -3,53 +3,51 @@
 The ledger predicts from the parameter list: of the default model, and of DeBERTa-xlarge from its
 configuration alone. For DeBERTa-xlarge a public report gives a GPU's two peaks; what it ran is
 simulated with a model of the GPU's allocator, and run on a GPU where there is one. The default
-model is measured, each variant in a process of its own.
+model is measured as it was pretrained, each variant in a process of its own: which weights it has
+changes no byte.
 
 Units: bytes, but for `REPORTED`, which is in units of 2^20 bytes like everything that is shown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median_high
 from typing import Any
 
-from madl.logbook.charts import Chart, bars, category, percent
+from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, numbers, per_cent
+from madl.logbook.stats import number, per_cent
 from madl.machine import memory, replay
 from madl.machine.device import no_device
 from madl.machine.replay import BLOCK, PACKED_FIRST, WORKSPACES, WRITTEN_BYTES
-from madl.training import baseline
 
 MIB = 2**20
 LARGE, DEFAULT = "DeBERTa-xlarge", "default"
-BITS, SCALE_BITS = 8, 8
-FORMULA = 1 - (4 + 8 / 32) / 32  # as the coursework writes it
-MXINT8 = 1 - (BITS + SCALE_BITS / BLOCK) / 32
+FP32, MXINT8 = "FP32", "MXINT8"
+BITS = 8 + 8 / BLOCK  # of a value: its mantissa, and its share of the scale
+FORMULA = (4 + 8 / 32) / 32  # what is left, as the coursework writes it
 TOKENS = 10  # of the coursework's sentence
 
 # One public report on the coursework's model: peak of the GPU's allocator in evaluation, in MiB.
-REPORTED = {"FP32": 2906.2, "MXINT8": 976.2}
+REPORTED = {FP32: 2906.2, MXINT8: 976.2}
 
-page = Experiment(title="Why the memory saved is not the formula's", version=2)
+page = Experiment(title="Why the memory saved is not the formula's", version=3)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    batch = {"batch": 1, "length": choose(smoke=16, quick=128)}
-    base = baseline.recipe_params(plan, 0)
+    default = {"model": plan.workload["model"], "length": choose(smoke=16, quick=128)}
     yield {"what": "ledger", "of": LARGE}
-    yield {"what": "ledger", "of": DEFAULT, **base, **batch}
-    for repeat in range(choose(smoke=1, quick=1, full=5)):
-        for variant in ("FP32", "MXINT8"):
-            yield {"what": "resident", "variant": variant, "repeat": repeat, **base, **batch}
+    yield {"what": "ledger", "of": DEFAULT, **default}
+    for repeat in range(choose(smoke=1, quick=3)):
+        for variant in (FP32, MXINT8):
+            yield {"what": "resident", "variant": variant, "repeat": repeat, **default}
     for what in ("replay", "cuda"):
         yield {"what": what, "tokens": TOKENS}
 
@@ -63,48 +61,36 @@ def unavailable(params: Params) -> str | None:
 
 @page.quick
 def quick(params: Params) -> bool:
-    """What needs no model of our own."""
-    return params["what"] == "replay" or params.get("of") == LARGE
+    """What needs no process of its own."""
+    return params["what"] in ("ledger", "replay")
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab4_memory import study
 
-    if params["what"] == "replay":
-        return replay.replayed(_whole(params, "tokens"))
-    if params["what"] == "cuda":
-        return replay.on_gpu(_whole(params, "tokens"))
-    if params["what"] == "resident":
-        return study.resident(baseline.checkpoint(params, ctx), params)
-    if params["of"] == LARGE:
-        return study.predict(replay.deberta_xlarge(), {})
-    batch = replay.inputs(_whole(params, "length"), batch=_whole(params, "batch"))
-    return study.predict(baseline.fine_tuned(params, ctx), batch)
-
-
-def _whole(params: Params, name: str) -> int:
-    value = params[name]
-    assert isinstance(value, int)
-    return value
+    match params["what"]:
+        case "replay":
+            return replay.replayed(TOKENS)
+        case "cuda":
+            return replay.on_gpu(TOKENS)
+        case "resident":
+            return study.resident(params)
+        case _ if params["of"] == LARGE:
+            return study.predict(replay.deberta_xlarge())
+        case _:
+            return study.predict_default(params)
 
 
 # ---- what the records add up to -----------------------------------------------------------------
 
 PARTS = ("Linear weights", "other parameters", "activations", "workspaces", "written-out weight")
-PACKED, KEPT, LIVE, SPACES, WRITTEN = PARTS
+LINEAR, KEPT, LIVE, SPACES, WRITTEN = PARTS
 SPARE = "spare in blocks"  # what the allocator hands out beyond what is asked for
 
 
 def ledger_of(r: Records, model: str) -> memory.Ledger:
-    """The ledger as it was counted."""
-    made = r.one(what="ledger", of=model).values["ledger"]
-    return memory.Ledger(**{f.name: made[f.name] for f in fields(memory.Ledger)})
-
-
-def written_out(r: Records, model: str) -> int:
-    """The largest weight, as a layer that dequantizes holds it for a moment; bytes."""
-    return WRITTEN_BYTES * r.one(what="ledger", of=model).values["largest_weight"]
+    return memory.Ledger(**r.one(what="ledger", of=model).values["ledger"])
 
 
 def peaks(r: Records, kind: str) -> Mapping[str, int]:
@@ -122,34 +108,47 @@ def parts_of(r: Records, model: str, kind: str) -> dict[str, int]:
     DeBERTa-xlarge's activations are what is asked for beside all that is known. The default model
     runs on a CPU, which takes no such workspaces.
     """
-    found = ledger_of(r, model)
-    weights = found.dense_bytes if kind == "FP32" else found.packed_bytes
-    written = 0 if kind == "FP32" else written_out(r, model)
+    counted, values = ledger_of(r, model), r.one(what="ledger", of=model).values
+    weights = counted.dense_bytes if kind == FP32 else counted.packed_bytes
+    written = 0 if kind == FP32 else WRITTEN_BYTES * values["largest_weight"]
+    spaces = sum(WORKSPACES) if model == LARGE else 0
+    live = values["activation_bytes"]
     if model == LARGE:
-        spaces = sum(WORKSPACES)
-        live = peaks(r, kind)["requested_bytes"] - weights - found.kept_bytes - written - spaces
-    else:
-        spaces, live = 0, r.one(what="ledger", of=model).values["activation_bytes"]
-    sizes = (weights, found.kept_bytes, live, spaces, written)
+        live = peaks(r, kind)["requested_bytes"]
+        live -= weights + counted.kept_bytes + spaces + written
+    sizes = (weights, counted.kept_bytes, live, spaces, written)
     return dict(zip(PARTS, sizes, strict=True))
 
 
-def steps(r: Records) -> dict[str, float]:
-    """The share saved, from the formula to what is seen, one reason more each."""
-    before = peaks(r, "FP32")["allocated_bytes"]
-    held = parts_of(r, LARGE, "MXINT8")
-    found = ledger_of(r, LARGE)
-    kept = {name: sum(held[part] for part in PARTS[:n]) for n, name in enumerate(PARTS, 1)}
-    return {
-        "the formula, four-bit mantissas": FORMULA,
-        "eight-bit mantissas": MXINT8,
-        "only Linear weights are packed": found.saved,
-        "activations stay": 1 - kept[LIVE] / (before - sum(WORKSPACES)),
-        "cuBLAS takes workspaces (assumed)": 1 - kept[SPACES] / before,
-        "a weight is written out": 1 - kept[WRITTEN] / before,
-        "the allocator's blocks are larger": 1 - (kept[WRITTEN] + spare(r, "MXINT8")) / before,
-        "one report, on a GPU": 1 - REPORTED["MXINT8"] / REPORTED["FP32"],
-    }
+REASONS = (
+    "the formula, four-bit mantissas",
+    "eight-bit mantissas",
+    "only Linear weights are packed",
+    "activations stay",
+    "cuBLAS takes workspaces (assumed)",
+    "a weight is written out",
+    "the allocator's blocks are larger",
+    "one report, on a GPU",
+)
+
+
+def steps(r: Records, kind: str) -> list[float]:
+    """Bytes, from the formula to a report: each reason counts one thing more."""
+    dense, parts = parts_of(r, LARGE, FP32), parts_of(r, LARGE, kind)
+    shares = {FP32: (1, 1), MXINT8: (FORMULA, BITS / 32)}[kind]
+    _, *counted = accumulate(parts.values())  # from both kinds of parameters on
+    return [
+        *(share * (dense[LINEAR] + dense[KEPT]) for share in shares),
+        *counted,
+        peaks(r, kind)["allocated_bytes"],
+        REPORTED[kind] * MIB,
+    ]
+
+
+def added(r: Records) -> list[float]:
+    """Bytes that each reason adds to what the formula leaves of MXINT8."""
+    *explained, _ = steps(r, MXINT8)
+    return [after - before for before, after in pairwise(explained)]
 
 
 def _resident(r: Records, variant: str, *path: str) -> int:
@@ -167,56 +166,59 @@ def _resident(r: Records, variant: str, *path: str) -> int:
 
 
 def _mib(num_bytes: float) -> Counted:
-    return counted(round(num_bytes / MIB, 1 if num_bytes < 100 * MIB else None), "MiB")
+    return counted(round(num_bytes / MIB, 1 if num_bytes < 10 * MIB else None), "MiB")
 
 
-def lost(r: Records, first: int, last: int) -> Counted:
-    """Points of the share saved that the reasons from one step to another take away."""
-    shares = list(steps(r).values())
-    return counted(round(100 * (shares[first] - shares[last]), 1), "points")
-
-
-def linear_share(r: Records, model: str) -> Counted:
+def share(r: Records, model: str) -> Counted:
+    """Of the parameters, in Linear weights."""
     found = ledger_of(r, model)
     return counted(round(100 * found.num_packed / found.num_parameters), "%")
 
 
+def saved(r: Records, step: int) -> Counted:
+    dense, packed = (steps(r, kind)[step] for kind in (FP32, MXINT8))
+    return counted(round(100 * (1 - packed / dense)), "%")
+
+
 def freed(r: Records) -> Counted:
-    return _mib(_resident(r, "FP32", "model_bytes") - _resident(r, "MXINT8", "model_bytes"))
+    return _mib(_resident(r, FP32, "model_bytes") - _resident(r, MXINT8, "model_bytes"))
+
+
+def freed_by_ledger(r: Records) -> Counted:
+    found = ledger_of(r, DEFAULT)
+    return _mib(found.dense_bytes - found.packed_bytes)
 
 
 page.numbers(
-    formula=lambda r: counted(round(100 * FORMULA), "%", of=r),
-    saved=lambda r: counted(round(100 * list(steps(r).values())[-2]), "%"),
-    lost_bits=partial(lost, first=0, last=1),
-    lost_kept=partial(lost, first=1, last=2),
-    lost_rest=partial(lost, first=2, last=6),
-    bits=lambda r: counted(BITS + SCALE_BITS / BLOCK, "bits", of=r),
-    linear_share=partial(linear_share, model=LARGE),
-    small_share=partial(linear_share, model=DEFAULT),
+    formula=partial(saved, step=0),
+    saved=partial(saved, step=-2),
+    wider=lambda r: _mib(added(r)[0]),
+    kept=lambda r: _mib(added(r)[1]),
+    rest=lambda r: _mib(sum(added(r)[2:])),
+    bits=lambda r: counted(BITS, "bits", of=r),
+    linear_share=partial(share, model=LARGE),
+    small_share=partial(share, model=DEFAULT),
     small_saved=lambda r: counted(round(100 * ledger_of(r, DEFAULT).saved), "%"),
-    kept=lambda r: _mib(ledger_of(r, LARGE).kept_bytes),
+    unpacked=lambda r: _mib(ledger_of(r, LARGE).kept_bytes),
     workspaces=lambda r: _mib(sum(WORKSPACES)),
-    written=lambda r: _mib(written_out(r, LARGE)),
-    spare=lambda r: _mib(spare(r, "MXINT8")),
-    peak=lambda r: _mib(peaks(r, "MXINT8")["allocated_bytes"]),
-    reported_peak=lambda r: _mib(REPORTED["MXINT8"] * MIB),
+    written=lambda r: _mib(parts_of(r, LARGE, MXINT8)[WRITTEN]),
+    spare=lambda r: _mib(spare(r, MXINT8)),
+    peak=lambda r: _mib(peaks(r, MXINT8)["allocated_bytes"]),
+    reported_peak=lambda r: _mib(REPORTED[MXINT8] * MIB),
     packed_first=lambda r: _mib(peaks(r, PACKED_FIRST)["allocated_bytes"]),
     freed=freed,
-    freed_ledger=lambda r: _mib(
-        ledger_of(r, DEFAULT).dense_bytes - ledger_of(r, DEFAULT).packed_bytes
-    ),
-    live_packed=lambda r: _mib(_resident(r, "MXINT8", "live_bytes")),
-    live_written=lambda r: _mib(_resident(r, "MXINT8", "written_out", "live_bytes")),
-    resident_peak=lambda r: _mib(_resident(r, "FP32", "peak_bytes")),
-    resident_bare=lambda r: _mib(_resident(r, "FP32", "nothing_kept", "peak_bytes")),
-    processes=lambda r: len(r.all(what="resident", variant="FP32")),
+    freed_ledger=freed_by_ledger,
+    live_packed=lambda r: _mib(_resident(r, MXINT8, "live_bytes")),
+    live_written=lambda r: _mib(_resident(r, MXINT8, "written_out", "live_bytes")),
+    peak_packed=lambda r: _mib(_resident(r, MXINT8, "peak_bytes")),
+    peak_written=lambda r: _mib(_resident(r, MXINT8, "written_out", "peak_bytes")),
+    processes=lambda r: len(r.all(what="resident", variant=FP32)),
 )
 
 
 # ---- the toy ------------------------------------------------------------------------------------
 
-FP32, START = "FP32", "mxint8"
+START = "mxint8"
 WIDTH, BAR, TOP, STEP = 340.0, 30.0, 18.0, 58.0
 
 
@@ -254,7 +256,7 @@ def _said(rows: Sequence[Row]) -> str:
     return (
         f"{packed['model']}, Linear weights packed in {packed['format']} at {packed['bits']:g} "
         f"bits each: {_in_mib(of)} MiB instead of {_in_mib(whole)} MiB. The packed weights shrink "
-        f"by {per_cent(1 - packed[PACKED] / dense[PACKED])}, the sum by {per_cent(1 - of / whole)}."
+        f"by {per_cent(1 - packed[LINEAR] / dense[LINEAR])}, the sum by {per_cent(1 - of / whole)}."
     )
 
 
@@ -281,16 +283,16 @@ def _bars(both: Mapping[str, Row]) -> str:
 @page.drawing(panels=_panels, alt=_said, script="memory", reads=("formats",))
 def calculator(r: Records) -> Sequence[Row]:
     """A row for each stored model and format, FP32 first, then by bits a value."""
-    bits: Mapping[str, float] = {START: BITS + SCALE_BITS / BLOCK}
+    bits: Mapping[str, float] = {START: BITS}
     for record in r.of("formats"):
         bits = {n: f["bits"] for n, f in record.values["formats"].items() if "moved" not in f}
     rows: list[Row] = []
     for model in (LARGE, DEFAULT):
-        num_packed, held = ledger_of(r, model).num_packed, parts_of(r, model, "MXINT8")
+        num_packed, held = ledger_of(r, model).num_packed, parts_of(r, model, MXINT8)
         rows.append({"model": model, "format": FP32, "bits": 32.0, **parts_of(r, model, "FP32")})
         rows += [
             {"model": model, "format": name, "bits": of}
-            | {**held, PACKED: round(num_packed * of / 8)}
+            | {**held, LINEAR: round(num_packed * of / 8)}
             for name, of in sorted(bits.items(), key=lambda item: (item[1], item[0]))
         ]
     return rows
@@ -300,38 +302,31 @@ def calculator(r: Records) -> Sequence[Row]:
 
 
 @page.chart
-def savings(r: Records) -> Chart:
-    found = steps(r)
-    causes = ("wider mantissas", KEPT, LIVE, SPACES, WRITTEN, SPARE)
-    reasons, shares = list(found)[:-1], list(found.values())
-    rows: list[Row] = [{"counted": reasons[0], "still saved": shares[0]}]
-    for reason, cause, (last, share) in zip(reasons[1:], causes, pairwise(shares)):
-        rows.append({"counted": reason, "still saved": share, cause: last - share})
-    rows.append({"counted": list(found)[-1], "still saved": shares[-1]})
-    every = ("still saved", *causes)
+def losses(r: Records) -> Chart:
+    """What each reason adds, in the colour that the toy gives to the part where it lies."""
+    parts = (*PARTS, SPARE)
+    rows = [
+        {"counted": reason, **{name: round(size / MIB) if name == part else None for name in parts}}
+        for reason, part, size in zip(REASONS[1:], parts, added(r))
+    ]
     return Chart(
-        [{"counted": row["counted"], **{name: row.get(name) for name in every}} for row in rows],
-        x=percent("memory saved", column="still saved"),
+        rows,
+        x=linear(label="added to what the formula leaves", unit="MiB"),
         y=category("counted", "counted, one more each"),
-        marks=bars(*every, stacked=True),
+        marks=bars(*parts, stacked=True),
     )
 
 
 @page.table
 def reasons(r: Records) -> Sequence[Row]:
-    """The share saved, and by how much each reason changes it."""
-    exact = steps(r)
-    found = {reason: round(100 * share, 1) for reason, share in exact.items()}
-    changes = numbers([b - a for a, b in pairwise(found.values())], sign=True, places=1)
-    changes = ["–", *(change.replace("+0.0", "0.0") for change in changes)]
     return [
         {
             "counted, one reason more each": reason,
-            "saved": f"{share:.1f} %",
-            "change (points)": change,
-            "left of the report's FP32 peak (MiB)": round((1 - exact[reason]) * REPORTED["FP32"]),
+            "FP32 (MiB)": round(dense / MIB),
+            "MXINT8 (MiB)": round(packed / MIB),
+            "saved": f"{100 * (1 - packed / dense):.1f} %",
         }
-        for (reason, share), change in zip(found.items(), changes)
+        for reason, dense, packed in zip(REASONS, steps(r, FP32), steps(r, MXINT8), strict=True)
     ]
 
 

@@ -7,7 +7,6 @@ Not handled: systems without /proc, where resident memory is unknown.
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,41 +21,40 @@ BITS = SCALE_BITS = 8
 Json = Mapping[str, Any]
 
 
-def predict(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The ledger, and the activations where there is a batch to count them on."""
+def predict(model: Any, activation_bytes: int = 0) -> dict[str, Any]:
+    """The ledger of a model, and what else its parameter list says."""
     counted = memory.ledger(model, bits=BITS, scale_bits=SCALE_BITS, block=BLOCK)
-    with torch.inference_mode():
-        activations = memory.live_bytes(lambda: model.eval()(**batch)) if batch else 0
     return {
         "ledger": asdict(counted),
-        "activation_bytes": activations,
+        "activation_bytes": activation_bytes,
         "largest_weight": max(layer.weight.numel() for layer in replay.linears(model)),
     }
 
 
-def resident(checkpoint: Path, params: Json) -> dict[str, Any]:
-    """Memory of a fresh process that does nothing but hold the model and evaluate; and of another,
-    under `nothing_kept`, whose allocator keeps no block that was freed.
+def predict_default(params: Json) -> dict[str, Any]:
+    """The same of a pretrained model, with the activations of one evaluation."""
+    model: Any = models.load_pretrained(params["model"], seed=0).eval()
+    batch = replay.inputs(params["length"])
+    with torch.inference_mode():
+        live = memory.live_bytes(lambda: model(**batch))
+    return predict(model, live)
+
+
+def resident(params: Json) -> dict[str, Any]:
+    """What a fresh process of one variant holds, and what an evaluation adds, whose allocator keeps
+    no block that was freed.
     """
-    argument = {**params, "checkpoint": str(checkpoint)}
-    usual, bare = (
-        fresh.call(f"{__name__}:hold_and_evaluate", {**argument, "keeps_blocks": keeps})
-        for keeps in (True, False)
-    )
-    return {**usual, "nothing_kept": bare}
+    return fresh.call(f"{__name__}:hold_and_evaluate", params)
 
 
 def hold_and_evaluate(argument: Json) -> dict[str, Any]:
-    """Of one variant of a checkpoint: what it holds, and what an evaluation adds."""
     torch.set_num_threads(1)
-    if not argument["keeps_blocks"]:
-        memory.give_back_freed_blocks()
-    batch = replay.inputs(argument["length"], batch=argument["batch"])
-    is_packed = argument["variant"] == "MXINT8"
-    warm_up(argument, batch)  # code and buffers that any model needs
+    memory.give_back_freed_blocks()
+    batch, is_packed = replay.inputs(argument["length"]), argument["variant"] == "MXINT8"
+    warm_up(argument["model"], batch)  # code and buffers that any model needs
     memory.return_freed_pages()
     before = memory.resident_bytes()
-    model = own_copy(models.load_checkpoint(Path(argument["checkpoint"])))
+    model = own_copy(models.load_pretrained(argument["model"], seed=0))
     if is_packed:
         pack_(model, [MXINT8])
     memory.return_freed_pages()
@@ -79,8 +77,8 @@ def evaluated(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {"peak_bytes": peak, "live_bytes": live}
 
 
-def warm_up(argument: Json, batch: Mapping[str, Any]) -> None:
-    model: Any = models.load_checkpoint(Path(argument["checkpoint"])).eval()
+def warm_up(name: str, batch: Mapping[str, Any]) -> None:
+    model: Any = models.load_pretrained(name, seed=0).eval()
     with torch.inference_mode():
         model(**batch)
         pack_(model, [MXINT8])

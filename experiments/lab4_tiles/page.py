@@ -1,36 +1,32 @@
 """Question 4.3c: how `cta_tiler` tiles the copy and how `layout_sX` maps threads onto it.
 
 A small program (`kernels/tile_map.cpp`) asks CuTe itself, on the host, which thread touches which
-element; coalescing and bank conflicts follow from that by counting. Two variants that the
-coursework's kernel is often mistaken for are mapped beside it, and the two vectorised kernels here.
+element; coalescing and bank conflicts follow from that by counting. The same threads laid the other
+way round are mapped beside it, and the vectorised kernel here.
 """
 
-import math
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
-from typing import Any
 
 from experiments.lab4_tiles import study
-from experiments.lab4_tiles.study import FLAT, LAB, TILE, TRANSPOSED, WARP
+from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, TALLEST, TILE, TRANSPOSED, WARP
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, bars, category, linear
-from madl.logbook.drawing import Panel, field, field_table, says
+from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.records import Params, Records, Row, Values
 
 GROUPS = (8, 16, 32, 64, 128, 256, 512)
 USUAL_GROUP = 32  # OCP's
-GRID_Y = 65_535  # blocks along a grid's second axis (CUDA C++ Programming Guide, limits)
 LABELS = {
-    LAB: "coursework",
-    TRANSPOSED: "its threads transposed",
-    TILE: "eight bytes a thread",
-    FLAT: "eight bytes, no tile",
+    LAB: "down a group (coursework)",
+    TRANSPOSED: "across the groups",
+    TILE: "down a group, eight bytes each",
 }
 
-page = Experiment(title="Tiles and threads of the CUDA kernel", version=3)
+page = Experiment(title="Tiles and threads of the CUDA kernel", version=4)
 
 
 @page.cases
@@ -68,160 +64,93 @@ def run(params: Params, ctx: Context) -> Values:
     return study.study(group, int(params["elements"] or 0) // group)
 
 
-# ---- numbers ------------------------------------------------------------------------------------
-
-
-def _kernel(record: Record, name: str) -> dict[str, Any]:
-    return next(kernel for kernel in record.values["kernels"] if kernel["kernel"] == name)
-
-
-def _kernels(r: Records, name: str) -> dict[int, dict[str, Any]]:
-    """One mapping by group size."""
-    return {group: _kernel(r.one(group=group), name) for group in sorted(r.each("group"))}
-
-
 def _usual(r: Records, of: str, name: str) -> Counted:
-    """A value of a mapping at the usual group size; of a list, its largest."""
+    """A value of a mapping at the usual group size."""
     record = r.one(group=USUAL_GROUP)
-    value = _kernel(record, name)[of]
-    return counted(max(value) if isinstance(value, list) else value, of=[record])
-
-
-def _loads(r: Records, name: str) -> Counted:
-    """Loads of a warp for as many mantissas as a block of the vectorised kernel takes."""
-    record = r.one(group=USUAL_GROUP)
-    one, mantissas = _kernel(record, name), _kernel(record, FLAT)["elements"]
-    return counted(one["requests"] * mantissas // one["elements"], of=[record])
-
-
-def launch_side(r: Records) -> Counted:
-    """Rows of a square weight that one launch of the coursework's kernel is too small for."""
-    record = r.one(group=USUAL_GROUP)
-    most = GRID_Y * _kernel(record, LAB)["tile"][1] * USUAL_GROUP  # groups on the second axis
-    return counted(1 << math.isqrt(most).bit_length(), of=[record])
-
-
-def _accesses(r: Records, of: str) -> int:
-    """Of a warp, in one block of the two tiles that copy through shared memory, at each size."""
-    return sum(len(one[of]) for name in (LAB, TILE) for one in _kernels(r, name).values())
+    return counted(record.values[name][of], of=[record])
 
 
 page.numbers(
-    values=partial(_usual, of="slots", name=LAB),
-    warp_bytes=partial(_usual, of="load_bytes", name=LAB),
+    values=partial(_usual, of="threads", name=LAB),
     vector_bytes=partial(_usual, of="bytes", name=TILE),
-    mantissas=partial(_usual, of="elements", name=FLAT),
-    loads=partial(_loads, name=LAB),
-    vector_loads=partial(_loads, name=TILE),
-    transposed_sectors=partial(_usual, of="load_sectors", name=TRANSPOSED),
+    fetched=partial(_usual, of="fetched", name=LAB),
+    transposed_fetched=partial(_usual, of="fetched", name=TRANSPOSED),
     transposed_passes=partial(_usual, of="passes", name=TRANSPOSED),
-    fewer_threads=partial(_usual, of="threads", name=study.FEWER),
-    fewer_filled=partial(_usual, of="filled", name=study.FEWER),
-    tallest=lambda r: counted(study.TALLEST, of=r),
-    launch_side=launch_side,
-    loads_checked=partial(_accesses, of="load_sectors"),
-    accesses_checked=partial(_accesses, of="passes"),
+    fewer_threads=partial(_usual, of="threads", name=FEWER),
+    fewer_filled=partial(_usual, of="filled", name=FEWER),
+    tallest=lambda r: counted(TALLEST, of=r),
 )
 
 
 # ---- the toy ------------------------------------------------------------------------------------
 
-WIDTH, VIEW_TOP, VIEW_HEIGHT, TILE_TOP, TILE_HEIGHT = 380.0, 20.0, 44.0, 94.0, 128.0
-LANE_TOP, LANE_HEIGHT, HEIGHT = 250.0, 22.0, 274
-ACROSS = 8  # blocks along the groups; the view goes on to the right
+WIDTH, HEIGHT, TOP = 340, 124, 22  # of either drawing, below a line of text
+ACROSS = 8  # blocks across the groups; the view goes on to the right
+
+
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    """The coursework's mapping at the usual group size, its first thread; the script shows any."""
+    row, tile_m, tile_k = rows[0], rows[0]["tile m"], rows[0]["tile k"]
+    down, across = study.held(row)
+    starts = [study.place(row, first) for first in range(0, row["threads"], WARP)]
+    y, x, wide = HEIGHT / tile_m, WIDTH / tile_k, WIDTH / ACROSS
+    blocks = [
+        _box(f"block={i}", "" if i else "added", i * wide, 0, wide, HEIGHT, label=f"0, {i}")
+        for i in range(ACROSS)
+    ]
+    warps = [
+        _box(f"thread={WARP * i}", "" if i else "added", at.k * x, at.m * y, across * x, down * y)
+        for i, at in enumerate(starts)
+    ]
+    warps.append(_box("thread=0", "mark", 0, 0, x, row["bytes"] * y))
+    titles = "all mantissas: a group is a column", f"block (0, 0): a tile of {tile_m} × {tile_k}"
+    notes = "green: block (0, 0); on to the right", "orange: T0; green: its warp, T0 to T31"
+    left = _svg(titles[0], "blocks", blocks, notes[0])
+    right = _svg(titles[1], "warps", warps, notes[1])
+    drawn = f'<div class="beside">{left}{right}</div>'
+    return [Panel(title="", svg=f"{drawn}\n{says(_said(rows))}", folded=False)]
+
+
+def _svg(title: str, part: str, boxes: Sequence[str], note: str) -> str:
+    return (
+        f'<svg class="graph" viewBox="0 0 {WIDTH} {HEIGHT + 2 * TOP}">'
+        f'<text class="note" y="12">{field(f"{part}-title", title, "tspan")}</text>'
+        f'<g transform="translate(0 {TOP})" data-part="{part}">{"".join(boxes)}</g>'
+        f'<text class="note" y="{HEIGHT + TOP + 18}">{field(f"{part}-note", note, "tspan")}</text>'
+        "</svg>"
+    )
+
+
+def _box(
+    data: str, look: str, x: float, y: float, width: float, height: float, label: str = ""
+) -> str:
+    at = f'x="{x + width / 2:.1f}" y="{y + height / 2 + 4:.1f}" text-anchor="middle"'
+    text = f'<text class="note" {at}>{label}</text>' if label else ""
+    return (
+        f'<g class="{look}" data-{data}><rect x="{x:.1f}" y="{y:.1f}" '
+        f'width="{width:.1f}" height="{height:.1f}"/>{text}</g>'
+    )
 
 
 def _said(rows: Sequence[Row]) -> str:
     row = rows[0]
     return (
-        f"{row['kernel']}, groups of {row['group']}: T0 of block (0, 0) copies value 0 of group 0. "
-        f"One load of its warp uses {_load(row)}."
-    )
-
-
-def _load(row: Row) -> str:
-    return f"{WARP * row['bytes']} bytes of {row['sectors'] * study.SECTOR_BYTES:,} fetched"
-
-
-def _panels(rows: Sequence[Row]) -> list[Panel]:
-    """The first thread of the coursework's first block; the script shows any other."""
-    table = field_table(
-        ("a thread", "its part"),
-        (
-            ("number", field("warp", "T0: warp 0, lane 0")),
-            ("value", field("elements", "value 0 of group 0")),
-            ("global memory", field("read", "byte 0, sector 0")),
-            ("shared memory", field("shared", "byte 0, bank 0")),
-            ("its warp loads", field("load", _load(rows[0]))),
-            ("bank passes", field("passes", rows[0]["passes"])),
-        ),
-    )
-    svg = f'<div class="beside">{_svg(rows[0])}{table}</div>\n{says(_said(rows))}'
-    return [Panel(title="", svg=svg, folded=False)]
-
-
-def _svg(row: Row) -> str:
-    """The view cut into blocks, the first block's tile by warps, its first warp by threads.
-
-    Of a warp that holds one group and reads one sector; the script draws any.
-    """
-    m, k = int(row["tile m"]), int(row["tile k"])
-    tall, step = -(-int(row["group"]) // m), WIDTH / ACROSS
-    high, wide = VIEW_HEIGHT / tall, WIDTH / k
-    blocks = [
-        _box(x * step, VIEW_TOP + y * high, step, high, is_on=not (x or y))
-        for y in range(tall)
-        for x in range(ACROSS)
-    ]
-    warps = [_box(x * wide, TILE_TOP, wide, TILE_HEIGHT, is_on=not x) for x in range(k)]
-    lane = WIDTH / WARP
-    lanes = [_box(x * lane, LANE_TOP, lane, LANE_HEIGHT, is_on=True) for x in range(WARP)]
-    parts = (
-        _text("all mantissas: a column is a group", 12),
-        _part("blocks", blocks),
-        _text(f"block (0, 0): {m} × {k}; green: warp 0", 86, "block"),
-        _part("warps", warps),
-        _text("warp 0, thread by thread; a shade a sector", 242, "lanes"),
-        _part("lanes", lanes),
-    )
-    return f'<svg class="graph" viewBox="0 0 {WIDTH:g} {HEIGHT}">{"".join(parts)}</svg>'
-
-
-def _part(name: str, boxes: Sequence[str]) -> str:
-    return f'<g data-part="{name}">{"".join(boxes)}</g>'
-
-
-def _text(text: str, y: int, name: str = "") -> str:
-    named = f' data-f="{name}"' if name else ""
-    return f'<text class="note" x="0" y="{y}"{named}>{text}</text>'
-
-
-def _box(x: float, y: float, width: float, height: float, *, is_on: bool) -> str:
-    return (
-        f'<g class="{"added" if is_on else "op"}"><rect x="{x:.1f}" y="{y:.1f}" '
-        f'width="{width:.1f}" height="{height:.1f}"/></g>'
+        "T0 of block (0, 0) copies value 0 of group 0: byte 0 of global memory to slot 0 of shared "
+        f"memory. One load of its warp uses {WARP * row['bytes']} of {row['fetched']:,} bytes "
+        f"fetched, and shared memory serves it in {row['passes']} turn."
     )
 
 
 @page.drawing(panels=_panels, alt=_said, script="tiles")
 def tile(r: Records) -> Sequence[Row]:
-    made: list[Row] = [
-        {
-            "kernel": LABELS[name],
-            "group": group,
-            "tile m": kernel["tile"][0],
-            "tile k": kernel["tile"][1],
-            "layout": kernel["layout"],
-            "threads": kernel["threads"],
-            "bytes": kernel["bytes"],
-            "sectors": kernel["load_sectors"][0],
-            "passes": kernel["passes"][0],
-            "groups": int(r.one(group=group).case.params["elements"] or 0) // group,
-        }
-        for name in (LAB, TRANSPOSED, TILE)
-        for group, kernel in _kernels(r, name).items()
+    """A row for each order of threads and group size; the first is what the toy begins with."""
+    rows: list[Row] = [
+        {"threads run": LABELS[name], **r.one(group=group).values[name]}
+        for name in DRAWN
+        for group in sorted(r.each("group"))
     ]
-    return sorted(made, key=lambda row: (row["kernel"], row["group"]) != (LABELS[LAB], USUAL_GROUP))
+    start = LABELS[LAB], USUAL_GROUP
+    return sorted(rows, key=lambda row: (row["threads run"], row["group"]) != start)
 
 
 # ---- chart and table ----------------------------------------------------------------------------
@@ -229,15 +158,18 @@ def tile(r: Records) -> Sequence[Row]:
 
 @page.chart
 def moved(r: Records) -> Chart:
-    rows: list[Row] = []
-    for name, label in LABELS.items():
-        kernel = _kernel(r.one(group=USUAL_GROUP), name)
-        fetched = kernel["load_sectors"][0] * study.SECTOR_BYTES
-        rows.append({"mapping": label, "wanted": kernel["load_bytes"][0], "fetched": fetched})
+    usual = r.one(group=USUAL_GROUP).values
     return Chart(
-        rows,
+        [
+            {
+                "threads run": LABELS[name],
+                "wanted": WARP * usual[name]["bytes"],
+                "fetched": usual[name]["fetched"],
+            }
+            for name in DRAWN
+        ],
         x=linear(label="bytes of one load of a warp"),
-        y=category("mapping"),
+        y=category("threads run"),
         marks=bars("wanted", "fetched"),
     )
 
@@ -245,16 +177,16 @@ def moved(r: Records) -> Chart:
 @page.table
 def groups(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
-    for group, kernel in _kernels(r, LAB).items():
-        (m, k), warp = kernel["tile"], kernel["warps"][0]
+    for group in sorted(r.each("group")):
+        lab = r.one(group=group).values[LAB]
+        down, across = study.held(lab)
         rows.append(
             {
                 "group size": group,
-                "tile": f"{m}\u00a0×\u00a0{k}",
-                "blocks a group": -(-group // m),
-                "thread layout": f"`{kernel['layout']}`",
-                "a warp holds": f"{warp[1] - warp[0] + 1}\u00a0×\u00a0{warp[3] - warp[2] + 1}",
-                "sectors a load": max(kernel["load_sectors"]),
+                "tile": f"{lab['tile m']}\u00a0×\u00a0{lab['tile k']}",
+                "blocks a group": -(-group // lab["tile m"]),
+                "thread layout": f"`{lab['layout']}`",
+                "a warp holds": f"{down}\u00a0×\u00a0{across}",
             }
         )
     return rows

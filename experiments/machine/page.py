@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from statistics import median
 
-from madl.execution.ceilings import rates
 from madl.logbook import benchmarks, stats
+from madl.logbook.arms import timed
 from madl.logbook.charts import Chart, category, intervals, log
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Pending, Records, Row, Values
+from madl.logbook.records import Params, Pending, Record, Records, Row, Values
 from madl.machine.device import no_device
 
 page = Experiment(title="The machine", timed=True)
@@ -64,9 +65,9 @@ def run(params: Params, ctx: Context) -> Values:
         "bf16": lambda: torch.mm(half, half),
         "int8": lambda: torch._int_mm(codes, columns),
     }
-    timed = compare(work, device=device, budget_s=float(params["budget_s"]))
+    measured = compare(work, device=device, budget_s=float(params["budget_s"]))
     return {
-        "measurements": {name: m.to_json() for name, m in timed.items()},
+        "measurements": {name: m.to_json() for name, m in measured.items()},
         "amount": {
             **{"copy": 8.0 * len(source), "read": 4.0 * len(source)},
             "cached": CACHED_COPIES * 8.0 * len(near),
@@ -89,10 +90,16 @@ WORK = {
 }
 
 
+def rates(record: Record, work: str) -> list[float]:
+    """Billions of operations or bytes a second, of each sample."""
+    samples = chain.from_iterable(timed(Records([record]), work).samples_s)
+    return [record.values["amount"][work] / seconds / 1e9 for seconds in samples]
+
+
 def reached(r: Records, work: str) -> Counted:
     """The fastest sample on the CPU: a ceiling is what was reached, not what is usual."""
     record = r.one(device="cpu")
-    return counted(max(rates(record, work)) / 1e9, WORK[work][1], of=[record])
+    return counted(max(rates(record, work)), WORK[work][1], of=[record])
 
 
 def verdicts(r: Records) -> tuple[int, int, int]:
@@ -120,15 +127,14 @@ def ceilings(r: Records) -> Sequence[Row]:
     for record in r:
         is_cpu = record.case.params["device"] == "cpu"
         for name, (title, unit, size) in WORK.items():
-            samples = [rate / 1e9 for rate in rates(record, name)]
             rows.append(
                 {
                     "device": "CPU" if is_cpu else record.run.device,
                     "work": title,
                     "size": size.format(**record.case.params),
                     "unit": unit,
-                    "reached": max(samples),
-                    "median": median(samples),
+                    "reached": max(rates(record, name)),
+                    "median": median(rates(record, name)),
                 }
             )
     return rows
@@ -138,9 +144,9 @@ def ceilings(r: Records) -> Sequence[Row]:
 def products(r: Records) -> Chart:
     rows = [row for row in ceilings(r) if row["unit"] == "Gop/s"]
     return Chart(
-        [{**row, "work": f"{row['work']}, {row['size']}"} for row in rows],
+        [{**row, "work": f"{row['work'].split()[0]}, {row['size']}"} for row in rows],
         x=log("reached", "reached", "Gop/s"),
-        y=category("work"),
+        y=category("work", "product, size"),
         marks=[intervals("reached", by="device")],
     )
 

@@ -62,11 +62,11 @@ def linears(model: "nn.Module") -> list[Any]:
     return [module for module in model.modules() if isinstance(module, nn.Linear)]
 
 
-def inputs(length: int, *, batch: int = 1, device: str = "cpu") -> dict[str, Any]:
-    """Sequences of one token, over and over."""
+def inputs(length: int, *, device: str = "cpu") -> dict[str, Any]:
+    """One sequence of one token, over and over."""
     import torch
 
-    ids = torch.ones((batch, length), dtype=torch.long, device=device)
+    ids = torch.ones((1, length), dtype=torch.long, device=device)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 

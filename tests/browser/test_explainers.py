@@ -123,8 +123,9 @@ def test_the_wrong_codes_say_why(opened):
     )
 
 
-def test_the_toy_is_the_figure_of_the_first_screen(opened):
-    _, figure = opened("decode", viewport={"width": 1400, "height": 900})
+@pytest.mark.parametrize("name", ["decode", "tiles", "memory"])
+def test_the_toy_is_the_figure_of_the_first_screen(opened, name):
+    _, figure = opened(name, viewport={"width": 1400, "height": 900})
     assert figure.bounding_box()["y"] < 700
     said = figure.locator(".says").bounding_box()
     assert said["y"] + said["height"] < 900
@@ -141,58 +142,44 @@ def test_a_number_says_by_keyboard_what_it_is_within_the_window(opened):
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_threads_have_the_bytes_that_cute_gives_them(opened):
+@pytest.mark.parametrize("first", [(0, 0, 0), (96, 1, 5)], ids=["first", "other"])  # thread, block
+def test_threads_have_the_bytes_that_cute_gives_them(opened, first):
     page, _ = opened("tiles")
-    rows, firsts = page.evaluate(
-        f"""() => {{
-        const {{ rows, warpOf, sectors, passes }} = {EXPLAINED};
-        return [rows, rows.map((row) => {{
-            const warp = warpOf(row, 0, [0, 0]);
-            const places = warp.map((at) => [at.byte, at.slot]);
-            return [places, sectors(row, warp).length, passes(row, warp)];
-        }})];
-        }}"""
+    rows, found = page.evaluate(
+        f"""([thread, down, along]) => {{
+        const {{ rows, place }} = {EXPLAINED};
+        const lanes = Array.from({{ length: 32 }}, (_, lane) => thread + lane);
+        const block = (row) => [row.group > row["tile m"] ? down : 0, along];
+        const warp = (row) => lanes.map((t) => place(row, t, block(row)));
+        return [rows, rows.map((row) => warp(row).map((at) => Object.values(at)))];
+        }}""",
+        list(first),
     )
     assert len(rows) == 21
-    for row, (places, sectors, passes) in zip(rows, firsts, strict=True):
-        made = [study.place(row, lane) for lane in range(32)]  # as CuTe has it: test_tiles
-        assert places == [[one.byte, one.slot] for one in made]
-        assert (sectors, passes) == (row["sectors"], row["passes"])
+    thread, down, along = first
+    for row, places in zip(rows, found, strict=True):
+        block = (down if row["group"] > row["tile m"] else 0, along)
+        made = [study.place(row, thread + lane, block) for lane in range(32)]  # as CuTe has it
+        assert places == list(map(list, made))
 
 
-def test_so_have_those_of_another_block(opened):
-    page, _ = opened("tiles")
-    rows, places = page.evaluate(
-        f"""() => {{
-        const {{ rows, warpOf }} = {EXPLAINED};
-        const one = (row) => warpOf(row, 3, [row.group > row["tile m"] ? 1 : 0, 5]);
-        return [rows, rows.map((row) => one(row).map((at) => [at.byte, at.slot]))];
-        }}"""
-    )
-    for row, found in zip(rows, places, strict=True):
-        block = (int(row["group"] > row["tile m"]), 5)
-        made = [study.place(row, 96 + lane, block) for lane in range(32)]
-        assert found == [[one.byte, one.slot] for one in made]
-
-
-def test_a_thread_and_a_block_are_chosen_by_a_tap(opened):
-    _, figure = opened("tiles", has_touch=True)
-    figure.locator("[data-part=lanes] > g").nth(5).tap()
-    assert figure.locator(".says").text_content().count("T5 of block (0, 0)")
+def test_a_block_and_a_warp_are_chosen_by_a_tap(opened):
+    _, figure = opened("tiles", has_touch=True, viewport={"width": 390, "height": 800})
     figure.locator("[data-part=blocks] > g").nth(3).tap()
-    assert figure.locator(".says").text_content().count("T5 of block (0, 3)")
+    assert figure.locator(".says").text_content().count("T0 of block (0, 3)")
     figure.locator("[data-part=warps] > g").nth(2).tap()
-    assert "warp 2, " in figure.locator("[data-f=warp]").text_content()
+    assert figure.locator(".says").text_content().count("T64 of block (0, 3)")
 
 
 def test_any_mapping_can_be_chosen_and_is_drawn(opened):
-    _, figure = opened("tiles")
-    for kernel in range(3):
-        for group in ("8", "512"):
-            figure.locator("select").nth(0).select_option(index=kernel)
-            figure.locator("select").nth(1).select_option(value=group)
-            assert f"groups of {group}" in figure.locator(".says").text_content()
-            assert figure.locator("[data-part=warps] > g").count() in (4, 32)
+    page, figure = opened("tiles")
+    for order in range(3):
+        figure.locator("select").select_option(index=order)
+        for key, blocks in (("Home", (8,)), ("End", (8, 32))):
+            figure.locator("input[type=range]").first.focus()
+            page.keyboard.press(key)
+            assert figure.locator("[data-part=blocks] > g").count() in blocks
+            assert figure.locator("[data-part=warps] > g").count() in (9, 33)
 
 
 def test_unpacked_values_save_nothing(opened):
