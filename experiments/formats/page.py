@@ -60,11 +60,6 @@ def cases(plan: Plan) -> Iterable[Params]:
     yield {**baseline.recipe_params(plan, 0), "formats": digest.hexdigest()[:12]}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return True
-
-
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.formats import study

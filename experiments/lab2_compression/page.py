@@ -58,11 +58,6 @@ def cases(plan: Plan) -> Iterable[Params]:
                 yield {**base, "study": study, "trial": trial, "draw": draw}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["seed"] == 0 and params["study"] == 0 and int(params["trial"] or 0) < 2
-
-
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab2_compression import study

@@ -30,7 +30,6 @@ STEM = "lab3_formats"
 PRICE_PER_BIT = 0.001  # accuracy that one bit a weight has to bring
 MARGIN = 0.02  # accuracy that a format may cost: chooses on validation, and tests
 FEW = ("binary", "scaled(4,row)", "scaled(8,row)", "fixed(8,4)", "log(4)", "log(8)")
-AGAIN = ("binary", "fixed(8,4)", "log(8)", "minifloat(8,4)", "mxint4", "mxint8", "mxfp4-e2m1")
 NAMED = ("binary", "ternary(0.7)", "log(8)", "mxint8")  # in the picture, beside the chosen one
 
 
@@ -57,12 +56,6 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"part": "uniform", "format": name, **base}
         for name in choose(smoke=("log(4) moved",), quick=MOVED):
             yield {"part": "moved", "format": name, **probe, **base}
-
-
-@page.quick
-def quick(params: Params) -> bool:
-    """Eight models of one seed: seven formats, and FP32."""
-    return params["seed"] == 0 and (params["part"] == "control" or params.get("format") in AGAIN)
 
 
 @page.run

@@ -61,11 +61,6 @@ def cases(plan: Plan) -> Iterable[Params]:
         yield {"what": "accuracy", "variant": variant, **base}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["what"] == "linear" and params["layer"] == "default"
-
-
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab4_mxint8 import study
