@@ -41,7 +41,7 @@ explain("tiles", ({ figure, rows, set, slider, choice, thousands }) => {
     part("warps").innerHTML = warps.join("") + box(`thread=${t}`, "mark", at.k * x, at.m * y, Math.max(x, 2), Math.max(row.bytes * y, 2));
     set({
       "blocks-note": `green: block (${block.join(", ")}); on to the right`,
-      "warps-title": `block (${block.join(", ")}): a tile of ${m} × ${k}`,
+      "warps-title": `block (${block.join(", ")}): a tile of ${m}\u00a0×\u00a0${k}`,
       "warps-note": `orange: T${t}; green: its warp, T${own} to T${own + WARP - 1}`,
       says:
         `T${t} of block (${block.join(", ")}) copies ${range("value", at.element, row.bytes)} of group ${thousands(at.group)}: ` +

@@ -103,10 +103,10 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
         for i, at in enumerate(starts)
     ]
     warps.append(_box("thread=0", "mark", 0, 0, x, row["bytes"] * y))
-    titles = "all mantissas: a group is a column", f"block (0, 0): a tile of {tile_m} × {tile_k}"
+    title, size = "all mantissas: a group is a column", f"{tile_m}\u00a0×\u00a0{tile_k}"
     notes = "green: block (0, 0); on to the right", "orange: T0; green: its warp, T0 to T31"
-    left = _svg(titles[0], "blocks", blocks, notes[0])
-    right = _svg(titles[1], "warps", warps, notes[1])
+    left = _svg(title, "blocks", blocks, notes[0])
+    right = _svg(f"block (0, 0): a tile of {size}", "warps", warps, notes[1])
     drawn = f'<div class="beside">{left}{right}</div>'
     return [Panel(title="", svg=f"{drawn}\n{says(_said(rows))}", folded=False)]
 
