@@ -19,7 +19,7 @@
     const text = value.toFixed(places);
     return minus(places > 1 ? text.replace(/\.?0+$/, "") : text);
   };
-  const perCent = (share) => `${minus((100 * share).toFixed(1))} %`;
+  const perCent = (share) => `${minus((100 * share).toFixed(1))}\u00a0%`;
 
   const rows = (figure) => {
     const written = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
