@@ -1,12 +1,12 @@
 /* The memory of any stored model under any format. The rows hold every byte; here they are added.
    The words are those of page.py. */
-explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousands }) => {
+explain("memory", ({ figure, rows, set, choice, check, perCent, thousands }) => {
   const PARTS = ["Linear weights", "other parameters", "activations", "workspaces", "written-out weight"];
   const WIDTH = 340;
   const sum = (row) => PARTS.reduce((all, part) => all + row[part], 0);
   const mib = (bytes) => {
     const size = bytes / 2 ** 20;
-    return size >= 100 ? thousands(Math.round(size)) : number(size);
+    return size >= 100 ? thousands(Math.round(size)) : size.toFixed(1);
   };
   const find = (name) => rows.find((row) => row.model === model.value && row.format === name);
 
@@ -34,7 +34,7 @@ explain("memory", ({ figure, rows, set, choice, check, number, perCent, thousand
     set({
       dense: mib(whole),
       chosen: mib(sum(chosen)),
-      says: `${model.value}, ${what}: ${mib(sum(chosen))} MiB instead of ${mib(whole)} MiB.${weights || " Nothing is saved."}`,
+      says: `${model.value}, ${what}: ${mib(sum(chosen))}\u00a0MiB instead of ${mib(whole)}\u00a0MiB.${weights || " Nothing is saved."}`,
     });
   };
 

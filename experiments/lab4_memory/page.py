@@ -21,7 +21,7 @@ from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import per_cent
 from madl.machine import memory, replay
 from madl.machine.device import no_device
 from madl.machine.replay import BLOCK, PACKED_FIRST, WORKSPACES, WRITTEN_BYTES
@@ -246,7 +246,8 @@ def _sum(row: Row) -> int:
 
 
 def _in_mib(num_bytes: float) -> str:
-    return number(round(num_bytes / MIB) if num_bytes >= 100 * MIB else num_bytes / MIB)
+    size = num_bytes / MIB
+    return f"{size:,.0f}" if size >= 100 else f"{size:.1f}"
 
 
 def _said(rows: Sequence[Row]) -> str:
