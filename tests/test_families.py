@@ -274,11 +274,6 @@ def test_the_rival_of_a_mix_may_have_as_many_bits_in_each_model():
     assert rival.each("bits") == [8.25, 6.25]
 
 
-def test_the_quick_profile_runs_eight_of_full_s_models_again():
-    plan = SimpleNamespace(profile=PROFILES["full"], workload={"model": "m", "dataset": "d"})
-    assert sum(map(lab3_formats.page.is_quick, lab3_formats.cases(plan))) == 8
-
-
 def test_every_seed_of_full_has_all_formats_and_searches():
     plan = SimpleNamespace(profile=PROFILES["full"], workload={"model": "m", "dataset": "d"})
     cases = list(lab3_formats.cases(plan))

@@ -38,6 +38,12 @@ def test_a_long_answer_leaves_the_chart_less_room_and_nothing_is_cut():
     assert ink(picture, share.HEIGHT - 8, share.HEIGHT) == 0
 
 
+def test_an_answer_without_end_is_cut_and_the_chart_stays():
+    picture = made(answer="a word " * 200, chart=CHARTS["lines"])
+    assert ink(picture, share.HEIGHT - 8, share.HEIGHT) == 0
+    assert ink(picture, 450, share.HEIGHT) > 1000
+
+
 def test_a_page_s_head_names_its_words_and_its_picture():
     meta = {"description": 'It says "no" & <more>.', "image": "figures/it/share.png"}
     url = "https://here.example/labs/it.html"

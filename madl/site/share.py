@@ -22,6 +22,7 @@ from madl.site.plotting.size import Size, width, wrapped
 WIDTH, HEIGHT = 1200, 630  # as Open Graph asks for
 MARGIN = 48.0
 HEADING, ANSWER, NAMES = 26.0, 42.0, 20.0  # sizes of the text
+MOST = 5  # lines of the answer
 SCALE = 1.55  # of the chart's own pixels
 FAMILY = "DejaVu Sans"
 FONTS = Path(get_data_path()) / "fonts" / "ttf"
@@ -46,7 +47,10 @@ def _drawn(heading: str, answer: str, chart: Chart | None) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{palette.variable("paper")}"/>',
         _text(heading, MARGIN, y, HEADING, palette.variable("muted")),
     ]
-    for line in wrapped(answer, 1.1 * ANSWER, WIDTH - 2 * MARGIN):  # bold letters are wider
+    lines = wrapped(answer, 1.1 * ANSWER, WIDTH - 2 * MARGIN)  # bold letters are wider
+    if len(lines) > MOST:
+        lines[MOST - 1 :] = [f"{lines[MOST - 1]} …"]
+    for line in lines:
         y += 1.3 * ANSWER
         parts.append(_text(line, MARGIN, y, ANSWER, palette.variable("ink"), 'font-weight="700"'))
     if chart is not None:
