@@ -34,11 +34,6 @@ def cases(plan: Plan) -> Iterable[Params]:
         }
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["device"] == "cpu"
-
-
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     import torch
