@@ -9,7 +9,7 @@ only cite. A number keeps its unit on its line.
 import logging
 import re
 import sys
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -69,7 +69,7 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
         told |= {"og:image:width": share.WIDTH, "og:image:height": share.HEIGHT}
         told |= {"twitter:card": "summary_large_image"}
     tags = (
-        f'<meta property="{name}" content="{escape(str(text))}">'
+        f'<meta property="{name}" content="{escape(unescape(str(text)))}">'
         for name, text in told.items()
         if text
     )

@@ -101,11 +101,13 @@ class PageCalls:
         return Markup(f"{self.up}records/{self.page.name}")
 
     def front_matter(self) -> Markup:
-        """Title, description and picture of the page, as YAML."""
+        """Title, description and picture of the page, as YAML; the theme writes them as they are,
+        so they are escaped here."""
         told = {"title": self.title(), "description": self.description()}
         told |= {"image": f"figures/{self.page.name}/{share.FILE}"} if self.page.view.own else {}
         told |= {"evidence": self.evidence()}
-        lines = (f"{name}: {json.dumps(text, ensure_ascii=False)}" for name, text in told.items())
+        safe = {name: html.escape(text) for name, text in told.items()}
+        lines = (f"{name}: {json.dumps(text, ensure_ascii=False)}" for name, text in safe.items())
         return Markup("\n".join(lines))
 
     def picture(self) -> bytes:
