@@ -19,7 +19,8 @@ from mkdocs.plugins import event_priority
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
-from madl.site import limits, notebook_hooks, share
+from madl.site import limits, notebook_hooks
+from madl.site.markup import SHARED
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -66,7 +67,7 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     told |= {"og:description": page.meta.get("description")}
     if image := page.meta.get("image"):
         told |= {"og:image": urljoin(page.canonical_url or "", image)}
-        told |= {"og:image:width": share.WIDTH, "og:image:height": share.HEIGHT}
+        told |= dict(zip(("og:image:width", "og:image:height"), SHARED))
         told |= {"twitter:card": "summary_large_image"}
     tags = (
         f'<meta property="{name}" content="{escape(unescape(str(text)))}">'

@@ -104,17 +104,23 @@ class PageCalls:
         """Title, description and picture of the page, as YAML; the theme writes them as they are,
         so they are escaped here."""
         told = {"title": self.title(), "description": self.description()}
-        told |= {"image": f"figures/{self.page.name}/{share.FILE}"} if self.page.view.own else {}
+        told |= {"image": share.path(self.page.name)} if self.page.view.own else {}
         told |= {"evidence": self.evidence()}
         safe = {name: html.escape(text) for name, text in told.items()}
         lines = (f"{name}: {json.dumps(text, ensure_ascii=False)}" for name, text in safe.items())
         return Markup("\n".join(lines))
 
     def picture(self) -> bytes:
-        """What stands for the page where its address is shared."""
+        """What stands for the page where its address is shared; words alone where it has no chart,
+        or one that cannot be drawn."""
+        draw = functools.partial(share.picture, self.title(), self.description(), cache=self.cache)
+
+        def figure(name: str) -> bytes:
+            return draw(self.page.view.shown[name])
+
         name = self.first_chart()
-        chart = None if name is None else self.page.view.shown[name]
-        return share.picture(self.title(), self.description(), chart, cache=self.cache)
+        made = self.tried(figure)(name) if name else None
+        return made if isinstance(made, bytes) else draw(None)
 
     def evidence(self) -> str:
         """Whose the page's evidence is: published, of this machine, or not there yet."""

@@ -307,7 +307,7 @@ def _site_globals(
 
 
 def _picture(page: Page) -> str:
-    return f"{page.folder}figures/{page.name}/{share.FILE}"
+    return f"{page.folder}{share.path(page.name)}"
 
 
 def _linked(docs: Path, made: Mapping[str, bool], path: str, text: str) -> str:

@@ -16,10 +16,11 @@ from PIL import Image
 from madl.logbook.charts import Chart
 from madl.site import svg
 from madl.site.keeping import digest, digest_of_drawing, kept
+from madl.site.markup import SHARED
 from madl.site.plotting import layout, palette
 from madl.site.plotting.size import Size, width, wrapped
 
-WIDTH, HEIGHT = 1200, 630  # as Open Graph asks for
+WIDTH, HEIGHT = SHARED
 MARGIN = 48.0
 HEADING, ANSWER, NAMES = 26.0, 42.0, 20.0  # sizes of the text
 MOST = 5  # lines of the answer
@@ -28,7 +29,11 @@ FAMILY = "DejaVu Sans"
 FONTS = Path(get_data_path()) / "fonts" / "ttf"
 STYLE = Path(__file__).parents[2] / "docs" / "assets" / "charts.css"
 COLORS = 64  # in the file, which then is a third as large
-FILE = "share.png"
+
+
+def path(stem: str) -> str:
+    """Where a page's picture lies, from the page's folder."""
+    return f"figures/{stem}/share.png"
 
 
 def picture(heading: str, answer: str, chart: Chart | None, *, cache: Path | None) -> bytes:
@@ -68,21 +73,20 @@ def _text(text: str, x: float, y: float, size: float, color: str, more: str = ""
 def _chart(chart: Chart, top: float) -> list[str]:
     """What is left of the picture's height, but for the names of the series that the chart does
     not name itself."""
-    names = [name for name in palette.looks(chart) if name]
     high = (HEIGHT - MARGIN / 2 - top - 1.5 * NAMES) / SCALE
     wide = (WIDTH - 2 * MARGIN) / SCALE
     size = Size(name="wide", width=wide, height=high, ticks=6, columns=4)
     plot = layout.plot(chart, size, salt="share")
     parts, x = list[str](), MARGIN
-    for name in (one for one in names if one not in plot.direct):
-        look = palette.looks(chart)[name]
+    for name, look in palette.looks(chart).items():
+        if not name or name in plot.direct:
+            continue
         text = f"{svg.GLYPHS[look.marker]} {name}"
         parts.append(_text(text, x, top + NAMES, NAMES, palette.variable(look.color)))
         x += width(text, NAMES) + 1.5 * NAMES
-    view = palette.colored(svg.inline(plot, size))
     place = f'x="{MARGIN:g}" y="{top + 1.5 * NAMES:g}" preserveAspectRatio="xMidYMin"'
     room = f'width="{wide * SCALE:g}" height="{high * SCALE:g}" font-family="{FAMILY}"'
-    return [*parts, view.replace("<svg ", f"<svg {place} {room} ", 1)]
+    return [*parts, svg.inline(plot, size).replace("<svg ", f"<svg {place} {room} ", 1)]
 
 
 def _png(drawing: str, css: str) -> str:

@@ -149,15 +149,17 @@ def test_what_cannot_be_made_costs_itself_and_the_exit_status(toy, what):
     assert "4 of 4 cases" in (toy.docs / "labs" / "toy.md").read_text()
 
 
-@pytest.mark.parametrize("what", ["csv", "figure"])
+@pytest.mark.parametrize("what", ["csv", "figure", "plot"])
 def test_a_figure_that_cannot_be_drawn_costs_itself_wherever_it_stands(toy, monkeypatch, what):
-    """On its page, as a file of data beside it, and on the home page."""
+    """On its page, as a file of data beside it, on the home page, and in the page's picture."""
     from madl.site import page
+    from madl.site.plotting import layout
 
     def fails(*_, **__):
         raise ValueError("math domain error")
 
-    monkeypatch.setattr(*((page, "to_csv") if what == "csv" else (page.svg, "figure")), fails)
+    places = {"csv": (page, "to_csv"), "figure": (page.svg, "figure"), "plot": (layout, "plot")}
+    monkeypatch.setattr(*places[what], fails)
     done = call("all", "--executor", "inline", "--device", "cpu")
     assert done.exit_code == 1
     said = [line for line in done.output.splitlines() if line.startswith("Error: ")]
