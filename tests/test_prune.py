@@ -1,7 +1,5 @@
 """Pruning: exact counts, the right ones, and masks that hold while training."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,14 +7,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize
 
-from experiments.lab1_pruning import page, study
 from madl.compression import prune
 from madl.compression.quantize import Rule, quantize_
 from madl.errors import MadlError
 from madl.formats.fixed import FixedPoint
-from madl.logbook.records import Case, Record
-from tests.conftest import a_record
-from tests.synthetic import judgement, read
 
 TEN = torch.tensor([[0.5, -0.1, 0.3, -0.9, 0.2], [0.7, -0.4, 0.05, 0.6, -0.8]])
 
@@ -126,12 +120,6 @@ def test_a_layer_s_threshold_is_set_behind_the_layers_pruned_already():
     assert model(torch.tensor([[2.5, 0.0, 0.0, 0.0]])).tolist() == [[2.5, 0, 0, 0]]
 
 
-def test_l1_features_are_those_of_the_least_norm_over_the_calibration_batch():
-    model, x = identity(3), torch.tensor([[9.0, -1.0, 1.0], [0.0, -2.0, 9.0]])
-    prune.prune_inputs_(model, sparsity=1 / 3, method="l1 features", calibration={"input": x})
-    assert model(x).tolist() == [[9, 0, 1], [0, 0, 9]]
-
-
 def test_pruning_inputs_by_magnitude_needs_a_calibration_batch():
     with pytest.raises(MadlError, match="'l1' needs a calibration batch"):
         prune.prune_inputs_(identity(2), sparsity=0.5, method="l1")
@@ -204,55 +192,6 @@ def test_padding_is_not_counted():
     assert found == {"weights": 2 / 4, "inputs": 3 / 6, "products": 3 / 12}
 
 
-def test_the_histogram_counts_what_the_mask_keeps():
-    weights = [torch.linspace(-1, 1, 101).view(1, -1)] * (study.LAYER + 1)
-    masks = prune.weight_masks(weights, sparsity=0.5, method="l1")
-    found = study.histogram(weights, masks)
-    assert sum(found["all"]) == 101
-    assert sum(found["kept"]) == 101 - round(0.5 * 101)
-    assert not any(found["kept"][: study.BINS // 2 - 1])  # the small ones
-
-
-def point(seed: int = 0, *, values: Any = None, kept: float = 1.0, **params: Any) -> Record:
-    """A point with an accuracy that is of no matter, before and after training on."""
-    judged = {"before": judgement(1500), "after": judgement(1500), "kept": {"l2": kept}}
-    case = Case(experiment="lab1_pruning", params={"seed": seed, **params})
-    return a_record(case=case, values=values or judged)
-
-
-def test_a_sparsity_that_one_method_has_alone_is_a_row_without_the_other():
-    both = [point(part="weights", sparsity=0.5, pruning=method) for method in page.METHODS]
-    alone = point(part="weights", sparsity=page.ONE_ALONE, pruning="l1")
-    control = point(part="nothing", sparsity=0.0)
-    rows = page.points_of(read(*both, alone, control), "weights")
-    assert [row["removed"] for row in rows] == [0.0, 0.5, 0.75]
-    assert "L1-norm, before" in rows[2]
-    assert "Random" not in rows[2]
-
-
-def test_an_l1_mask_is_held_against_random_ones_that_keep_as_much():
-    kept = {0.5: 0.9, 0.7: 0.81, 0.8: 0.6}
-    l1 = [
-        point(seed, part="weights", pruning="l1", sparsity=at, kept=share)
-        for seed in (0, 1)
-        for at, share in kept.items()
-    ]
-    masks = [point(part="mask", pruning="random", mask=i, sparsity=0.2, kept=0.8) for i in (1, 2)]
-    r = read(*l1, *masks)
-    found = page.as_much(r)
-    assert found.param("sparsity") == 0.7
-    assert [record.case.params["seed"] for record in found.records] == [0, 0]
-
-
-def test_answers_that_change_are_told_from_the_least_to_the_most():
-    found = [
-        point(seed, part="inputs", pruning="fresh random", values={"changed": n, "of": 500})
-        for seed, n in enumerate((104, 59, 45))
-    ]
-    ends = [page.changed(read(*found), most).value for most in (False, True)]
-    assert ends == [45, 104]
-
-
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5])
 def test_a_sparsity_outside_the_range_is_refused(sparsity):
     with pytest.raises(MadlError, match="share removed, from 0 to below 1"):
@@ -262,6 +201,6 @@ def test_a_sparsity_outside_the_range_is_refused(sparsity):
 def test_an_unknown_method_is_refused():
     with pytest.raises(MadlError, match="unknown pruning method 'l3'; known: random, l1"):
         prune.prune_(two_layers(), sparsity=0.5, method="l3")
-    known = "known: random, l1, l1 features, fresh random"
+    known = "known: random, l1, fresh random"
     with pytest.raises(MadlError, match=f"unknown pruning method 'l3'; {known}"):
         prune.prune_inputs_(two_layers(), sparsity=0.5, method="l3")

@@ -1,140 +1,183 @@
 """Question 1.2: accuracy against sparsity, random and L1, before and after training on.
 
-Weights, inputs and both are pruned, each by both methods at nine sparsities; every point is judged
-untrained and after the same further training, and held against that training with nothing removed.
-What zeros cost in time and bytes is measured on one layer, in processes of its own.
+The best model of 1.1 is pruned: its weights, its inputs, or both. What it is, 1.1's tuning says;
+the rates of training on stand here as constants, chosen by validation loss on the tuning seed. What
+zeros cost in time and bytes is measured on one layer, in processes of its own.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import (
+    CONFIRMING_SEEDS,
+    TUNING,
+    TUNING_SEED,
+    Context,
+    Experiment,
+    Plan,
+)
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
+from madl.logbook.searches import mean_estimate
+from madl.logbook.stats import ALPHA, Estimate, design_power, number, per_cent
 from madl.training import baseline
+
+WIDTHS = "lab1_quantization"  # where the starting model comes from
 
 page = Experiment(
     title="Sparsity: random and L1-norm pruning",
-    needs=("earlier_baseline",),
+    needs=(WIDTHS,),
     timed=lambda params: params["part"] == "cost",
 )
 
 STEM = "lab1_pruning"
-# as the earlier sweeps chose; read from 1.1's tuning when this study is made anew
-START: Params = {"operands": "both", "width": 12, "frac_width": 8, "input_frac_width": 8}
 METHODS = {"l1": "L1-norm", "random": "Random"}
 PARTS = ("weights", "inputs", "both")
 SPARSITIES = tuple(tenths / 10 for tenths in range(1, 10))
-THIRD, HALF, MOST = 0.3, 0.5, 0.9  # at a third random masks still leave more than guessing
-ONE_ALONE = 0.75  # of one operand: as few products as are left when half of both is removed
-FEW = 0.2  # of the weights, at random: an L1 mask of a high sparsity keeps as much magnitude
-TUNED = {"l1": 0.7, "random": 0.3}  # of the weights: damaged alike, they try learning rates
+THIRD, HALF, FAR, MOST = 0.3, 0.5, 0.8, 0.9  # removed
+SHORT = 512  # training sentences of a few steps
+GUESSES = 0.6  # from here on random pruning guessed in an earlier run: judged on the first seed
 ENOUGH = 0.02  # of accuracy: what half of the weights may cost
-SAME_TIME = 0.05
-FLOAT32_BITS = 32
+TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
+# Rates of training on, with nothing removed and with half of the weights removed by L1. A lower one
+# than these tends to no training at all.
+TRIED = {"nothing": (1e-5, 3e-5, 1e-4), "pruned": (3e-5, 1e-4, 3e-4)}
+RATES = {"nothing": 1e-5, "pruned": 1e-4}
+TRAINED = {"l1": (THIRD, HALF, 0.7, FAR), "random": (THIRD,)}  # weights, on every seed
+TRAINED_ONCE = (  # on the first
+    *(("weights", "random", at) for at in (0.1, 0.2, HALF)),
+    *(("inputs", "l1", HALF), ("both", "l1", FAR)),
+)
+
+
+# ---- cases --------------------------------------------------------------------------------------
+
+
+def start(plan: Plan) -> Params:
+    """The best model of 1.1: the format of least validation loss, quantized alone or trained on.
+
+    Of formats within `TIE` of it, the narrowest: products of few bits are the cheapest.
+    """
+    tuned = plan.records(f"{WIDTHS}{TUNING}")
+    found: list[tuple[float, Params]] = []
+    for one in tuned.all(method="sweep", operands="both"):
+        points = {"frac_width": one.values["weights"], "input_frac_width": one.values["inputs"]}
+        found.append((one.values["loss"], {**picked(one, "operands", "width"), **points}))
+    for one in tuned.all(method="qat"):
+        found.append((one.values["validation_loss"], picked(one, *FORMAT, *TUNED)))
+    least = min(loss for loss, _ in found)
+    tied = [params for loss, params in found if loss <= least + TIE]
+    return min(tied, key=lambda params: int(params["width"] or 0))
+
+
+FORMAT = ("operands", "width", "frac_width", "input_frac_width")
+TUNED = ("tune_examples", "tune_learning_rate", "tune_batch_size")
+
+
+def picked(record: Record, *names: str) -> Params:
+    return {name: record.case.params[name] for name in names}
+
+
+def recovery(plan: Plan, learning_rate: float, *, short: bool = False) -> Params:
+    choose = plan.profile.choose
+    return {
+        "recovery": "short" if short else "a pass",
+        "recovery_examples": choose(smoke=32, quick=SHORT if short else None),
+        "recovery_learning_rate": learning_rate,
+        "recovery_batch_size": 16,
+    }
+
+
+def pruning(part: str, method: str, sparsity: float) -> Params:
+    return {"part": part, "pruning": method, "sparsity": sparsity}
+
+
+NOTHING: Params = {"part": "nothing", "sparsity": 0.0}
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    base = {**baseline.drawn_params(plan, TUNING_SEED), **start(plan)}
+    what = {"nothing": NOTHING, "pruned": pruning("weights", "l1", HALF)}
+    for name, rates in TRIED.items():
+        for rate in plan.profile.choose(smoke=rates[:1], quick=rates):
+            yield {**base, **what[name], **recovery(plan, rate)}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose = plan.profile.choose
-    probe = {"probe_examples": choose(smoke=2, quick=32)}
-    recovery = {
-        "recovery_examples": choose(smoke=32, quick=512),
-        "recovery_learning_rate": 3e-5,  # the rate of 1.1; the cases of `rates` try others
-        "recovery_batch_size": 16,
-    }
-    for seed in range(plan.profile.seeds):
-        base = {**baseline.recipe_params(plan, seed), **START, **probe}
-        for found in _trained_on(plan):
-            yield {**base, **found, **recovery}
-        for method in ("l1 features", "fresh random"):
-            yield {**base, "part": "inputs", "sparsity": HALF, "pruning": method}
-    base = {**baseline.recipe_params(plan, 0), **START}
-    draws = {"part": "draws", "pruning": "random", "draws": choose(smoke=2, quick=4)}
-    for sparsity in choose(smoke=(THIRD,), quick=(0.1, THIRD, HALF)):
-        yield {**base, **draws, "sparsity": sparsity}
-    tried = choose(smoke="3e-5", quick="1e-5, 3e-5, 1e-4")
-    for method, sparsity in TUNED.items():
-        found = {"part": "rates", "pruning": method, "sparsity": sparsity}
-        yield {**base, **found, **recovery, "rates": tried}
-    for mask in range(1, 1 + choose(smoke=2, quick=6)):
-        found = {"part": "mask", "pruning": "random", "sparsity": FEW, "mask": mask}
-        yield {**base, **probe, **found}
-    cost = {"sparsities": choose(smoke="0.5, 0.9", quick="0.5, 0.7, 0.9"), "part": "cost"}
+    choose, chosen = plan.profile.choose, start(plan)
+    sparsities = choose(smoke=(THIRD, HALF, MOST), quick=SPARSITIES)
+    for seed in plan.seeds:
+        is_first = seed == plan.seeds[0]
+        base = {**baseline.drawn_params(plan, seed), **chosen}
+        for part, sparsity, method in product(PARTS, sparsities, METHODS):
+            if is_first or method == "l1" or sparsity < GUESSES:
+                yield {**base, **pruning(part, method, sparsity)}
+        yield {**base, **pruning("inputs", "fresh random", THIRD)}
+        yield {**base, **NOTHING, **recovery(plan, RATES["nothing"])}
+        rate = RATES["pruned"]
+        yield {**base, **pruning("weights", "l1", FAR), **recovery(plan, rate, short=True)}
+        everywhere = [("weights", m, at) for m, removed in TRAINED.items() for at in removed]
+        for point in (*everywhere, *(TRAINED_ONCE if is_first else ())):
+            yield {**base, **pruning(*point), **recovery(plan, rate)}
+    base = {**baseline.drawn_params(plan, plan.seeds[0]), **chosen}
+    yield {**base, "part": "magnitudes", "sparsity": HALF}
     how = {"processes": choose(smoke=1, quick=9), "budget_s": choose(smoke=0.0, quick=0.5)}
-    yield {**base, **cost, **how}
+    yield {**base, "part": "cost", "sparsities": f"{HALF}, {MOST}", **how}
 
 
-def _trained_on(plan: Plan) -> Iterator[Params]:
-    """The points that are trained on: nothing removed, all that is asked, and one operand alone."""
-    yield {"part": "nothing", "sparsity": 0.0}
-    for part in PARTS:
-        for sparsity in plan.profile.choose(smoke=(THIRD, HALF, MOST), quick=SPARSITIES):
-            for method in METHODS:
-                yield {"part": part, "sparsity": sparsity, "pruning": method}
-    for part in PARTS[:2]:
-        yield {"part": part, "sparsity": ONE_ALONE, "pruning": "l1"}
+@page.quick
+def quick(params: Params) -> bool:
+    is_asked = params["part"] == "weights" and params.get("sparsity") in (THIRD, HALF)
+    return params["seed"] == CONFIRMING_SEEDS[0] and is_asked and "recovery" not in params
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.lab1_pruning import study
 
-    return study.run(params, ctx)
+    return (study.validated if params["draw"] == TUNING_SEED else study.judged)(params, ctx)
 
 
-# ---- the arms -----------------------------------------------------------------------------------
+# ---- arms ---------------------------------------------------------------------------------------
 
 
 def control(r: Records) -> Arm:
-    """The starting model after the same training, with nothing removed."""
-    return arm(r.of(STEM), "nothing removed", "after", part="nothing")
+    """Nothing removed, trained on as long."""
+    return arm(r.of(STEM), "nothing removed, trained as long", part="nothing")
 
 
-def pruned(r: Records, part: str, method: str, at: float, when: str = "after") -> Arm:
-    """The models of one point, after training on or before it."""
-    label = METHODS.get(method, method)
-    return arm(r.of(STEM), label, when, part=part, pruning=method, sparsity=at)
+def untouched(r: Records) -> Arm:
+    """Nothing removed, not trained on: the starting model, as 1.1 judged it."""
+    first = control(r).records[0]
+    method = "qat" if "tune_learning_rate" in first.case.params else "ptq"
+    found = r.of(WIDTHS).without("step_per")
+    return arm(found, "nothing removed", method=method, **picked(first, *FORMAT))
 
 
-def run_at(r: Records, part: str, method: str) -> list[float]:
-    return r.of(STEM).where(part=part, pruning=method).each("sparsity")
+def pruned(r: Records, at: float, method: str = "l1", part: str = "weights") -> Arm:
+    """As pruned, before any training."""
+    found = r.of(STEM).without("recovery")
+    return arm(found, METHODS.get(method, method), part=part, pruning=method, sparsity=at)
 
 
-def mean(a: Arm, group: str, name: str) -> float:
-    """What was counted beside a judgement, over the seeds."""
-    return fmean(one.values[group][name] for one in a.records)
+def recovered(
+    r: Records, at: float, method: str = "l1", part: str = "weights", *, after: str = "a pass"
+) -> Arm:
+    """Trained on."""
+    where = {"part": part, "pruning": method, "sparsity": at, "recovery": after}
+    return arm(r.of(STEM), f"{METHODS[method]}, trained on", **where)
 
 
-def energy(a: Arm) -> float:
-    """The share of the weights' squared magnitude that the masks keep."""
-    return mean(a, "kept", "l2")
-
-
-def few(r: Records) -> Arm:
-    """Several random masks of few weights, of one model, untrained."""
-    found = tuple(r.of(STEM).all(part="mask"))
-    return Arm(label="random masks", records=found, within=("before",), units="random masks")
-
-
-def as_much(r: Records) -> Arm:
-    """The untrained L1 mask that keeps as much as these, there once for each of them."""
-    rand = few(r)
-    l1 = [pruned(r, "weights", "l1", at, "before") for at in run_at(r, "weights", "l1")]
-    nearest = min(l1, key=lambda one: abs(energy(one) - energy(rand)))
-    of = {record.case.params["seed"]: record for record in nearest.records}
-    same = tuple(of[record.case.params["seed"]] for record in rand.records)
-    return replace(nearest, records=same, units=rand.units)
-
-
-def product(r: Records, kind: str, at: float | None = None) -> TimedArm:
+def sheet(r: Records, kind: str, at: float | None = None) -> TimedArm:
     """One layer's product: dense, masked or csr."""
     return timed(r.of(STEM), kind if at is None else f"{kind} {at}", part="cost")
 
@@ -144,201 +187,218 @@ def product(r: Records, kind: str, at: float | None = None) -> TimedArm:
 
 @page.claim(primary=True)
 def half_costs_little(r: Records) -> Contrast:
-    """With half of the weights removed by L1-norm, training on leaves at most two points less
-    accuracy than the same training with nothing removed."""
-    return compare(pruned(r, "weights", "l1", HALF), control(r)).no_worse(ENOUGH)
+    """With half of the weights removed by L1-norm and a pass of training, accuracy is at most two
+    points below that with nothing removed, trained as long."""
+    return compare(recovered(r, HALF), control(r)).no_worse(ENOUGH)
 
 
 @page.claim(primary=True)
 def l1_beats_random(r: Records) -> Contrast:
-    """With three in ten weights removed and the same training on, L1-norm pruning is more accurate
-    than random pruning."""
-    return methods(r, "weights")
-
-
-def methods(r: Records, part: str, when: str = "after") -> Contrast:
-    return compare(*(pruned(r, part, method, THIRD, when) for method in METHODS))
+    """With 30 % of the weights removed and the same pass of training, L1-norm pruning is more
+    accurate than random pruning."""
+    return compare(recovered(r, THIRD), recovered(r, THIRD, "random"))
 
 
 @page.claim
 def l1_beats_random_untrained(r: Records) -> Contrast:
-    """Three in ten weights removed, untrained: L1-norm over random."""
-    return methods(r, "weights", "before")
+    """30 % of the weights removed, untrained: L1-norm over random."""
+    return compare(pruned(r, THIRD), pruned(r, THIRD, "random"))
 
 
 @page.claim
 def l1_beats_random_of_inputs(r: Records) -> Contrast:
-    """Three in ten inputs removed, trained on: L1-norm over random."""
-    return methods(r, "inputs")
+    """30 % of the inputs removed, untrained: L1-norm over random."""
+    return compare(pruned(r, THIRD, part="inputs"), pruned(r, THIRD, "random", "inputs"))
 
 
 @page.claim
-def l1_beats_random_of_both(r: Records) -> Contrast:
-    """Three in ten of both removed, trained on: L1-norm over random."""
-    return methods(r, "both")
+def inputs_beside_weights(r: Records) -> Contrast:
+    """Half of both removed by L1-norm, untrained, over half of the weights alone."""
+    return compare(pruned(r, HALF, part="both"), pruned(r, HALF))
+
+
+@page.claim
+def a_fixed_mask_beats_a_fresh_one(r: Records) -> Contrast:
+    """30 % of the inputs removed at random, untrained: the same features at every forward over
+    other values at every forward."""
+    fresh = pruned(r, THIRD, "fresh random", "inputs")
+    return compare(pruned(r, THIRD, "random", "inputs"), fresh)
 
 
 @page.claim
 def training_on_helps(r: Records) -> Contrast:
-    """Half of the weights removed by L1-norm: trained on over untrained."""
-    after, before = (pruned(r, "weights", "l1", HALF, when) for when in ("after", "before"))
-    return compare(after, before)
+    """Half of the weights removed by L1-norm: a pass of training over none."""
+    return compare(recovered(r, HALF), pruned(r, HALF))
 
 
 @page.claim
-def l1_beats_random_alike(r: Records) -> Contrast:
-    """One model, untrained: an L1 mask over random masks that keep as much squared magnitude."""
-    return compare(as_much(r), few(r))
+def a_pass_beats_a_few_steps(r: Records) -> Contrast:
+    """80 % of the weights removed by L1-norm: a pass of training over a few steps."""
+    return compare(recovered(r, FAR), recovered(r, FAR, after="short"))
 
 
 @page.claim
-def value_by_value(r: Records) -> Contrast:
-    """Half of the inputs removed by L1-norm, untrained: single values over whole features."""
-    return compare(*(pruned(r, "inputs", how, HALF, "before") for how in ("l1", "l1 features")))
+def l1_at_30(r: Records) -> Contrast:
+    """30 % of the weights removed by L1-norm over nothing removed, both trained on."""
+    return compare(recovered(r, THIRD), control(r))
 
 
 @page.claim
-def spread_over_both(r: Records) -> Contrast:
-    """L1-norm, trained on: three in ten of both removed over half of the weights removed, which
-    leaves as many products."""
-    return compare(pruned(r, "both", "l1", THIRD), pruned(r, "weights", "l1", HALF))
+def l1_at_70(r: Records) -> Contrast:
+    """70 % of the weights removed by L1-norm over nothing removed, both trained on."""
+    return compare(recovered(r, 0.7), control(r))
 
 
 @page.claim
-def masked_is_as_slow(r: Records) -> Contrast:
-    """A dense product with nine in ten weights zero over the same with none, in speed."""
-    return compare(product(r, "masked", MOST), product(r, "dense")).within(SAME_TIME)
+def l1_at_80(r: Records) -> Contrast:
+    """80 % of the weights removed by L1-norm over nothing removed, both trained on."""
+    return compare(recovered(r, FAR), control(r))
 
 
 @page.claim
-def csr_is_faster(r: Records) -> Contrast:
-    """A sparse (CSR) product with nine in ten weights removed over the dense one, in speed."""
-    return compare(product(r, "csr", MOST), product(r, "dense"))
+def random_at_30(r: Records) -> Contrast:
+    """30 % of the weights removed at random over nothing removed, both trained on."""
+    return compare(recovered(r, THIRD, "random"), control(r))
 
 
 # ---- numbers ------------------------------------------------------------------------------------
+
+
+def bearable(r: Records, method: str, *removed: float) -> Estimate:
+    """Of the weights, what can go before a model falls `ENOUGH` below nothing removed, trained on.
+
+    Each model's by its own curve, straight between these points: of all models where there are so
+    many at each, otherwise of the first. The last point where it stays above.
+    """
+    arms = [recovered(r, at, method) for at in removed]
+    of_all = all(len(a.records) == len(control(r).records) for a in arms)
+    lost = [compare(a, control(r)) if of_all else compare(a.first, control(r).first) for a in arms]
+    curves = zip(*(one.comparison.by_unit for one in lost))
+    found = [crossing((0.0, *removed), (0.0, *curve), -ENOUGH) for curve in curves]
+    return replace(mean_estimate(found), seeds=len(found))
+
+
+def crossing(xs: Sequence[float], ys: Sequence[float], level: float) -> float:
+    """Where a curve first falls to a level; its end where it does not."""
+    for (x0, y0), (x1, y1) in pairwise(zip(xs, ys)):
+        if y1 <= level:
+            return x0 + (x1 - x0) * (y0 - level) / (y0 - y1)
+    return xs[-1]
+
+
+def kept(r: Records, method: str) -> Counted:
+    """Of the weights' squared magnitude, where half of them is removed."""
+    a = pruned(r, HALF, method)
+    share = fmean(kept["l2"] for kept in a.each("kept"))
+    return percents(share, a.records)
 
 
 def percents(share: float, of: Iterable[Record]) -> Counted:
     return counted(round(100 * share), "%", of=of)
 
 
-def guessing(r: Records) -> Counted:
-    return percents(baseline.larger_class(r), baseline.fp32(r).records)
+def products_left(r: Records, part: str) -> Counted:
+    """Of two factors other than zero, where half is removed by L1."""
+    a = pruned(r, HALF, part=part)
+    return percents(fmean(zeros["products"] for zeros in a.each("zeros")), a.records)
 
 
-def kept(r: Records, made: Arm) -> Counted:
-    return percents(energy(made), made.records)
+def changed(r: Records) -> Counted:
+    """Of the answers of models whose mask is drawn anew, in a hundred, when asked again."""
+    a = pruned(r, THIRD, "fresh random", "inputs")
+    return percents(fmean(a.each("changed")) / a.value("of"), a.records)
 
 
-def left(r: Records, part: str, at: float) -> Counted:
-    """Products of two factors other than zero, after training on."""
-    made = pruned(r, part, "l1", at)
-    return percents(mean(made, "zeros_after", "products"), made.records)
-
-
-def changed(r: Records, most: bool) -> Counted:
-    """Answers that are others when a model with fresh random masks is judged again."""
-    found = sorted(r.of(STEM).all(pruning="fresh random"), key=lambda one: one.values["changed"])
-    return counted(found[-1 if most else 0].values["changed"], of=found)
-
-
-def asked_again(r: Records) -> Counted:
-    found = r.of(STEM).all(pruning="fresh random")
-    return counted(found[0].values["of"], of=found)
-
-
-def of_draws(r: Records, best: bool) -> Counted:
-    """Validation accuracy of one model under several random masks, untrained: an end of these."""
-    one = r.of(STEM).one(part="draws", sparsity=THIRD)
-    ends = sorted(draw["validation_accuracy"] for draw in one.values["draws"])
-    return percents(ends[-1 if best else 0], [one])
+def short_of(r: Records) -> Counted:
+    """Training sentences of a few steps."""
+    a = recovered(r, FAR, after="short")
+    return counted(a.param("recovery_examples"), of=a.records)
 
 
 page.numbers(
-    l1=partial(pruned, part="weights", method="l1", at=THIRD),
-    random=partial(pruned, part="weights", method="random", at=THIRD),
-    l1_half=partial(pruned, part="weights", method="l1", at=HALF),
-    l1_most=partial(pruned, part="weights", method="l1", at=MOST),
-    l1_both=partial(pruned, part="both", method="l1", at=THIRD),
-    l1_as_much=as_much,
-    random_few=few,
+    l1=partial(recovered, at=THIRD),
+    random=partial(recovered, at=THIRD, method="random"),
+    l1_half=partial(recovered, at=HALF),
+    l1_half_before=partial(pruned, at=HALF),
+    l1_far=partial(recovered, at=FAR),
+    l1_far_short=partial(recovered, at=FAR, after="short"),
+    l1_far_before=partial(pruned, at=FAR),
+    both_far=partial(recovered, at=FAR, part="both"),
+    inputs_half_before=partial(pruned, at=HALF, part="inputs"),
+    both_half_before=partial(pruned, at=HALF, part="both"),
+    l1_bearable=lambda r: bearable(r, "l1", *TRAINED["l1"]),
+    random_bearable=lambda r: bearable(r, "random", 0.1, 0.2, THIRD, HALF),
     intact=control,
-    packed=lambda r: counted(control(r).param("width") / FLOAT32_BITS, "×", of=control(r).records),
-    guessing=guessing,
-    kept_l1=lambda r: kept(r, pruned(r, "weights", "l1", HALF)),
-    kept_random=lambda r: kept(r, pruned(r, "weights", "random", HALF)),
-    kept_alike=lambda r: kept(r, few(r)),
-    removed_alike=lambda r: percents(as_much(r).param("sparsity"), as_much(r).records),
-    left_both=partial(left, part="both", at=THIRD),
-    left_half=partial(left, part="weights", at=HALF),
-    changed_least=partial(changed, most=False),
-    changed_most=partial(changed, most=True),
-    asked_again=asked_again,
-    draws_low=partial(of_draws, best=False),
-    draws_high=partial(of_draws, best=True),
-    csr_half=lambda r: product(r, "csr", HALF) / product(r, "dense"),
-    csr_most=lambda r: product(r, "dense") / product(r, "csr", MOST),
+    untouched=untouched,
+    guessing=lambda r: percents(baseline.larger_class(r), baseline.fp32(r).records),
+    kept_l1=partial(kept, method="l1"),
+    kept_random=partial(kept, method="random"),
+    left_weights=partial(products_left, part="weights"),
+    left_both=partial(products_left, part="both"),
+    changed=changed,
+    fixed=partial(pruned, at=THIRD, method="random", part="inputs"),
+    fresh=partial(pruned, at=THIRD, method="fresh random", part="inputs"),
+    csr_half=lambda r: sheet(r, "csr", HALF) / sheet(r, "dense"),
+    csr_most=lambda r: sheet(r, "dense") / sheet(r, "csr", MOST),
+    num_short=short_of,
+    num_test=lambda r: counted(control(r).accuracy.n, of=control(r).records),
 )
 
 
 # ---- charts and tables --------------------------------------------------------------------------
 
 
+def removed_at(r: Records, part: str, method: str, **where: Scalar) -> list[float]:
+    return r.of(STEM).where(part=part, pruning=method, **where).each("sparsity")
+
+
 def points_of(r: Records, part: str) -> list[dict[str, Any]]:
-    """A row a sparsity, from nothing removed on; of one method alone where the other was not run.
-
-    The model with nothing removed and no training is not judged here.
-    """
-    of = {method: run_at(r, part, method) for method in METHODS}
-    rows: list[dict[str, Any]] = [{"removed": 0.0, **{n: control(r) for n in METHODS.values()}}]
-    for at in sorted({at for found in of.values() for at in found}):
-        row: dict[str, Any] = {"removed": at}
-        for method, name in METHODS.items():
-            if at in of[method]:
-                row[f"{name}, before"] = pruned(r, part, method, at, "before")
-                row[name] = pruned(r, part, method, at)
-        rows.append(row)
-    return rows
+    """A row a sparsity, from nothing removed on."""
+    before = {f"{name}, before": untouched(r) for name in METHODS.values()}
+    rows = {0.0: {"removed": 0.0, **before, **{name: control(r) for name in METHODS.values()}}}
+    for method, name in METHODS.items():
+        for at in removed_at(r.without("recovery"), part, method):
+            row = rows.setdefault(at, {"removed": at})
+            row[f"{name}, before"] = pruned(r, at, method, part)
+        for at in removed_at(r, part, method, recovery="a pass"):
+            rows.setdefault(at, {"removed": at})[name] = recovered(r, at, method, part)
+    return [rows[at] for at in sorted(rows)]
 
 
-def drawn(r: Records, rows: Sequence[Row], facet: str | None = None) -> Chart:
-    lines = [(line(name), line(f"{name}, before", like=name)) for name in METHODS.values()]
+def drawn(r: Records, rows: Sequence[Row], trained: Sequence[str], facet: str | None) -> Chart:
+    lines = [line(f"{name}, before", like=name) for name in METHODS.values()]
     return Chart(
         rows,
         x=percent("removed", column="removed"),
         y=percent("test accuracy"),
-        marks=[level(baseline.larger_class(r), "guessing"), *lines],
+        marks=[level(baseline.larger_class(r), "guessing"), *map(line, trained), *lines],
         facet=facet,
     )
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    return drawn(r, points_of(r, "weights"))
+    return drawn(r, points_of(r, "weights"), list(METHODS.values()), None)
 
 
 @page.chart
 def inputs_and_both(r: Records) -> Chart:
     rows = [{"pruned": part, **row} for part in PARTS[1:] for row in points_of(r, part)]
-    return drawn(r, rows, facet="pruned")
+    return drawn(r, rows, [METHODS["l1"]], "pruned")
 
 
 @page.chart
 def histogram(r: Records) -> Chart:
     """One layer's weights by magnitude, and what each mask kept of half of them: of one model."""
-    found = {
-        name: pruned(r, "weights", method, HALF).records[0].values["histogram"]
-        for method, name in METHODS.items()
-    }
-    first = next(iter(found.values()))
-    total, width = sum(first["all"]), first["top"] / len(first["all"])
+    found = r.of(STEM).one(part="magnitudes").values
+    total, width = sum(found["all"]), found["top"] / len(found["all"])
+    kept_by = {method: f"kept by {name}" for method, name in METHODS.items()}
     rows = [
         {"magnitude": (i + 0.5) * width, "all weights": count / total}
-        | {f"kept by {name}": one["kept"][i] / total for name, one in found.items()}
-        for i, count in enumerate(first["all"])
+        | {name: found[method][i] / total for method, name in kept_by.items()}
+        for i, count in enumerate(found["all"])
     ]
-    lines = [line(f"kept by {name}", markers=False, like=name) for name in found]
+    lines = [line(name, markers=False, like=METHODS[m]) for m, name in kept_by.items()]
     return Chart(
         rows,
         x=linear("magnitude", "magnitude of the weight"),
@@ -348,53 +408,93 @@ def histogram(r: Records) -> Chart:
 
 
 @page.table
+def points(r: Records) -> Sequence[Row]:
+    """Of the weights."""
+    rows: list[Row] = []
+    for row in points_of(r, "weights"):
+        cells: dict[str, Any] = {"removed": f"{100 * row['removed']:g} %"}
+        for name in METHODS.values():
+            cells |= {f"{name}, as pruned": row.get(f"{name}, before", "")}
+            cells |= {f"{name}, trained on": row.get(name, "")}
+        rows.append(cells)
+    return rows
+
+
+@page.table
+def every(r: Records) -> Sequence[Row]:
+    """Every point of inputs and of both as pruned, and what L1 then leaves, counted."""
+    rows: list[Row] = []
+    for part in PARTS:
+        for at in removed_at(r.without("recovery"), part, "l1"):
+            l1 = pruned(r, at, part=part)
+            zeros = {name: fmean(one[name] for one in l1.each("zeros")) for name in ZEROS}
+            accuracies = {name: pruned(r, at, m, part) for m, name in METHODS.items()}
+            shares = {title: per_cent(zeros[name]) for name, title in ZEROS.items()}
+            rows.append({"pruned": part, "removed": f"{100 * at:g} %", **accuracies, **shares})
+    return rows
+
+
+ZEROS = {"weights": "zero weights", "inputs": "zero inputs", "products": "products left"}
+
+
+@page.table
 def costs(r: Records) -> Sequence[Row]:
     """What zeros cost in one layer, beside what the model can do with as many."""
-    dense, one = product(r, "dense"), r.of(STEM).one(part="cost")
+    dense, one = sheet(r, "dense"), r.of(STEM).one(part="cost")
     return [
         {
             "weights removed": f"{100 * float(at):g} %",
-            "accuracy": pruned(r, "weights", "l1", float(at)),
-            "masked, speed": dense / product(r, "masked", float(at)),
-            "CSR, speed": dense / product(r, "csr", float(at)),
+            "accuracy as pruned": pruned(r, float(at)),
+            "masked, speed": dense / sheet(r, "masked", float(at)),
+            "CSR, speed": dense / sheet(r, "csr", float(at)),
             "CSR, bytes": f"{number(size['csr'] / size['dense'])} ×",
-            "zipped, bytes": f"{number(size['zip'] / size['dense'])} ×",
         }
         for at, size in sorted(one.values["bytes"].items())
     ]
 
 
+# Of three models of an earlier run, trained on 512 sentences: how the effect differs from model to
+# model, and from sentence to sentence in the mean over them.
+SPREADS = {
+    "half of the weights cost nothing": (ENOUGH, 0.0051, 0.22),
+    "L1-norm wins by 5 points": (0.05, 0.0145, 0.30),
+}
+
+
 @page.table
-def points(r: Records) -> Sequence[Row]:
-    """Every point, and the products that are left of each, counted untrained."""
-    rows: list[Row] = []
-    for part in PARTS:
-        for row in points_of(r, part)[1:]:
-            at = float(row["removed"])
-            said = {name: str(cell) for name, cell in row.items()}
-            left = {f"left, {n}": _left(r, part, method, at) for method, n in METHODS.items()}
-            rows.append({"pruned": part, **said, "removed": f"{100 * at:g} %", **left})
-    return rows
-
-
-def _left(r: Records, part: str, method: str, at: float) -> str:
-    if at not in run_at(r, part, method):
-        return ""
-    return per_cent(mean(pruned(r, part, method, at), "zeros", "products"))
+def chances(r: Records) -> Sequence[Row]:
+    """Of each primary claim, if it is true by this much."""
+    levels = {"hardest": ALPHA / len(SPREADS), "easiest": ALPHA}
+    return [
+        {"if the truth is": name, "points from the margin": round(100 * distance)}
+        | {
+            name: per_cent(
+                design_power(
+                    distance,
+                    between=between,
+                    within=within,
+                    units=len(CONFIRMING_SEEDS),
+                    examples=control(r).accuracy.n,
+                    level=level,
+                )
+            )
+            for name, level in levels.items()
+        }
+        for name, (distance, between, within) in SPREADS.items()
+    ]
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
-    """What learning rates leave on validation, at the points that try them."""
+    """Validation loss of the tuning seed after a pass of training, by learning rate."""
+    what = {"nothing": "nothing removed", "weights": "half of the weights removed, L1-norm"}
     return [
-        {
-            "weights removed": f"{100 * float(one.case.params['sparsity'] or 0):g} %",
-            "by": METHODS[str(one.case.params["pruning"])],
-            **{
-                rate: f"{per_cent(judged['validation_accuracy'])}, "
-                f"{number(judged['validation_loss'])}"
-                for rate, judged in sorted(one.values["rates"].items(), key=lambda it: float(it[0]))
-            },
+        {"trained": name}
+        | {
+            f"{record.case.params['recovery_learning_rate']:.0e}".replace("e-0", "e-"): (
+                f"{record.values['validation_loss']:.4f}"
+            )
+            for record in r.tuning.all(part=part)
         }
-        for one in r.of(STEM).all(part="rates")
+        for part, name in what.items()
     ]

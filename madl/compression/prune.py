@@ -28,7 +28,7 @@ from madl.compression.quantize import linear_layers
 from madl.errors import MadlError
 
 METHODS = ("random", "l1")
-INPUT_METHODS = (*METHODS, "l1 features", "fresh random")
+INPUT_METHODS = (*METHODS, "fresh random")
 
 Batch = Mapping[str, Tensor]
 
@@ -117,21 +117,20 @@ def prune_inputs_(
     """Prune what every Linear layer is given, from now on; remove the handles to stop.
 
     `random` drops the same features of every token, `l1` every value up to a threshold, one a
-    layer. `l1 features` drops the same features of every token, those of the least L1 norm, and
-    `fresh random` draws another mask at every forward, in evaluation too.
+    layer. `fresh random` draws another mask at every forward, in evaluation too.
 
-    The methods by magnitude are set by one forward of the `calibration` batch, layer after layer,
-    each by what it is given behind those pruned already: `round(sparsity · n)` of the n values (or
-    features) that a layer is given there are dropped, and what equals the threshold. On other
-    sentences a threshold drops more or fewer; `product_zeros` counts.
+    Thresholds are set by one forward of the `calibration` batch, layer after layer, each by what it
+    is given behind those pruned already: `round(sparsity · n)` of the n values that a layer is
+    given there are dropped, and what equals the threshold. On other sentences a threshold drops
+    more or fewer; `product_zeros` counts.
 
     Shapes: `calibration` is what the model's forward takes; padding is counted like any token.
 
     Raises:
-        MadlError: an unknown method, or one by magnitude without a calibration batch.
+        MadlError: an unknown method, or `l1` without a calibration batch.
     """
     check(sparsity=sparsity, method=method, known=INPUT_METHODS)
-    if method in _BY_MAGNITUDE and calibration is None:
+    if method == "l1" and calibration is None:
         raise MadlError(f"pruning inputs by {method!r} needs a calibration batch")
     generator = torch.Generator().manual_seed(seed)
     layers = linear_layers(model)
@@ -142,32 +141,25 @@ def prune_inputs_(
     return handles
 
 
-_BY_MAGNITUDE = ("l1", "l1 features")
-
-
 class _Pruner:
     """The hook on one layer; its rule is set at once, or by the first input that it is given."""
 
     def __init__(
         self, method: str, sparsity: float, features: int, generator: torch.Generator
     ) -> None:
-        self.method, self.sparsity = method, sparsity
+        self.sparsity = sparsity
         self.rule: Callable[[Tensor], Tensor] | None = None
         if method == "random":
-            self.rule = self._features(torch.rand(features, generator=generator))
+            kept = _keep_highest(torch.rand(features, generator=generator), sparsity)
+            self.rule = lambda x: x * kept.to(x.device)
         elif method == "fresh random":
             self.rule = lambda x: x * (torch.rand_like(x) >= sparsity)
 
     def __call__(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
         x = arguments[0]
         if self.rule is None:
-            by_features = self.method == "l1 features"
-            self.rule = self._features(_norms(x)) if by_features else self._threshold(x)
+            self.rule = self._threshold(x)
         return (self.rule(x),)
-
-    def _features(self, scores: Tensor) -> Callable[[Tensor], Tensor]:
-        kept = _keep_highest(scores, self.sparsity)
-        return lambda x: x * kept.to(x.device)
 
     def _threshold(self, x: Tensor) -> Callable[[Tensor], Tensor]:
         removed = round(self.sparsity * x.numel())
@@ -175,11 +167,6 @@ class _Pruner:
             return lambda x: x
         threshold = float(x.detach().abs().flatten().kthvalue(removed).values)
         return lambda x: F.hardshrink(x, threshold)  # zero up to the threshold, itself beyond
-
-
-def _norms(x: Tensor) -> Tensor:
-    """The L1 norm of each feature over all tokens of a batch."""
-    return x.detach().abs().flatten(0, -2).sum(0)
 
 
 # ---- what was done ------------------------------------------------------------------------------
