@@ -151,8 +151,8 @@ def test_what_is_trained_on_and_what_is_not_are_told_apart_in_a_row():
     assert told == [
         {"removed": "0.0"} | dict.fromkeys(told[0].keys() - {"removed"}, "85.0 %"),
         {
-            **{"removed": "0.5", "L1-norm, before": "60.0 %", "L1-norm": "80.0 %"},
-            **{"Random, before": "50.0 %"},
+            **{"removed": "0.5", "L1-norm, as pruned": "60.0 %", "L1-norm": "80.0 %"},
+            **{"Random, as pruned": "50.0 %"},
         },
         {"removed": "0.7", "L1-norm": "65.0 %"},
     ]

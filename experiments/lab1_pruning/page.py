@@ -323,6 +323,7 @@ page.numbers(
     l1_far=partial(recovered, at=FAR),
     l1_far_short=partial(recovered, at=FAR, after="short"),
     l1_far_before=partial(pruned, at=FAR),
+    l1_most_before=partial(pruned, at=MOST),
     both_far=partial(recovered, at=FAR, part="both"),
     inputs_half_before=partial(pruned, at=HALF, part="inputs"),
     both_half_before=partial(pruned, at=HALF, part="both"),
@@ -354,19 +355,19 @@ def removed_at(r: Records, part: str, method: str, **where: Scalar) -> list[floa
 
 def points_of(r: Records, part: str) -> list[dict[str, Any]]:
     """A row a sparsity, from nothing removed on."""
-    before = {f"{name}, before": untouched(r) for name in METHODS.values()}
+    before = {f"{name}, as pruned": untouched(r) for name in METHODS.values()}
     rows = {0.0: {"removed": 0.0, **before, **{name: control(r) for name in METHODS.values()}}}
     for method, name in METHODS.items():
         for at in removed_at(r.without("recovery"), part, method):
             row = rows.setdefault(at, {"removed": at})
-            row[f"{name}, before"] = pruned(r, at, method, part)
+            row[f"{name}, as pruned"] = pruned(r, at, method, part)
         for at in removed_at(r, part, method, recovery="a pass"):
             rows.setdefault(at, {"removed": at})[name] = recovered(r, at, method, part)
     return [rows[at] for at in sorted(rows)]
 
 
 def drawn(r: Records, rows: Sequence[Row], trained: Sequence[str], facet: str | None) -> Chart:
-    lines = [line(f"{name}, before", like=name) for name in METHODS.values()]
+    lines = [line(f"{name}, as pruned", like=name) for name in METHODS.values()]
     return Chart(
         rows,
         x=percent("removed", column="removed"),
@@ -414,7 +415,7 @@ def points(r: Records) -> Sequence[Row]:
     for row in points_of(r, "weights"):
         cells: dict[str, Any] = {"removed": f"{100 * row['removed']:g} %"}
         for name in METHODS.values():
-            cells |= {f"{name}, as pruned": row.get(f"{name}, before", "")}
+            cells |= {f"{name}, as pruned": row.get(f"{name}, as pruned", "")}
             cells |= {f"{name}, trained on": row.get(name, "")}
         rows.append(cells)
     return rows
