@@ -46,8 +46,8 @@ ENOUGH = 0.02  # of accuracy: what half of the weights may cost
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 # Rates of training on, with nothing removed and with half of the weights removed by L1. A lower one
 # than these tends to no training at all.
-TRIED = {"nothing": (1e-5, 3e-5, 1e-4, 3e-4), "pruned": (3e-5, 1e-4, 3e-4)}
-RATES = {"nothing": 1e-4, "pruned": 1e-4}
+TRIED = {"nothing": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), "pruned": (3e-5, 1e-4, 3e-4)}
+RATES = {"nothing": 3e-4, "pruned": 1e-4}
 TRAINED = {"l1": (THIRD, HALF), "random": (THIRD,)}  # weights, on every seed
 TRAINED_ONCE = (  # on the first
     *(("weights", "l1", at) for at in (0.7, FAR)),
