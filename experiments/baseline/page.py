@@ -6,7 +6,7 @@ stands as `baseline.PASSES` where every page finds it.
 
 from collections.abc import Iterable, Sequence
 
-from madl.logbook.charts import Chart, line, linear
+from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
@@ -71,6 +71,14 @@ page.numbers(
     tokens=lambda r: first(r, "mean_tokens"),
     passes=lambda r: counted(baseline.fp32(r).param("epochs"), of=baseline.fp32(r).records),
 )
+
+
+@page.chart
+def accuracy(r: Records) -> Chart:
+    models = baseline.fp32(r).models
+    rows = [{"model": f"seed {one.param('seed')}", "FP32": one} for one in models]
+    marks = [level(baseline.larger_class(r), "guessing"), intervals("FP32")]
+    return Chart(rows, x=percent("test accuracy", column="FP32"), y=category("model"), marks=marks)
 
 
 SMOOTHING = 25  # steps in the running mean of the loss
