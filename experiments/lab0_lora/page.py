@@ -60,6 +60,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     for seed in plan.seeds:
         for method, rate in RATES.items():
             yield one_pass(plan, seed, method, rate)
+    yield one_pass(plan, first, "untrained", RATES["full"])
     yield one_pass(plan, first, "frozen", RATES["full"])
     for rank in choose(smoke=(), quick=RANKS_ONCE):
         yield one_pass(plan, first, "lora", RATES["lora"], rank)
@@ -98,6 +99,10 @@ def run(params: Params, ctx: Context) -> Values:
 
 def full(r: Records) -> Arm:
     return arm(r, "full fine-tuning", method="full")
+
+
+def untrained(r: Records) -> Arm:
+    return arm(r, "untrained", method="untrained")
 
 
 def frozen(r: Records) -> Arm:
@@ -242,13 +247,13 @@ def methods(r: Records) -> Sequence[Row]:
     return [
         {
             "model": a.label,
-            "trains": a.records[0].values["num_trainable"],
+            "trains": a.records[0].values["num_trainable"] if a.label != "untrained" else "",
             "first seed": f"{a.first.accuracy}",
             f"{len(full(r).models)} seeds": a if len(a.models) > 1 else "",
             "a step takes": f"{step(r, method)}" if method else "",
             "and holds": f"{number(at_peak(r, method).value)} MB" if method else "",
         }
-        for a in (full(r), frozen(r), *adapted(r))
+        for a in (untrained(r), full(r), frozen(r), *adapted(r))
         for method in [stepped.get(a.label, "")]
     ]
 

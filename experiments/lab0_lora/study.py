@@ -55,8 +55,10 @@ def prepared(params: Params, method: str) -> nn.Module:
 
 
 def trained(params: Params, device: str) -> nn.Module:
-    """After one pass."""
+    """After one pass; or before any."""
     model = prepared(params, str(params["method"]))
+    if params["method"] == "untrained":
+        return model
     recipe = baseline.training_recipe(params, bf16=has_fast_bf16(device))
     train(model, baseline.load_splits(params).train, recipe, device=device)
     return model
