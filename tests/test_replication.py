@@ -83,6 +83,10 @@ def test_what_a_busy_machine_did_not_decide_is_named(plan):
     assert replication.changed(row)
 
 
+def test_what_the_page_of_the_machine_calls_quick_runs_were_quick():
+    assert benchmarks.kept("repeats", "profile") == "quick"
+
+
 def test_what_came_out_is_kept_for_the_page_of_the_machine(plan, monkeypatch):
     monkeypatch.setattr(benchmarks, "FOLDER", plan.project.docs / "data" / "benchmarks")
     rows = replication.counts(plan, [A, results("refuted", 0.607)])

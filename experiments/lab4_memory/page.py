@@ -11,10 +11,10 @@ Units: bytes, but for `REPORTED`, which is in units of 2^20 bytes like everythin
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_high
-from typing import Any
+from typing import Any, cast
 
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, field_table, says
@@ -106,20 +106,25 @@ def parts_of(r: Records, model: str, kind: str) -> dict[str, int]:
     """Bytes of each part, without an allocator; MXINT8's with its largest weight written out.
 
     DeBERTa-xlarge's activations are what is asked for beside all that is known. The default model
-    runs on a CPU, which takes no such workspaces.
+    runs on a CPU, which takes no such workspaces; a weight that is written out takes what the
+    evaluation then holds more, as measured: activations are fewer at that moment.
     """
     counted, values = ledger_of(r, model), r.one(what="ledger", of=model).values
     weights = counted.dense_bytes if kind == FP32 else counted.packed_bytes
-    written = 0 if kind == FP32 else WRITTEN_BYTES * values["largest_weight"]
-    spaces = sum(WORKSPACES) if model == LARGE else 0
+    written = spaces = 0
     live = values["activation_bytes"]
     if model == LARGE:
+        spaces = sum(WORKSPACES)
+        written = 0 if kind == FP32 else WRITTEN_BYTES * values["largest_weight"]
         live = peaks(r, kind)["requested_bytes"]
         live -= weights + counted.kept_bytes + spaces + written
+    elif kind != FP32:
+        written = _resident(r, kind, "written_out", "live_bytes") - live
     sizes = (weights, counted.kept_bytes, live, spaces, written)
     return dict(zip(PARTS, sizes, strict=True))
 
 
+REASON = "reason, added to those above"
 REASONS = (
     "the formula, four-bit mantissas",
     "eight-bit mantissas",
@@ -132,17 +137,20 @@ REASONS = (
 )
 
 
-def steps(r: Records, kind: str) -> list[float]:
-    """Bytes, from the formula to a report: each reason counts one thing more."""
+def stages(r: Records, kind: str) -> list[dict[str, float]]:
+    """Bytes of each part, from the formula to the peak: each stage counts one reason more."""
     dense, parts = parts_of(r, LARGE, FP32), parts_of(r, LARGE, kind)
     shares = {FP32: (1, 1), MXINT8: (FORMULA, BITS / 32)}[kind]
-    _, *counted = accumulate(parts.values())  # from both kinds of parameters on
+    every = [*parts.items(), (SPARE, spare(r, kind))]
     return [
-        *(share * (dense[LINEAR] + dense[KEPT]) for share in shares),
-        *counted,
-        peaks(r, kind)["allocated_bytes"],
-        REPORTED[kind] * MIB,
+        *({name: share * dense[name] for name in (LINEAR, KEPT)} for share in shares),
+        *(dict(every[:count]) for count in range(2, len(every) + 1)),
     ]
+
+
+def steps(r: Records, kind: str) -> list[float]:
+    """Bytes at each stage, and of a report."""
+    return [*(sum(stage.values()) for stage in stages(r, kind)), REPORTED[kind] * MIB]
 
 
 def added(r: Records) -> list[float]:
@@ -180,6 +188,12 @@ def saved(r: Records, step: int) -> Counted:
     return counted(round(100 * (1 - packed / dense)), "%")
 
 
+def embeddings(r: Records) -> Counted:
+    """What packing DeBERTa-xlarge's table of words would save."""
+    config = cast("Mapping[str, int]", replay.XLARGE)
+    return _mib(config["vocab_size"] * config["hidden_size"] * (32 - BITS) / 8)
+
+
 def freed(r: Records) -> Counted:
     return _mib(_resident(r, FP32, "model_bytes") - _resident(r, MXINT8, "model_bytes"))
 
@@ -195,6 +209,10 @@ page.numbers(
     wider=lambda r: _mib(added(r)[0]),
     kept=lambda r: _mib(added(r)[1]),
     rest=lambda r: _mib(sum(added(r)[2:])),
+    lost=lambda r: _mib(sum(added(r))),
+    formula_left=lambda r: _mib(steps(r, MXINT8)[0]),
+    embeddings=embeddings,
+    shrink=lambda r: counted(round(100 * (1 - BITS / 32)), "%", of=r),
     bits=lambda r: counted(BITS, "bits", of=r),
     linear_share=partial(share, model=LARGE),
     small_share=partial(share, model=DEFAULT),
@@ -205,7 +223,6 @@ page.numbers(
     spare=lambda r: _mib(spare(r, MXINT8)),
     peak=lambda r: _mib(peaks(r, MXINT8)["allocated_bytes"]),
     reported_peak=lambda r: _mib(REPORTED[MXINT8] * MIB),
-    packed_first=lambda r: _mib(peaks(r, PACKED_FIRST)["allocated_bytes"]),
     freed=freed,
     freed_ledger=freed_by_ledger,
     live_packed=lambda r: _mib(_resident(r, MXINT8, "live_bytes")),
@@ -304,16 +321,16 @@ def calculator(r: Records) -> Sequence[Row]:
 
 @page.chart
 def losses(r: Records) -> Chart:
-    """What each reason adds, in the colour that the toy gives to the part where it lies."""
+    """The parts of each stage, in the toy's colours."""
     parts = (*PARTS, SPARE)
-    rows = [
-        {"counted": reason, **{name: round(size / MIB) if name == part else None for name in parts}}
-        for reason, part, size in zip(REASONS[1:], parts, added(r))
-    ]
     return Chart(
-        rows,
-        x=linear(label="added to what the formula leaves", unit="MiB"),
-        y=category("counted", "counted, one more each"),
+        [
+            {REASON: reason}
+            | {part: stage[part] / MIB if part in stage else None for part in parts}
+            for reason, stage in zip(REASONS, stages(r, MXINT8))
+        ],
+        x=linear(label="DeBERTa-xlarge in MXINT8", unit="MiB"),
+        y=category(REASON),
         marks=bars(*parts, stacked=True),
     )
 
@@ -322,7 +339,7 @@ def losses(r: Records) -> Chart:
 def reasons(r: Records) -> Sequence[Row]:
     return [
         {
-            "counted, one reason more each": reason,
+            REASON: reason,
             "FP32 (MiB)": round(dense / MIB),
             "MXINT8 (MiB)": round(packed / MIB),
             "saved": f"{100 * (1 - packed / dense):.1f} %",
@@ -345,5 +362,7 @@ def gpu_peaks(r: Records) -> Sequence[Row]:
         if on_gpu:
             measured = on_gpu.values[kind]["allocated_bytes"]
             row[f"held, on {on_gpu.run.device} (MiB)"] = round(measured / MIB)
-        rows.append({**row, "reported (MiB)": REPORTED.get(kind, "none")})
+        rows.append(
+            {**row, "reported (MiB)": round(REPORTED[kind]) if kind in REPORTED else "none"}
+        )
     return rows

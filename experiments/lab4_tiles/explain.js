@@ -40,14 +40,15 @@ explain("tiles", ({ figure, rows, set, slider, choice, thousands }) => {
     });
     part("warps").innerHTML = warps.join("") + box(`thread=${t}`, "mark", at.k * x, at.m * y, Math.max(x, 2), Math.max(row.bytes * y, 2));
     set({
-      "blocks-note": `green: block (${block.join(", ")}); on to the right`,
+      "blocks-title": `blocks, each of ${k} groups (not to scale)`,
+      "blocks-note": `green: block (${block.join(", ")}); more follow`,
       "warps-title": `block (${block.join(", ")}): a tile of ${m}\u00a0×\u00a0${k}`,
       "warps-note": `orange: T${t}; green: its warp, T${own} to T${own + WARP - 1}`,
       says:
         `T${t} of block (${block.join(", ")}) copies ${range("value", at.element, row.bytes)} of group ${thousands(at.group)}: ` +
         `${range("byte", at.byte, row.bytes)} of global memory to ${range("slot", at.slot, row.bytes)} of shared memory. ` +
-        `One load of its warp uses ${WARP * row.bytes} of ${thousands(row.fetched)} bytes fetched, ` +
-        `and shared memory serves it in ${row.passes} turn${row.passes > 1 ? "s" : ""}.`,
+        `One load of its warp wants ${WARP * row.bytes} bytes; the sectors that it touches hold ${thousands(row.fetched)}. ` +
+        `Shared memory serves it in ${row.passes} turn${row.passes > 1 ? "s" : ""}.`,
     });
   };
 

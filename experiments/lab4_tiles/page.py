@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence
 from functools import cache, partial
 
 from experiments.lab4_tiles import study
-from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, TALLEST, TILE, TRANSPOSED, WARP
+from experiments.lab4_tiles.study import (
+    DRAWN,
+    FEWER,
+    LAB,
+    SECTOR_BYTES,
+    TALLEST,
+    TILE,
+    TRANSPOSED,
+    WARP,
+)
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, says
@@ -70,12 +79,19 @@ def _usual(r: Records, of: str, name: str) -> Counted:
     return counted(record.values[name][of], of=[record])
 
 
+def _across(r: Records) -> list[int]:
+    """Sectors that a load touches with the threads laid across the groups, by group size."""
+    return [record.values[TRANSPOSED]["fetched"] // SECTOR_BYTES for record in r]
+
+
 page.numbers(
     values=partial(_usual, of="threads", name=LAB),
     vector_bytes=partial(_usual, of="bytes", name=TILE),
-    fetched=partial(_usual, of="fetched", name=LAB),
-    transposed_fetched=partial(_usual, of="fetched", name=TRANSPOSED),
-    transposed_passes=partial(_usual, of="passes", name=TRANSPOSED),
+    usual_group=partial(_usual, of="group", name=LAB),
+    wanted=lambda r: counted(WARP, of=[r.one(group=USUAL_GROUP)]),
+    touched=partial(_usual, of="fetched", name=TRANSPOSED),
+    fewest_sectors=lambda r: counted(min(_across(r)), of=r),
+    most_sectors=lambda r: counted(max(_across(r)), of=r),
     fewer_threads=partial(_usual, of="threads", name=FEWER),
     fewer_filled=partial(_usual, of="filled", name=FEWER),
     tallest=lambda r: counted(TALLEST, of=r),
@@ -85,7 +101,7 @@ page.numbers(
 # ---- the toy ------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT, TOP = 340, 124, 22  # of either drawing, below a line of text
-ACROSS = 8  # blocks across the groups; the view goes on to the right
+ACROSS = 8  # blocks across the groups that are drawn
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
@@ -103,10 +119,11 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
         for i, at in enumerate(starts)
     ]
     warps.append(_box("thread=0", "mark", 0, 0, x, row["bytes"] * y))
-    title, size = "all mantissas: a group is a column", f"{tile_m}\u00a0×\u00a0{tile_k}"
-    notes = "green: block (0, 0); on to the right", "orange: T0; green: its warp, T0 to T31"
-    left = _svg(title, "blocks", blocks, notes[0])
-    right = _svg(f"block (0, 0): a tile of {size}", "warps", warps, notes[1])
+    size = f"{tile_m}\u00a0×\u00a0{tile_k}"
+    titles = f"blocks, each of {tile_k} groups (not to scale)", f"block (0, 0): a tile of {size}"
+    notes = "green: block (0, 0); more follow", "orange: T0; green: its warp, T0 to T31"
+    left = _svg(titles[0], "blocks", blocks, notes[0])
+    right = _svg(titles[1], "warps", warps, notes[1])
     drawn = f'<div class="beside">{left}{right}</div>'
     return [Panel(title="", svg=f"{drawn}\n{says(_said(rows))}", folded=False)]
 
@@ -136,8 +153,8 @@ def _said(rows: Sequence[Row]) -> str:
     row = rows[0]
     return (
         "T0 of block (0, 0) copies value 0 of group 0: byte 0 of global memory to slot 0 of shared "
-        f"memory. One load of its warp uses {WARP * row['bytes']} of {row['fetched']:,} bytes "
-        f"fetched, and shared memory serves it in {row['passes']} turn."
+        f"memory. One load of its warp wants {WARP * row['bytes']} bytes; the sectors that it "
+        f"touches hold {row['fetched']:,}. Shared memory serves it in {row['passes']} turn."
     )
 
 
@@ -164,13 +181,13 @@ def moved(r: Records) -> Chart:
             {
                 "threads run": LABELS[name],
                 "wanted": WARP * usual[name]["bytes"],
-                "fetched": usual[name]["fetched"],
+                "touched": usual[name]["fetched"],
             }
             for name in DRAWN
         ],
         x=linear(label="bytes of one load of a warp"),
         y=category("threads run"),
-        marks=bars("wanted", "fetched"),
+        marks=bars("wanted", "touched"),
     )
 
 

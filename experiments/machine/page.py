@@ -1,4 +1,4 @@
-"""What the machine can do at most: the ceilings that every speed on the other pages is held to."""
+"""What the machine can do at most, to hold speeds of the other pages against."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -97,16 +97,25 @@ def reached(r: Records, work: str) -> Counted:
     return counted(max(rates(record, work)), WORK[work][1], of=[record])
 
 
+def usual(r: Records, work: str) -> Counted:
+    record = r.one(device="cpu")
+    return counted(median(rates(record, work)), WORK[work][1], of=[record])
+
+
 def verdicts(r: Records) -> tuple[int, int, int]:
-    """On times, of the last `cli.py doctor --repeat N --publish`: all, decided alike in every run,
-    and turned into their opposite."""
+    """On times, of the last `cli.py doctor --repeat N --publish`: all, alike in every run, and
+    turned into their opposite."""
     rows, runs = benchmarks.rows("repeats"), benchmarks.kept("repeats", "runs")
-    sides = [(row.get("supported", 0), row.get("refuted", 0)) for row in rows]
-    return len(rows), sum(runs in both for both in sides), sum(all(both) for both in sides)
+    found = [[row.get(name, 0) for name in ("supported", "refuted", "undecided")] for row in rows]
+    opposite = sum(supported > 0 < refuted for supported, refuted, _ in found)
+    return len(rows), sum(runs in counts for counts in found), opposite
 
 
 page.numbers(
-    **{work: partial(reached, work=work) for work in ("fp32", "bf16", "int8", "copy", "cached")},
+    **{work: partial(reached, work=work) for work in ("fp32", "bf16", "fp16", "int8")},
+    **{work: partial(reached, work=work) for work in ("copy", "cached")},
+    fp32_part=partial(reached, work="fp32 part"),
+    usual_copy=partial(usual, work="copy"),
     repeats=lambda r: int(benchmarks.kept("repeats", "runs")),
     verdicts=lambda r: verdicts(r)[0],
     steady=lambda r: verdicts(r)[1],
@@ -124,7 +133,7 @@ def ceilings(r: Records) -> Sequence[Row]:
         for name, (title, unit, size) in WORK.items():
             rows.append(
                 {
-                    "device": "CPU" if is_cpu else record.run.device,
+                    "device": record.run.cpu if is_cpu else record.run.device,
                     "work": title,
                     "size": size.format(**record.case.params),
                     "unit": unit,

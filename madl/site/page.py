@@ -26,7 +26,7 @@ from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Record, Row, Run
-from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number, per_cent
+from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number
 from madl.running.project import Project
 from madl.site import code as sources
 from madl.site import explain, notebooks, notes, prose, replication, share, svg, templates
@@ -49,7 +49,7 @@ class PageCalls:
     def all(self) -> dict[str, Any]:
         calls = (
             *(self.title, self.question, self.evidence, self.facts_line, self.figure, self.table),
-            *(self.output, self.code, self.sure, self.secondary, self.provenance, self.time_spent),
+            *(self.output, self.code, self.sure, self.secondary, self.provenance),
             *(self.elsewhere, self.notes, self.param, self.reported, self.more, self.front_matter),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
@@ -317,27 +317,6 @@ class PageCalls:
                 for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
             ]
         return markdown_table(rows)
-
-    def time_spent(self) -> str:
-        """Where the time of the whole logbook went on this page's machine: a row an experiment."""
-        view = self.page.view
-        views = (replace(view, name=name) for name in self.project.names())
-        found = [(one, sum(record.seconds for record in one.own)) for one in views]
-        total = sum(seconds for _, seconds in found) or 1.0
-        rows: list[Row] = [
-            {
-                "page": one.experiment.title,
-                "cases": len(one.own),
-                "minutes of one worker": round(seconds / 60, 1),
-                "share": per_cent(seconds / total),
-            }
-            for one, seconds in sorted(found, key=lambda pair: -pair[1])
-            if one.own
-        ]
-        cases = sum(len(one.own) for one, _ in found)
-        name = f"all of it, in the {view.plan.profile.name} profile"
-        whole = {"page": name, "cases": cases, "minutes of one worker": round(total / 60, 1)}
-        return markdown_table([*rows, whole])
 
     def elsewhere(self) -> str:
         """What replicates: a row a primary claim, a column a run."""
