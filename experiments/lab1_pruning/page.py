@@ -211,6 +211,12 @@ def training_on_helps(r: Records) -> Contrast:
 
 
 @page.claim
+def half_beside_the_start(r: Records) -> Contrast:
+    """Half of the weights removed by L1-norm and a pass of training over nothing done at all."""
+    return compare(recovered(r, HALF), untouched(r))
+
+
+@page.claim
 def l1_at_30(r: Records) -> Contrast:
     """30 % of the weights removed by L1-norm over nothing removed, both trained on."""
     return compare(recovered(r, THIRD), control(r))
@@ -275,6 +281,7 @@ def short_of(r: Records) -> Counted:
 
 
 page.numbers(
+    from_start=half_beside_the_start,
     l1=partial(recovered, at=THIRD),
     random=partial(recovered, at=THIRD, method="random"),
     l1_half=partial(recovered, at=HALF),
