@@ -44,10 +44,14 @@ SHORT = 512  # training sentences of a few steps
 GUESSES = 0.6  # from here on random pruning guessed in an earlier run: judged on the first seed
 ENOUGH = 0.02  # of accuracy: what half of the weights may cost
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
-# Rates of training on, with nothing removed and with half of the weights removed by L1. A lower one
-# than these tends to no training at all.
-TRIED = {"nothing": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), "pruned": (3e-5, 1e-4, 3e-4)}
-RATES = {"nothing": 3e-4, "pruned": 1e-4}
+# Rates of training on: with nothing removed, with half of the weights removed by L1, with three in
+# ten at random. A lower one than these tends to no training at all.
+TRIED = {
+    "nothing": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3),
+    "l1": (3e-5, 1e-4, 3e-4),
+    "random": (3e-5, 1e-4, 3e-4),
+}
+RATES = {"nothing": 3e-4, "l1": 1e-4, "random": 1e-4}
 TRAINED = {"l1": (THIRD, HALF), "random": (THIRD,)}  # weights, on every seed
 TRAINED_ONCE = (  # on the first
     *(("weights", "l1", at) for at in (0.7, FAR)),
@@ -104,7 +108,11 @@ NOTHING: Params = {"part": "nothing", "sparsity": 0.0}
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
     base = {**baseline.drawn_params(plan, TUNING_SEED), **start(plan)}
-    what = {"nothing": NOTHING, "pruned": pruning("weights", "l1", HALF)}
+    what = {
+        "nothing": NOTHING,
+        "l1": pruning("weights", "l1", HALF),
+        "random": pruning("weights", "random", THIRD),
+    }
     for name, rates in TRIED.items():
         for rate in plan.profile.choose(smoke=rates[:1], quick=rates):
             yield {**base, **what[name], **recovery(plan, rate)}
@@ -114,7 +122,6 @@ def tuning(plan: Plan) -> Iterable[Params]:
 def cases(plan: Plan) -> Iterable[Params]:
     choose, chosen = plan.profile.choose, start(plan)
     sparsities = choose(smoke=(THIRD, HALF, MOST), quick=SPARSITIES)
-    rate = RATES["pruned"]
     for seed in plan.seeds:
         is_first = seed == plan.seeds[0]
         base = {**baseline.drawn_params(plan, seed), **chosen}
@@ -124,10 +131,11 @@ def cases(plan: Plan) -> Iterable[Params]:
         yield {**base, **NOTHING, **recovery(plan, RATES["nothing"])}
         everywhere = [("weights", m, at) for m, removed in TRAINED.items() for at in removed]
         for point in (*everywhere, *(TRAINED_ONCE if is_first else ())):
-            yield {**base, **pruning(*point), **recovery(plan, rate)}
+            _, method, _ = point
+            yield {**base, **pruning(*point), **recovery(plan, RATES[method])}
     base = {**baseline.drawn_params(plan, plan.seeds[0]), **chosen}
     yield {**base, **pruning("inputs", "fresh random", THIRD)}
-    yield {**base, **pruning("weights", "l1", FAR), **recovery(plan, rate, short=True)}
+    yield {**base, **pruning("weights", "l1", FAR), **recovery(plan, RATES["l1"], short=True)}
     yield {**base, "part": "magnitudes", "sparsity": HALF}
     how = {"processes": choose(smoke=1, quick=9), "budget_s": choose(smoke=0.0, quick=0.5)}
     yield {**base, "part": "cost", "sparsities": f"{HALF}, {MOST}", **how}
@@ -455,14 +463,18 @@ def chances(r: Records) -> Sequence[Row]:
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by learning rate."""
-    what = {"nothing": "nothing removed", "weights": "half of the weights removed, L1-norm"}
+    what: dict[str, Params] = {
+        "nothing removed": {"part": "nothing"},
+        "half of the weights removed, L1-norm": {"pruning": "l1"},
+        "three in ten removed, random": {"pruning": "random"},
+    }
     return [
         {"trained": name}
         | {
             f"{record.case.params['recovery_learning_rate']:.0e}".replace("e-0", "e-"): (
                 f"{record.values['validation_loss']:.4f}"
             )
-            for record in r.tuning.all(part=part)
+            for record in r.tuning.all(**where)
         }
-        for part, name in what.items()
+        for name, where in what.items()
     ]
