@@ -163,7 +163,7 @@ def test_what_can_be_removed_is_read_off_the_first_model_s_curve():
     # two points of two thousand are forty answers: the first model falls by them half way
     curves = {10: (1700, 1620), 11: (1690, 1680)}
     r = read(
-        *(control(seed=seed) for seed in seeds),
+        *(made(seed=seed) for made in (control, starting) for seed in seeds),
         *(
             weights(correct, at, seed=seed, **TRAINED)
             for seed in seeds
