@@ -49,9 +49,9 @@ TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apa
 TRIED = {
     "nothing": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3),
     "l1": (3e-5, 1e-4, 3e-4),
-    "random": (3e-5, 1e-4, 3e-4),
+    "random": (3e-5, 1e-4, 3e-4, 1e-3),
 }
-RATES = {"nothing": 3e-4, "l1": 1e-4, "random": 1e-4}
+RATES = {"nothing": 3e-4, "l1": 1e-4, "random": 3e-4}
 TRAINED = {"l1": (THIRD, HALF), "random": (THIRD,)}  # weights, on every seed
 TRAINED_ONCE = (  # on the first
     *(("weights", "l1", at) for at in (0.7, FAR)),
