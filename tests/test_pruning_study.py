@@ -185,6 +185,6 @@ class TestChosenOnTheTuningSeed:
         )
         rates, losses = zip(*by_rate)
         best = losses.index(min(losses))
-        assert rates[best] == page.RATES[what]
+        assert losses[rates.index(page.RATES[what])] <= min(losses) + page.TIE
         assert best < len(rates) - 1  # a worse neighbour above, and one below but at the lowest
         assert best > 0 or rates[0] == min(min(tried) for tried in page.TRIED.values())
