@@ -308,7 +308,6 @@ page.numbers(
     l1_far=lambda r: recovered(r, FAR).first,
     l1_far_short=lambda r: recovered(r, FAR, after="short").first,
     l1_far_before=lambda r: pruned(r, FAR).first,
-    l1_most_before=partial(pruned, at=MOST),
     both_far=lambda r: recovered(r, FAR, part="both").first,
     inputs_half_before=lambda r: pruned(r, HALF, part="inputs").first,
     both_half_before=lambda r: pruned(r, HALF, part="both").first,
