@@ -11,6 +11,7 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
+from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
@@ -24,7 +25,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import ALPHA, design_power, number, per_cent
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -42,6 +43,7 @@ SPARSITIES = tuple(tenths / 10 for tenths in range(1, 10))
 THIRD, HALF, FAR, MOST = 0.3, 0.5, 0.8, 0.9  # removed
 SHORT = 512  # training sentences of a few steps
 GUESSES = 0.6  # from here on random pruning guessed in an earlier run: judged on the first seed
+NEAR = {"l1": 0.6, "random": 0.1}  # removed: both keep about as much squared magnitude
 ENOUGH = 0.02  # of accuracy: what half of the weights may cost
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 # Rates of training on: with nothing removed, with half of the weights removed by L1, with three in
@@ -268,9 +270,9 @@ def crossing(xs: Sequence[float], ys: Sequence[float], level: float) -> float:
     return xs[-1]
 
 
-def kept(r: Records, method: str) -> Counted:
-    """Of the weights' squared magnitude, where half of them is removed."""
-    a = pruned(r, HALF, method)
+def kept(r: Records, method: str, at: float = HALF) -> Counted:
+    """Of the weights' squared magnitude, where so many of them are removed."""
+    a = pruned(r, at, method)
     share = fmean(kept["l2"] for kept in a.each("kept"))
     return percents(share, a.records)
 
@@ -299,8 +301,10 @@ def short_of(r: Records) -> Counted:
 
 page.numbers(
     as_long=half_beside_training,
-    l1_near=partial(pruned, at=0.6),
-    random_near=partial(pruned, at=0.1, method="random"),
+    l1_near=partial(pruned, at=NEAR["l1"]),
+    random_near=partial(pruned, at=NEAR["random"], method="random"),
+    kept_l1_near=partial(kept, method="l1", at=NEAR["l1"]),
+    kept_random_near=partial(kept, method="random", at=NEAR["random"]),
     l1=partial(recovered, at=THIRD),
     random=partial(recovered, at=THIRD, method="random"),
     l1_half=partial(recovered, at=HALF),
@@ -450,24 +454,8 @@ SPREADS = {
 @page.table
 def chances(r: Records) -> Sequence[Row]:
     """Of each primary claim, if it is true by this much."""
-    levels = {"hardest": ALPHA / len(SPREADS), "easiest": ALPHA}
-    return [
-        {"if the truth is": name, "points from the margin": round(100 * distance)}
-        | {
-            name: per_cent(
-                design_power(
-                    distance,
-                    between=between,
-                    within=within,
-                    units=len(CONFIRMING_SEEDS),
-                    examples=control(r).accuracy.n,
-                    level=level,
-                )
-            )
-            for name, level in levels.items()
-        }
-        for name, (distance, between, within) in SPREADS.items()
-    ]
+    of = {"units": len(CONFIRMING_SEEDS), "examples": control(r).accuracy.n}
+    return stats.chances(SPREADS, claims=len(SPREADS), **of)
 
 
 @page.table

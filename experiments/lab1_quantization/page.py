@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
+from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
@@ -16,7 +17,7 @@ from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import ALPHA, Estimate, design_power, per_cent
+from madl.logbook.stats import Estimate, per_cent
 from madl.training import baseline
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
@@ -484,24 +485,8 @@ SPREADS = {
 @page.table
 def chances(r: Records) -> Sequence[Row]:
     """Of each primary claim, if it is true by this much."""
-    levels = {"hardest": ALPHA / len(SPREADS), "easiest": ALPHA}
-    return [
-        {"if the truth is": name, "points from the margin": round(100 * distance)}
-        | {
-            name: per_cent(
-                design_power(
-                    distance,
-                    between=between,
-                    within=within,
-                    units=len(CONFIRMING_SEEDS),
-                    examples=fp32(r).accuracy.n,
-                    level=level,
-                )
-            )
-            for name, level in levels.items()
-        }
-        for name, (distance, between, within) in SPREADS.items()
-    ]
+    of = {"units": len(CONFIRMING_SEEDS), "examples": fp32(r).accuracy.n}
+    return stats.chances(SPREADS, claims=len(SPREADS), **of)
 
 
 @page.table

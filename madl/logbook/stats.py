@@ -176,6 +176,26 @@ def design_power(
     return power_at(abs(effect) / math.sqrt(variance), freedom, level)
 
 
+def chances(
+    truths: Mapping[str, tuple[float, float, float]], *, claims: int, units: int, examples: int
+) -> list[dict[str, Any]]:
+    """How likely a design decides claims that are true by so much: a row a truth, for a page.
+
+    `truths`: each one's distance from its margin, and what `design_power` takes as `between` and
+    `within`. With several `claims` Holm's hardest test has its own column.
+    """
+    levels = {"hardest": ALPHA / claims, "easiest": ALPHA} if claims > 1 else {"decided": ALPHA}
+    of = {"units": units, "examples": examples}
+    return [
+        {"if the truth is": name, "points from the margin": round(100 * distance)}
+        | {
+            test: per_cent(design_power(distance, between=between, within=within, level=at, **of))
+            for test, at in levels.items()
+        }
+        for name, (distance, between, within) in truths.items()
+    ]
+
+
 def _freedom(of_units: float, units: int, of_a_unit: float, variance: float) -> float:
     """Hillis': of a variance of which only the units' part was estimated from few values."""
     return of_units * (variance * units / of_a_unit) ** 2 if of_a_unit > 0 else of_units
