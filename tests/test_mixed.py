@@ -1,23 +1,21 @@
-"""Question 3.1: what a search may draw, what a model costs, and what one layer does to a loss."""
+"""Question 3.1: what a mix is, what its study evaluates, and what the page makes of its records."""
 
 import copy
+import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from experiments.lab3_widths import page as lab3_widths
-from experiments.lab3_widths import study
+from experiments.lab1_quantization import page as lab1_quantization
+from experiments.lab3_widths import layers, page, study
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
-from madl.logbook.arms import Arm
-from madl.logbook.records import Case, Pending, Records, sealed
-from madl.training import data, models, precision, train, width_space
-from madl.training.width_space import Space
+from madl.logbook.records import Case, Pending, Records, Store, sealed
+from madl.training import baseline, data, models, precision, train
 from tests.conftest import a_record
+from tests.synthetic import judgement
 
-ASKED = Space(widths=(8, 16, 32), fractions=(2, 4, 8))
-NARROWER = Space.between((4, 5, 2), (6, 6, 3))
+ENDS = {"formats": "6 6 2, 4 5 2", "budget": 5.0}
 
 
 @pytest.fixture(scope="module")
@@ -29,280 +27,218 @@ def model(tiny_model):
     return made
 
 
-@pytest.fixture(scope="module")
-def sentences():
+@pytest.fixture
+def sentences(monkeypatch):
+    """As the validation split."""
     lengths = (9, 4, 7, 5, 12, 6)
     ids = [[2, *(5 + (i * j) % 20 for j in range(n)), 3] for i, n in enumerate(lengths, 3)]
-    return data.Encoded(token_ids=ids, labels=[0, 1, 1, 0, 1, 0], pad_id=0)
+    made = data.Encoded(token_ids=ids, labels=[0, 1, 1, 0, 1, 0], pad_id=0)
+    splits = SimpleNamespace(validation=made)
+    monkeypatch.setattr(baseline, "load_splits", lambda params: splits)
+    return made
 
 
-# ---- the space ----------------------------------------------------------------------------------
+@pytest.fixture
+def ctx(tmp_path):
+    from madl.logbook.experiment import Context
 
-
-def test_the_budget_is_the_average_of_the_widths_on_offer():
-    assert ASKED.budget == pytest.approx(56 / 3)
-    assert NARROWER.budget == 5
-
-
-def test_a_space_between_two_formats_holds_both_and_all_between():
-    assert Space(widths=(4, 5, 6), fractions=(5, 6), inputs=(2, 3)) == NARROWER
-    assert Space.between((4, 6, 3), (6, 5, 1)).inputs == (1, 2, 3)
-
-
-@pytest.mark.parametrize("space", [ASKED, NARROWER])
-def test_a_space_comes_back_from_the_parameters_of_a_case(space):
-    assert Space.of({"seed": 0, **space.params()}) == space
-
-
-def test_one_format_for_all_layers_is_within_the_budget():
-    assert ASKED.uniform() == [(w, f, f) for w in (8, 16) for f in (2, 4, 8)]
-    assert len(NARROWER.uniform()) == 2 * 2 * 2
-    assert max(NARROWER.uniform()) == (5, 6, 3)
-
-
-def test_around_a_space_is_one_more_fraction_width_on_either_side():
-    around = NARROWER.around(5)
-    assert len(around) == len(set(around)) == 4 * 4
-    assert {one[0] for one in around} == {5}
-    assert (min(around), max(around)) == ((5, 4, 1), (5, 7, 4))
-    assert {one for one in NARROWER.uniform() if one[0] == 5} < set(around)
-
-
-def test_a_point_gives_every_layer_its_choice():
-    layers = ["a", "b"]
-    assert len(ASKED.parameters(layers)) == 4
-    assert len(NARROWER.parameters(layers)) == 6
-    point = {"a width": 8, "a fraction": 4, "b width": 32, "b fraction": 2}
-    assert ASKED.choices(point, layers) == {"a": (8, 4, 4), "b": (32, 2, 2)}
-    one = Space(widths=(4, 5), fractions=(5,), inputs=(2,))
-    assert list(one.parameters(["a"])) == ["a width"]
-    assert one.choices({"a width": 5}, ["a"]) == {"a": (5, 5, 2)}
+    return Context(device="cpu", store=Store(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("layer", "place", "kind"),
+    ("layer", "block", "kind"),
     [
-        ("bert.encoder.layer.0.attention.self.query", "block 0", "query"),
-        ("bert.encoder.layer.3.attention.output.dense", "block 3", "output"),
-        ("bert.encoder.layer.3.intermediate.dense", "block 3", "up"),
-        ("bert.encoder.layer.11.output.dense", "block 11", "down"),
-        ("bert.pooler.dense", "pooler", "pooler"),
-        ("classifier", "classifier", "classifier"),
+        ("bert.encoder.layer.0.attention.self.query", 0, "query"),
+        ("bert.encoder.layer.3.attention.output.dense", 3, "output"),
+        ("bert.encoder.layer.3.intermediate.dense", 3, "up"),
+        ("bert.encoder.layer.11.output.dense", 11, "down"),
+        ("bert.pooler.dense", None, "pooler"),
+        ("classifier", None, "classifier"),
     ],
 )
-def test_a_layer_is_named_as_a_reader_says_it(layer, place, kind):
-    assert (width_space.place(layer), width_space.kind(layer)) == (place, kind)
+def test_a_layer_is_named_as_a_reader_says_it(layer, block, kind):
+    assert (layers.block(layer), layers.kind(layer)) == (block, kind)
 
 
-# ---- models -------------------------------------------------------------------------------------
+def test_one_format_for_all_has_the_points_and_the_rate_of_question_1_1():
+    assert {width: lab1_quantization.CHOSEN[width] for width in page.POINTS} == page.POINTS
+    assert page.RATES["swept"] == lab1_quantization.RATES[page.ONE]
+    assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
 
 
-def test_weight_and_input_take_their_own_formats(model):
-    own, name = copy.deepcopy(model), "classifier"
-    choices = dict.fromkeys(precision.layer_names(own), (8, 4, 4)) | {name: (4, 5, 2)}
-    precision.set_precision_(own, study.precision_of(choices))
-    layer = own.get_submodule(name)
-    assert isinstance(layer, QuantizedLinear)
-    assert layer.rule.weight == layer.rule.bias == FixedPoint(width=4, frac_width=5)
-    assert layer.rule.input == FixedPoint(width=4, frac_width=2)
-    assert layer.rule.products == "bfloat16"
-    assert precision.mean_bits(own, study.precision_of(choices)) < 8
+# ---- mixes --------------------------------------------------------------------------------------
 
 
-def test_a_model_over_the_budget_is_not_evaluated(model, monkeypatch):
-    monkeypatch.setattr(precision, "judge", lambda *_: pytest.fail("evaluated"))
-    wide = dict.fromkeys(precision.layer_names(model), (6, 6, 3))
-    found = study.trial(model, wide, NARROWER.params(), SimpleNamespace(device="cpu"))
-    assert found == {"value": -1.0, "bits": 6.0}
+def test_each_layer_takes_the_format_of_its_digit(model):
+    own, params = copy.deepcopy(model), {"formats": "8 4 4, 4 5 2"}
+    layers = precision.layer_names(own)
+    bits = study.mix_(own, "0" * (len(layers) - 1) + "1", params)
+    first, last = (own.get_submodule(layers[i]) for i in (0, -1))
+    assert isinstance(first, QuantizedLinear)
+    assert isinstance(last, QuantizedLinear)
+    assert first.rule.weight == first.rule.input == FixedPoint(width=8, frac_width=4)
+    assert last.rule.weight == last.rule.bias == FixedPoint(width=4, frac_width=5)
+    assert last.rule.input == FixedPoint(width=4, frac_width=2)
+    sizes = [layer.weight.numel() for layer in linear_layers(own)]
+    assert bits == pytest.approx(8 - 4 * sizes[-1] / sum(sizes))
 
 
-def test_the_better_half_goes_on_with_the_one_in_the_middle():
-    tried = [{"value": value} for value in (0.5, 0.9, 0.5, 0.7, 0.6)]
-    assert [one["value"] for one in study.better_half(tried)] == [0.9, 0.7, 0.6]
+def test_a_mix_of_another_model_is_refused(model):
+    with pytest.raises(ValueError, match="shorter|longer"):
+        study.mix_(copy.deepcopy(model), "01", ENDS)
 
 
-def test_validation_chooses_among_the_better_half_of_a_width_and_its_best_is_tested(
-    model, monkeypatch
-):
-    on_trial = {(4, 5): 0.6, (5, 4): 0.9, (5, 5): 0.8, (5, 6): 0.7, (5, 7): 0.1}
-    on_all = {(5, 4): 0.5, (5, 5): 0.6, (5, 6): 0.55}
-
-    def choice(choices):
-        (same,) = set(choices.values())
-        return same[:2]
-
-    def validated(model, choices, *_):
-        value = on_all.get(choice(choices), 0.0)
-        return {"validation_accuracy": value, "validation_loss": 1.0}
-
-    def trial(model, choices, *_):
-        return {"value": on_trial.get(choice(choices), 0.0), "bits": choice(choices)[0]}
-
-    monkeypatch.setattr(study, "trial", trial)
-    monkeypatch.setattr(study, "_validated", validated)
-    monkeypatch.setattr(study, "_tested", lambda model, choices, *_: {"met": choice(choices)})
-    space = Space(widths=(4, 5, 6), fractions=(5, 6), inputs=(2,))
-    params = {**space.params(), "tested": "5", "around": True}
-    found = study.uniform(model, params, SimpleNamespace(device="cpu"))
-    offered = [one["choice"] for one in found["trials"] if one["offered"]]
-    assert offered == space.uniform()
-    assert len(found["trials"]) == 4 + (4 * 3 - 2)  # on offer, and those around five bits
-    assert list(found["at"]) == ["5"]
-    assert len(found["at"]["5"]["judged"]) == 6
-    assert found["at"]["5"]["met"] == (5, 5)
-
-
-def test_each_format_is_tried_in_every_layer_alone(model, sentences, monkeypatch):
-    splits = SimpleNamespace(validation=sentences)
-    monkeypatch.setattr(study.baseline, "load_splits", lambda params: splits)
-    params = {"sentences": 4, "base": "8 6 6", "others": "8 1 1, 8 6 6"}
-    found = study.alone(copy.deepcopy(model), params, SimpleNamespace(device="cpu"))
-    assert list(found["alone"]) == ["8 1 1", "8 6 6"]
-    assert [*found["alone"]["8 1 1"]] == found["layers"] == precision.layer_names(model)
-    assert {len(changes) for changes in found["alone"]["8 1 1"].values()} == {4}
-    assert any(any(changes) for changes in found["alone"]["8 1 1"].values())
-    assert not any(any(changes) for changes in found["alone"]["8 6 6"].values())
-
-
-def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(
-    model, sentences, monkeypatch
-):
-    monkeypatch.setattr(train, "EVALUATION_BATCH", 4)  # two batches
+def test_no_fewer_layers_of_an_order_fit_the_budget(model):
     own = copy.deepcopy(model)
-    base = precision.uniform(own, study.format_of((8, 6, 4)))
-    narrow = study.format_of((4, 3, 2))
-    plain, found = study.one_at_a_time(own, base, narrow, sentences)
-    assert plain == precision.judge(model, base, sentences, "cpu")
-    assert list(found) == precision.layer_names(model)
-    for layer, judged in found.items():
-        assert judged == precision.judge(model, {**base, layer: narrow}, sentences, "cpu"), layer
-        assert judged.losses != plain.losses, layer
+    order = precision.layer_names(own)[::-1]
+    digits = study.narrowed(own, order, ENDS)
+    assert digits == digits[0] * digits.count("0") + "1" * digits.count("1")
+    assert study.mix_(own, digits, ENDS) <= ENDS["budget"]
+    assert study.mix_(own, digits.replace("1", "0", 1), ENDS) > ENDS["budget"]
 
 
-def test_the_blocks_before_the_varied_one_do_not_run_again(model, sentences):
+def test_a_blind_order_is_its_seeds_own(model, ctx):
+    def drawn(seed, order):
+        return study.digits_of(copy.deepcopy(model), {**ENDS, "seed": seed, "order": order}, ctx)
+
+    found = [drawn(seed, order) for seed in (10, 11) for order in range(4)]
+    assert len(set(found)) > 4
+    assert drawn(10, 0) == found[0]
+
+
+# ---- what is evaluated --------------------------------------------------------------------------
+
+
+def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model, sentences, ctx):
     own = copy.deepcopy(model)
-    with study.recorded(own) as outputs:
-        train.evaluate(own, sentences)
-    ran: list[int] = []
-    for i, one in enumerate(study.blocks(own)):
-        one.register_forward_hook(lambda *_, i=i: ran.append(i))
-    with study.replayed(own, outputs[:1]):
-        train.evaluate(own, sentences)
-    assert ran == [1]
-    train.evaluate(own, sentences)
-    assert ran == [1, 0, 1]  # and the model is whole again
+    layers = precision.layer_names(own)
+    found = dict(study.one_at_a_time(own, layers, ENDS, ctx))
+    assert list(found) == layers
+
+    def losses(digits):
+        study.mix_(own, digits, ENDS)
+        return train.evaluate(own, sentences).losses
+
+    plain = losses("0" * len(layers))
+    for i, far in enumerate(found.values()):
+        alone = losses("0" * i + "1" + "0" * (len(layers) - i - 1))
+        assert far == math.fsum(abs(a - b) for a, b in zip(alone, plain)) / len(plain)
+    assert len({*found.values()}) > 1
 
 
-def test_the_layers_that_move_losses_least_are_narrow_first():
-    changes = {"a": [40, -40], "b": [5, -1], "c": [10, 10]}
-    assert study.narrowed(changes) == [[], ["b"], ["b", "c"], ["b", "c", "a"]]
+def test_after_that_all_layers_are_wide_again(model, sentences, ctx):
+    own = copy.deepcopy(model)
+    list(study.one_at_a_time(own, precision.layer_names(own), ENDS, ctx))
+    rules = [layer.rule for layer in linear_layers(own) if isinstance(layer, QuantizedLinear)]
+    assert {rule.weight for rule in rules} == {FixedPoint(width=6, frac_width=6)}
 
 
-def test_the_way_goes_from_no_narrow_layer_to_all():
-    assert study.steps(38, 6) == [0, 8, 15, 23, 30, 38]
-    assert study.steps(2, 8) == [0, 1, 2]
-    assert study.steps(38, 1) == [0]
+@pytest.fixture
+def searching(model, sentences, ctx):
+    def search(**changes):
+        params = {"formats": page.OFFERED["narrow"], "sampler": "tpe", "seed": 0, "trials": 12}
+        return study.searched(copy.deepcopy(model), {**params, **changes}, ctx)
+
+    return search
+
+
+def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
+    found = searching(budget=5.0)
+    evaluated = [loss for loss in found["tried"] if loss is not None]
+    assert 0 < len(evaluated) < 12
+    assert found["validation_loss"] == min(evaluated)
+    assert found["bits"] <= 5.0
+    monkeypatch.setattr(baseline, "judge_on_validation", lambda *_: {"validation_loss": 1.0})
+    assert searching(budget=3.0)["tried"] == [None] * 12
+
+
+def test_a_search_without_a_budget_takes_what_loses_least(searching):
+    found = searching(formats=page.OFFERED["asked"], budget=None)
+    assert found["validation_loss"] == min(found["tried"])
+    assert set(found["layers"]) <= set("012345678")
 
 
 # ---- reading the records ------------------------------------------------------------------------
 
 
-def an_arm(*values, **params):
+def tuned(search_loss=0.40, order_loss=0.38):
+    """What the tuning seed gave, of three layers."""
+    names = ["a.0.key", "a.0.query", "classifier"]
+    base = {"seed": 0, "draw": 0}
+    chosen = {"names": names, "bits": 5.0}
+    tried = [
+        {"format": one, "validation_loss": 0.5 - 0.01 * i}
+        for i, one in enumerate(page.OFFERED["asked"].split(", "))
+    ]
     cases = [
-        Case(experiment="lab3_widths", params={"seed": s, **params}) for s in range(len(values))
+        (
+            {"part": "search", "formats": page.OFFERED["asked"]},
+            {**chosen, "layers": "048", "validation_loss": 0.5, "tried": [0.6, 0.7, 0.5]},
+        ),
+        (
+            {"part": "search", "formats": page.OFFERED["narrow"]},
+            {**chosen, "layers": "012", "validation_loss": search_loss, "tried": [None, 0.5, 0.4]},
+        ),
+        (
+            {"part": "sensitivity", **ENDS},
+            {
+                **{**chosen, "layers": "011", "validation_loss": order_loss},
+                "moved": dict(zip(names, (0.3, 0.1, 0.2))),
+            },
+        ),
+        ({"part": "one format", "formats": page.OFFERED["asked"]}, {"tried": tried}),
     ]
-    made = (sealed(a_record(case=case, values=one)) for case, one in zip(cases, values))
-    return Arm(label="it", records=tuple(made))
+    made = (Case(experiment="lab3_widths_tuning", params={**base, **params}) for params, _ in cases)
+    records = [a_record(case=case, values=v) for case, (_, v) in zip(made, cases)]
+    return Records(map(sealed, records))
 
 
-LAYERS = [
-    f"bert.encoder.layer.{i}.{tail}"
-    for i in range(2)
-    for tail in ("output.dense", "attention.self.query")
-]
+def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
+    found = page.mixes(tuned())
+    assert found["asked 8"] == {"formats": "8 8 8"}
+    assert found["asked 16"] == {"formats": "16 8 8"}
+    assert found["5"] == {"formats": "5 6 3"}
+    assert found["searched"] == {"formats": page.OFFERED["narrow"], "layers": "012"}
 
-STUDIES = {
-    "studies": [
-        [{"value": -0.5, "head": 2}, {"value": 0.6, "head": 2}, {"value": 0.5, "head": 4}],
-        [{"value": 0.7, "head": 4}, {"value": -0.1, "head": 4}, {"value": 0.8, "head": 8}],
+
+@pytest.mark.parametrize(("order_loss", "mix"), [(0.38, "ordered"), (0.41, "searched")])
+def test_the_mix_of_less_validation_loss_is_trained_on(order_loss, mix):
+    assert page.preferred(tuned(order_loss=order_loss)) == mix
+
+
+def test_a_curve_begins_with_the_first_trial_that_fits_and_never_rises():
+    assert page.best_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]
+
+
+def test_a_map_has_each_layer_once_at_its_width():
+    chart = page.widths(Records(tuning=tuned()), "asked")
+    assert [(row["block"], row["layer"], row["bits"]) for row in chart.rows] == [
+        ("block 0", "query", 16),
+        ("block 0", "key", 8),
+        ("head", "classifier", 32),
     ]
-}
 
 
-def test_a_curve_begins_where_a_study_has_found_a_model_that_fits():
-    first, second = lab3_widths.so_far(an_arm(STUDIES))
-    assert np.isnan(first[0])
-    assert first[1:] == [0.6, 0.6]
-    assert second == [0.7, 0.7, 0.8]
-    of_models = lab3_widths.so_far(an_arm(STUDIES, STUDIES))
-    assert len(of_models) == 2
-    assert np.isnan(of_models[0][0])
-    assert of_models[0][1:] == pytest.approx([0.65, 0.7])
-
-
-AGREEING = [
-    {"a": [8, 2, 2], "b": [8, 4, 4], "c": [16, 4, 4], "d": [16, 4, 4]},
-    {"a": [8, 4, 4], "b": [16, 4, 4], "c": [32, 4, 4], "d": [16, 4, 4]},
-]
-
-
-def test_layers_agree_where_all_studies_gave_them_one_width():
-    same, blind = lab3_widths.agreeing(AGREEING)
-    assert same == 2  # a and d
-    assert blind == pytest.approx(4 * (2 / 4 * 1 / 4 + 2 / 4 * 2 / 4))
-
-
-def test_coarse_layers_are_those_with_the_least_fraction_width_on_offer():
-    models = [{"choices": one} for one in AGREEING]
-    assert lab3_widths.coarse_layers(an_arm(*models, **ASKED.params())) == 0.5
-
-
-def test_the_best_format_for_all_layers_is_chosen_for_each_model_among_those_on_offer():
-    def model(*few):
-        trials = [{"value": value, "offered": True} for value in few]
-        return {"trials": [*trials, {"value": 0.99, "offered": False}]}
-
-    assert lab3_widths.best_alike(an_arm(model(0.9, 0.7), model(0.6, 0.8))) == pytest.approx(0.85)
-
-
-def sensitivity(*changes):
-    """One seed a row of changes: of a down and a query layer of two blocks, then of the pooler."""
-    layers = [*LAYERS, "bert.pooler.dense"]
-    return [{"layers": layers, "changes": dict(zip(layers, one))} for one in changes]
-
-
-def test_a_distance_is_averaged_over_layers_and_seeds_and_never_cancels():
-    down, query = [[10_000, -10_000], [20_000, 0]], [[0, 0], [0, 0]]
-    rows = [[one, zero, one, zero, [0, 0]] for one, zero in zip(down, query)]
-    arm = an_arm(*sensitivity(*rows))
-    found = lab3_widths.moved(arm)
-    assert found[LAYERS[0]].tolist() == [1.5, 0.5]
-    assert found[LAYERS[1]].tolist() == [0.0, 0.0]
-    first, second = lab3_widths.by_half(arm)
-    assert first.tolist() == second.tolist() == [0.75, 0.25]
-
-
-@pytest.mark.parametrize(("early", "sign"), [(500, 1), (9, -1)])
-def test_the_head_is_in_neither_half_of_the_blocks(early, sign):
-    noise = np.random.default_rng(1).integers(-9, 10, (5, 64))
-    changes = noise + np.array([early, early, 100, 100, 9_999])[:, None]
-    case = Case(experiment="lab3_widths", params={"seed": 0, "part": "sensitivity"})
-    record = a_record(case=case, values=sensitivity(changes.tolist())[0])
-    made = lab3_widths.early_layers_matter_more(Records([sealed(record)])).comparison
-    assert np.sign(made.effect) == sign
-    assert not made.interval.holds(0.0)
-
-
-def test_the_narrow_layers_of_the_second_half_of_the_blocks_are_counted():
-    narrow, wide = list(lab3_widths.NARROW), list(lab3_widths.WIDE)
-    choices = dict(zip(LAYERS, (narrow, wide, narrow, narrow))) | {"bert.pooler.dense": narrow}
-    arm = an_arm({"layers": [*choices], "choices": choices}, part="sensitivity")
-    r = Records(arm.records)
-    assert lab3_widths.late_and_narrow(r, every=True).value == 4
-    assert lab3_widths.late_and_narrow(r, every=False).value == 2
+def test_the_order_by_sensitivity_meets_every_blind_order_of_its_seed():
+    cases = [({"mix": "ordered", "seed": seed}, right) for seed, right in ((10, 1700), (11, 1720))]
+    cases += [
+        ({"mix": "blind", "seed": seed, "order": order}, 1600 + 10 * order)
+        for seed in (11, 10)
+        for order in range(3)
+    ]
+    records = [
+        a_record(
+            case=Case(experiment="lab3_widths", params={"part": "untrained", **params}),
+            values=judgement(right),
+        )
+        for params, right in cases
+    ]
+    made = page.order_matters(Records(map(sealed, records))).comparison
+    assert made.population == "models"
+    assert made.by_unit == pytest.approx((0.045, 0.055))
 
 
 def test_claims_wait_for_their_records():
-    for claim in lab3_widths.page.claims.values():
+    for claim in page.page.claims.values():
         with pytest.raises(Pending):
             claim.test(Records())

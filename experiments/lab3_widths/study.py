@@ -1,316 +1,218 @@
-"""A format for every layer: by searches, for all layers alike, and put together by sensitivity.
+"""What a case runs: a search over layers, one layer at a time, models with formats of their own.
 
-Quantizing is deterministic and nothing is trained on, so a model is a function of its choices. A
-trial is judged on the first validation sentences, what a search chose on all of them, and on the
-test split only what is reported.
+A mix gives each Linear layer one of a few formats. It is written as digits, a layer each in the
+model's order, which count in `formats`: "6 6 2, 4 5 2" are two formats, each its width and how many
+bits lie after the point of weight (and bias) and of input. Quantization draws nothing, so what is
+not trained on is a function of checkpoint and mix.
 
-Where one layer varies at a time, the outputs of the blocks before it are kept from one evaluation
-(in memory, float32) and given again: the losses are those of a plain evaluation to the last bit. A
-block may read nothing but its predecessor's output and what all blocks are given.
-
-Units: bits per weight; changes of a loss in ten-thousandths of a nat, as whole numbers.
+Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
 """
 
 import random
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from torch import nn
 
+from experiments.lab3_widths.layers import block
 from madl.compression.quantize import set_module_
 from madl.formats.fixed import FixedPoint
-from madl.logbook.experiment import Context
+from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
-from madl.training.data import Encoded
-from madl.training.precision import LayerFormat, Operands, Precision
-from madl.training.train import Evaluation, evaluate
-from madl.training.width_space import PARTS_OF_A_NAT, Choice, Choices, Space, block, numbers
+from madl.training.precision import Operands
+from madl.training.train import evaluate, train
 
-Outputs = list[list[Any]]  # of every block: what it gave for each batch, in their order
+OVER_BUDGET = -100.0  # what a trial is worth that is not evaluated: less than any loss, less bits
+WIDE, NARROW = "0", "1"  # the formats between which an order decides
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """A case: of a search, of what is the same everywhere, or of single layers."""
-    part = {
-        **{"search": searched, "uniform": uniform, "alone": alone},
-        **{"sensitivity": assembled, "blind": dealt},
-    }[str(params["part"])]
-    return part(baseline.fine_tuned(params, ctx), params, ctx)
+    """A case; on the tuning seed nothing meets the test split."""
+    match params["part"]:
+        case "search":
+            return searched(baseline.fine_tuned(params, ctx), params, ctx)
+        case "one format":
+            return everywhere(baseline.fine_tuned(params, ctx), params, ctx)
+        case "sensitivity" if params["draw"] == TUNING_SEED:
+            return ordered(params, ctx)
+        case "sensitivity":
+            return repeated(baseline.fine_tuned(params, ctx), params, ctx)
+        case _:
+            return built(params, ctx)
 
 
-def format_of(choice: Choice) -> LayerFormat:
-    """The number formats of a layer's operands."""
-    width, fraction, given = choice
-    weight = FixedPoint(width=width, frac_width=fraction)
-    if fraction == given:
-        return weight
-    return Operands(weight=weight, input=FixedPoint(width=width, frac_width=given))
+# ---- mixes --------------------------------------------------------------------------------------
 
 
-def precision_of(choices: Choices) -> Precision:
-    return {layer: format_of(choice) for layer, choice in choices.items()}
+def formats(params: Params) -> list[Operands]:
+    """What `formats` offers a layer."""
+    every = (map(int, one.split()) for one in str(params["formats"]).split(", "))
+    return [
+        Operands(
+            weight=FixedPoint(width=width, frac_width=weights),
+            input=FixedPoint(width=width, frac_width=inputs),
+        )
+        for width, weights, inputs in every
+    ]
 
 
-# ---- searches -----------------------------------------------------------------------------------
+def mix_(model: nn.Module, digits: str, params: Params) -> float:
+    """Give each layer its format; returns the bits of a weight.
 
-
-def trial(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> dict[str, float]:
-    """What a search is told: the accuracy of a model within the budget, else the bits too many.
-
-    A model over the budget is worth less than any within it, and is not evaluated.
+    Raises:
+        ValueError: another number of digits than of layers.
     """
-    formats = precision_of(choices)
-    bits, budget = precision.mean_bits(model, formats), Space.of(params).budget
-    if bits > budget:
-        return {"value": budget - bits, "bits": bits}
-    data = baseline.load_splits(params).validation.first(int(params["trial_examples"] or 0))
-    accuracy = precision.judge(model, formats, data, ctx.device).accuracy
-    return {"value": accuracy, "bits": bits}
+    offered, layers = formats(params), precision.layer_names(model)
+    mixed = {layer: offered[int(digit)] for layer, digit in zip(layers, digits, strict=True)}
+    precision.set_precision_(model, mixed)
+    return precision.mean_bits(model, mixed)
+
+
+def of_one_format(model: nn.Module, digit: str = WIDE) -> str:
+    """The digits of a mix that is none."""
+    return digit * len(precision.layer_names(model))
+
+
+def narrowed(model: nn.Module, order: Sequence[str], params: Params) -> str:
+    """As many layers become narrow, the first of the order first, as the budget asks for.
+
+    Leaves the model with these formats.
+    """
+    layers = precision.layer_names(model)
+    for count in range(len(order) + 1):
+        digits = "".join(NARROW if layer in order[:count] else WIDE for layer in layers)
+        if mix_(model, digits, params) <= float(params["budget"] or 0):
+            return digits
+    raise AssertionError(f"the narrow format of {params['formats']} is over the budget")
+
+
+# ---- on the tuning seed -------------------------------------------------------------------------
 
 
 def searched(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """Every study of a case; of what they chose, the best is tested."""
-    layers, space = precision.layer_names(model), Space.of(params)
+    """A study over all layers at once; a trial is judged on all of validation.
+
+    One that is over the budget is not evaluated, and is told by how much. What is chosen is the
+    mix of the least loss.
+    """
+    offered, layers = formats(params), precision.layer_names(model)
+    widths = list(dict.fromkeys(one.bits for one in offered))
+    points = len(offered) // len(widths)  # on offer at each width
+    axes = {"width": range(len(widths)), "point": range(points)}
+    space = {f"{layer} {axis}": [*of] for layer in layers for axis, of in axes.items() if of[1:]}
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        choices = space.choices(point, layers)
-        coarsest = min(choices[layer][1] for layer in layers if block(layer) is None)
-        found = trial(model, choices, params, ctx)
-        return found["value"], {"bits": found["bits"], "head": coarsest}
+        at = [point[f"{x} width"] * points + point.get(f"{x} point", 0) for x in layers]
+        digits = "".join(map(str, at))
+        bits = mix_(model, digits, params)
+        if params.get("budget") is not None and bits > float(params["budget"] or 0):
+            return OVER_BUDGET - bits, {"layers": digits, "bits": bits}
+        judged = baseline.judge_on_validation(model, params, ctx.device)
+        return -judged["validation_loss"], {"layers": digits, "bits": bits, **judged}
 
-    studies = [
-        search.search(
-            search.study_folder(ctx, {**params, "study": study}),
-            space.parameters(layers),
-            objective,
-            sampler=str(params["sampler"]),
-            seed=1000 * int(params["seed"] or 0) + study,
-            trials=int(params["trials"] or 0),
-        )
-        for study in range(int(params["studies"] or 0))
-    ]
-    values: dict[str, Any] = {
-        "layers": layers,
-        "studies": [[{"value": one.value, **one.notes} for one in study] for study in studies],
+    study = search.search(
+        search.study_folder(ctx, params),
+        space,
+        objective,
+        sampler=str(params["sampler"]),
+        seed=int(params["seed"] or 0),
+        trials=int(params["trials"] or 0),
+    )
+    best = str(max(study, key=lambda one: one.value).notes["layers"])
+    bits = mix_(model, best, params)
+    return {
+        "names": layers,
+        "layers": best,
+        "bits": bits,
+        **baseline.judge_on_validation(model, params, ctx.device),
+        "tried": [one.notes.get("validation_loss") for one in study],  # None: over the budget
         "settings": search.settings(str(params["sampler"])),
-        "sentences": len(baseline.load_splits(params).validation),
     }
-    chosen: list[dict[str, Any]] = []
-    for study in studies:
-        best = max(study, key=lambda one: one.value)
-        choices = space.choices(best.point, layers)
-        chosen.append({"choices": choices, **best.notes, **_validated(model, choices, params, ctx)})
-    best = max(chosen, key=_preferred)
-    return {**values, "chosen": chosen, **best, **_tested(model, best["choices"], params, ctx)}
 
 
-def _preferred(judged: Mapping[str, Any]) -> tuple[float, float]:
-    """What validation prefers is the largest."""
-    return judged["validation_accuracy"], -judged["validation_loss"]
+def everywhere(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """Validation loss of each format that is offered, on all layers."""
+    found: list[Values] = []
+    for digit, one in enumerate(str(params["formats"]).split(", ")):
+        mix_(model, of_one_format(model, str(digit)), params)
+        judged = baseline.judge_on_validation(model, params, ctx.device)
+        found.append({"format": one, **judged})
+    return {"tried": found}
 
 
-def _validated(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> Values:
-    precision.set_precision_(model, precision_of(choices))
-    return baseline.judge_on_validation(model, params, ctx.device)
+def ordered(params: Params, ctx: Context) -> Values:
+    """How far each layer moves a loss, and the mix in which those that move it least are narrow.
 
-
-def _tested(model: nn.Module, choices: Choices, params: Params, ctx: Context) -> Values:
-    precision.set_precision_(model, precision_of(choices))
-    return baseline.judge_on_test(model, params, ctx.device)
-
-
-# ---- what searches are held against -------------------------------------------------------------
-
-
-def uniform(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """Each of the space's formats within the budget on all layers, on a trial's sentences.
-
-    At the widths that the case tests also those around them, where it says so. The better half of
-    each of these widths is chosen from on all of validation, and its best is tested.
+    Made once: a training that tries rates takes the same mix.
     """
-    layers, space = precision.layer_names(model), Space.of(params)
-    offered, tested = space.uniform(), numbers(params["tested"])
-    around = [one for width in tested for one in space.around(width)] if params["around"] else []
 
-    def everywhere(choice: Choice) -> Choices:
-        return dict.fromkeys(layers, choice)
+    def make() -> Values:
+        model = baseline.fine_tuned(params, ctx)
+        moved = dict(one_at_a_time(model, precision.layer_names(model), params, ctx))
+        digits = narrowed(model, sorted(moved, key=lambda layer: moved[layer]), params)
+        bits = mix_(model, digits, params)
+        judged = baseline.judge_on_validation(model, params, ctx.device)
+        return {"names": [*moved], "moved": moved, "layers": digits, "bits": bits, **judged}
 
-    tried: list[dict[str, Any]] = [
-        {"choice": one, "offered": one in offered, **trial(model, everywhere(one), params, ctx)}
-        for one in dict.fromkeys((*offered, *around))
-    ]
-    at: dict[str, Values] = {}
-    for width in tested:
-        judged = [
-            {"choice": one["choice"], **_validated(model, everywhere(one["choice"]), params, ctx)}
-            for one in better_half([one for one in tried if one["choice"][0] == width])
-        ]
-        best = max(judged, key=_preferred)
-        test = _tested(model, everywhere(best["choice"]), params, ctx)
-        at[str(width)] = {"judged": judged, "bits": float(width), **best, **test}
-    return {"trials": tried, "at": at}
-
-
-def better_half(tried: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """By value, the first of equal ones; of an odd number, the one in the middle too."""
-    return sorted(tried, key=lambda one: -one["value"])[: -(-len(tried) // 2)]
+    named = ("validation_examples", "formats", "budget")
+    return search.remembered(ctx, precision.of_experiment(params, named), make)
 
 
 # ---- one layer at a time ------------------------------------------------------------------------
 
 
-def alone(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """What each other format does in one layer to some sentences, all layers else the base."""
-    data = baseline.load_splits(params).validation.first(int(params["sentences"] or 0))
-    base = precision.uniform(model, format_of(_choice(params["base"])))
-    found: dict[str, Any] = {}
-    for other in str(params["others"]).split(", "):
-        judged = one_at_a_time(model, base, format_of(_choice(other)), data, ctx.device)
-        found[other] = _changes(*judged)
-    return {"layers": precision.layer_names(model), "alone": found}
+def one_at_a_time(
+    model: nn.Module, layers: Sequence[str], params: Params, ctx: Context
+) -> Iterator[tuple[str, float]]:
+    """All layers wide and one of them narrow: how far that moves a validation sentence's loss.
 
-
-def _changes(plain: Evaluation, found: Mapping[str, Evaluation]) -> dict[str, list[int]]:
-    return {
-        layer: [round(PARTS_OF_A_NAT * (a - b)) for a, b in zip(judged.losses, plain.losses)]
-        for layer, judged in found.items()
-    }
-
-
-def assembled(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """What one narrow layer among wide ones does to each sentence; and a model made of that.
-
-    Every other sentence decides the order in which layers become narrow; a page can test on the
-    rest what these say.
-    """
-    wide, narrow = (_choice(params[end]) for end in ("wide", "narrow"))
-    data, layers = baseline.load_splits(params).validation, precision.layer_names(model)
-    everywhere = precision.uniform(model, format_of(wide))
-    judged = one_at_a_time(model, everywhere, format_of(narrow), data, ctx.device)
-    changes = _changes(*judged)
-    models = [
-        {layer: narrow if layer in taken else wide for layer in layers}
-        for taken in narrowed({layer: change[::2] for layer, change in changes.items()})
-    ]
-    bits = [precision.mean_bits(model, precision_of(one)) for one in models]
-    count = next(i for i, one in enumerate(bits) if one <= Space.of(params).budget)
-    path: list[dict[str, Any]] = []
-    for i in sorted({count, *steps(len(layers), int(params["steps"] or 1))}):
-        judged = _validated(model, models[i], params, ctx)
-        path.append({"narrow": i, "bits": bits[i], **judged})
-    return {
-        **{"layers": layers, "changes": changes, "path": path, "choices": models[count]},
-        **next(one for one in path if one["narrow"] == count),
-        **_tested(model, models[count], params, ctx),
-    }
-
-
-def dealt(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """The same two formats in orders drawn at random: of several, the one that validation prefers.
-
-    As many layers become narrow in each as its budget asks for.
-    """
-    wide, narrow = (_choice(params[end]) for end in ("wide", "narrow"))
-    layers, budget = precision.layer_names(model), Space.of(params).budget
-    tried: list[dict[str, Any]] = []
-    for draw in range(int(params["draws"] or 0)):
-        order = random.Random(1000 * int(params["seed"] or 0) + draw).sample(layers, len(layers))
-        choices, count = dict.fromkeys(layers, wide), 0
-        while precision.mean_bits(model, precision_of(choices)) > budget:
-            choices[order[count]], count = narrow, count + 1
-        bits = precision.mean_bits(model, precision_of(choices))
-        judged = _validated(model, choices, params, ctx)
-        tried.append({"choices": choices, "narrow": count, "bits": bits, **judged})
-    best = max(tried, key=_preferred)
-    return {"tried": tried, **best, **_tested(model, best["choices"], params, ctx)}
-
-
-def _choice(text: Any) -> Choice:
-    width, fraction, given = numbers(text)
-    return width, fraction, given
-
-
-def narrowed(changes: Mapping[str, Sequence[int]]) -> list[list[str]]:
-    """Which layers are narrow in each model from none to all: first those that move a loss least.
-
-    By the mean distance, up or down: in the mean itself they cancel, and a layer that ruins as many
+    The mean distance, up or down: in the mean itself they cancel, and a layer that ruins as many
     sentences as it mends would seem to do nothing.
     """
-    order = sorted(changes, key=lambda layer: fmean(map(abs, changes[layer])))
-    return [order[:count] for count in range(len(order) + 1)]
+    data, (_, narrow) = baseline.load_splits(params).validation, formats(params)
+    mix_(model, of_one_format(model), params)
+    plain = evaluate(model, data, device=ctx.device).losses
+    for layer in layers:
+        before = precision.set_layer_(model, layer, narrow)
+        losses = evaluate(model, data, device=ctx.device).losses
+        set_module_(model, layer, before)
+        yield layer, fmean(abs(a - b) for a, b in zip(losses, plain, strict=True))
 
 
-def steps(num_layers: int, count: int) -> list[int]:
-    """How many layers are narrow in so many models on the way, from none to all."""
-    return sorted({round(num_layers * i / max(count - 1, 1)) for i in range(count)})
+def repeated(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """The same of a block's layers, or of the head's, on another seed; nothing is chosen by it."""
+    number = None if params["block"] == "head" else int(params["block"] or 0)
+    layers = [layer for layer in precision.layer_names(model) if block(layer) == number]
+    moved = dict(one_at_a_time(model, layers, params, ctx))  # leaves all layers wide
+    return {"moved": moved, **baseline.judge_on_test(model, params, ctx.device)}
 
 
-# ---- what comes before the varied block is computed once -----------------------------------------
+# ---- models -------------------------------------------------------------------------------------
 
 
-def one_at_a_time(
-    model: nn.Module, everywhere: Precision, other: LayerFormat, data: Encoded, device: str = "cpu"
-) -> tuple[Evaluation, dict[str, Evaluation]]:
-    """The model in a precision, and with the other format in each of its Linear layers alone."""
-    precision.set_precision_(model, everywhere)
-    with recorded(model) as outputs:
-        plain = evaluate(model, data, device=device)
-    found: dict[str, Evaluation] = {}
-    for name in precision.layer_names(model):
-        before = precision.set_layer_(model, name, other)
-        with replayed(model, outputs[: block(name)]):  # of the head: all
-            found[name] = evaluate(model, data, device=device)
-        set_module_(model, name, before)
-    return plain, found
+def built(params: Params, ctx: Context) -> Values:
+    """A model with its formats, trained on (QAT) where there is a rate."""
+    model = baseline.fine_tuned(params, ctx)
+    bits = mix_(model, digits_of(model, params, ctx), params)
+    if params["part"] == "trained":
+        count = params["tune_examples"]
+        assert count is None or isinstance(count, int)
+        recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
+        train(model, baseline.load_splits(params).train.first(count), recipe, device=ctx.device)
+    tuning = params["draw"] == TUNING_SEED
+    judge = baseline.judge_on_validation if tuning else baseline.judge_on_test
+    return {"bits": bits, **judge(model, params, ctx.device)}
 
 
-def blocks(model: nn.Module) -> nn.ModuleList:
-    """The encoder's blocks, in the order in which they run: the model's first list of modules."""
-    return next(module for module in model.modules() if isinstance(module, nn.ModuleList))
-
-
-@contextmanager
-def recorded(model: nn.Module) -> Generator[Outputs]:
-    """Keep what every block gives while this lasts."""
-    outputs: Outputs = [[] for _ in blocks(model)]
-
-    def keep(number: int) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            outputs[number].append(output)
-
-        return hook
-
-    hooks = [one.register_forward_hook(keep(i)) for i, one in enumerate(blocks(model))]
-    try:
-        yield outputs
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
-def replayed(model: nn.Module, outputs: Sequence[Sequence[Any]]) -> Generator[None]:
-    """While this lasts, the first blocks give what they gave, to the same batches in order."""
-    every = blocks(model)
-    skipped = list(every)[: len(outputs)]
-    for i, kept in enumerate(outputs):
-        every[i] = _Replay(kept)
-    try:
-        yield
-    finally:
-        for i, one in enumerate(skipped):
-            every[i] = one
-
-
-class _Replay(nn.Module):
-    """Gives what was kept, one batch a call."""
-
-    def __init__(self, kept: Sequence[Any]) -> None:
-        super().__init__()
-        self._left = iter(kept)
-
-    def forward(self, *_: Any, **__: Any) -> Any:
-        return next(self._left)
+def digits_of(model: nn.Module, params: Params, ctx: Context) -> str:
+    """As written; or by an order: one that is drawn, or that of sensitivity."""
+    if params.get("layers"):
+        return str(params["layers"])
+    if params.get("order") is not None:
+        layers, order = precision.layer_names(model), f"{params['seed']} {params['order']}"
+        return narrowed(model, random.Random(order).sample(layers, len(layers)), params)
+    if params.get("budget") is not None:
+        return str(ordered(params, ctx)["layers"])
+    return of_one_format(model)
