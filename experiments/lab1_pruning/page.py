@@ -25,7 +25,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import number, per_cent, scientific
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -469,10 +469,10 @@ def rates(r: Records) -> Sequence[Row]:
     return [
         {"trained": name}
         | {
-            f"{record.case.params['recovery_learning_rate']:.0e}".replace("e-0", "e-"): (
-                f"{record.values['validation_loss']:.4f}"
+            scientific(one.case.params["recovery_learning_rate"]): (
+                f"{one.values['validation_loss']:.4f}"
             )
-            for record in r.tuning.all(**where)
+            for one in r.tuning.all(**where)
         }
         for name, where in what.items()
     ]

@@ -17,7 +17,7 @@ from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import Estimate, per_cent
+from madl.logbook.stats import Estimate, per_cent, scientific
 from madl.training import baseline
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
@@ -64,11 +64,6 @@ def point(width: int, pair: Pair, operands: str = "both") -> Params:
     weights, inputs = pair
     named = {"frac_width": weights, "input_frac_width": inputs}
     return {"operands": operands, "width": width, **named}
-
-
-def power(rate: float) -> str:
-    """A learning rate in words: "3e-5"."""
-    return f"{rate:.0e}".replace("e-0", "e-")
 
 
 @page.tuning
@@ -498,7 +493,5 @@ def rates(r: Records) -> Sequence[Row]:
         params = record.case.params
         width = params.get("width")
         row = by_width.setdefault(width, {"trained": f"{width} bits" if width else "FP32"})
-        row[power(float(params["tune_learning_rate"] or 0))] = (
-            f"{record.values['validation_loss']:.4f}"
-        )
+        row[scientific(params["tune_learning_rate"])] = f"{record.values['validation_loss']:.4f}"
     return list(by_width.values())

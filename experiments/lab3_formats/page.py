@@ -20,7 +20,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.logbook.stats import number, per_cent, superscript
-from madl.training import baseline, families, format_arms, width_space
+from madl.training import baseline, families, format_arms
 from madl.training.families import MOVED, NAMES, group_of, has_scale, is_log, short
 from madl.training.format_arms import control, once, trained
 
@@ -415,6 +415,12 @@ def rounded(count: int) -> str:
     return f"about {digits} × 10{superscript(int(exponent))}"
 
 
+def short_kind(kind: str) -> str:
+    """What a kind of layer is for, in a word."""
+    known = {"attention.output": "output", "intermediate": "up", "output": "down"}
+    return known.get(kind, kind)
+
+
 @page.table
 def taken(r: Records) -> Sequence[Row]:
     """Which kind of layer took which format in the mix of each model."""
@@ -422,7 +428,7 @@ def taken(r: Records) -> Sequence[Row]:
     choices = {seed: model.value("best")["choices"] for seed, model in of.items()}
     rows: list[Row] = [
         {
-            "layers": width_space.kind(layers),
+            "layers": short_kind(layers),
             **{seed: f"`{short(own[layers])}`" for seed, own in choices.items()},
         }
         for layers in mix(r).value("kinds")

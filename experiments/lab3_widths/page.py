@@ -28,7 +28,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import per_cent
+from madl.logbook.stats import per_cent, scientific
 from madl.training import baseline
 
 page = Experiment(title="Mixed precision: a width for every layer", needs=("baseline",))
@@ -37,10 +37,12 @@ STEM = "lab3_widths"
 ENDS = (6, 4)  # bits: of layers that stay wide, and that become narrow
 ONE, MOST = 5, 6  # bits for all layers: the rival, and the most that a layer of a mix has
 POINTS = {4: (5, 2), 5: (6, 3), 6: (6, 2)}  # bits after the point of weights, inputs: 1.1's choice
-OFFERED = {  # to a layer: its width, and bits after the point of weights and of inputs
+# A format is written as its width, and the bits after the point of weights and of inputs.
+NARROW = {width: f"{width} {weights} {inputs}" for width, (weights, inputs) in POINTS.items()}
+OFFERED = {  # to a layer
     "asked": ", ".join(f"{width} {frac} {frac}" for width in (8, 16, 32) for frac in (2, 4, 8)),
-    "narrow": ", ".join(f"{width} {frac} {given}" for width, (frac, given) in POINTS.items()),
-    "ends": ", ".join(f"{width} {POINTS[width][0]} {POINTS[width][1]}" for width in ENDS),
+    "narrow": ", ".join(NARROW.values()),
+    "ends": ", ".join(NARROW[width] for width in ENDS),
 }
 BUDGET = 5.0  # bits a weight
 RIVAL_BITS = {"asked 8": 8, "asked 16": 16}  # for all layers, of what is offered as asked for
@@ -97,14 +99,18 @@ def mixes(tuned: Records) -> dict[str, Params]:
         name: {"formats": one.case.params["formats"], "layers": one.values["layers"]}
         for name, one in choices(tuned).items()
     }
-    offered = tuned.one(part="one format", formats=OFFERED["asked"]).values["tried"]
     for name, width in RIVAL_BITS.items():
-        fitting = [one for one in offered if one["format"].startswith(f"{width} ")]
-        least = min(fitting, key=lambda one: one["validation_loss"])
-        found[name] = {"formats": least["format"]}
+        found[name] = {"formats": for_all(tuned, "asked", width)["format"]}
     for width in (ONE, MOST):
-        found[str(width)] = {"formats": "{} {} {}".format(width, *POINTS[width])}
+        found[str(width)] = {"formats": NARROW[width]}
     return found
+
+
+def for_all(tuned: Records, offered: str, width: int) -> Mapping[str, Any]:
+    """Of the formats of a width, each for all layers, the one of the least validation loss."""
+    tried = tuned.one(part="one format", formats=OFFERED[offered]).values["tried"]
+    fitting = [one for one in tried if one["format"].startswith(f"{width} ")]
+    return min(fitting, key=lambda one: one["validation_loss"])
 
 
 def choices(tuned: Records) -> dict[str, Record]:
@@ -248,9 +254,11 @@ def moved(r: Records, farthest: bool) -> Counted:
     return counted(round(ends[-1 if farthest else 0], 3), "nats", of=[one])
 
 
-def narrow_layers(r: Records) -> Counted:
-    one = choices(r.tuning)["ordered"]
-    return counted(one.values["layers"].count("1"), of=[one])
+def number_of(r: Records, choice: str, what: str, /, of: str | None = None) -> Counted:
+    """How many there are in what a choice holds: all, or those that are `of`."""
+    one = choices(r.tuning)[choice]
+    every = one.values[what]
+    return counted(len(every) if of is None else every.count(of), of=[one])
 
 
 def thrown_away(r: Records) -> Counted:
@@ -271,14 +279,10 @@ page.numbers(
     swept=lambda r: trained(r, str(ONE), "swept"),
     searched_over_one=search_over_one_width,
     most_to_win=lambda r: compare(untrained(r, str(MOST)), untrained(r, str(ONE))),
-    trials=lambda r: counted(
-        len(choices(r.tuning)["asked"].values["tried"]), of=[choices(r.tuning)["asked"]]
-    ),
+    trials=lambda r: number_of(r, "asked", "tried"),
     thrown_away=thrown_away,
-    narrow_layers=narrow_layers,
-    layers=lambda r: counted(
-        len(choices(r.tuning)["ordered"].values["names"]), of=[choices(r.tuning)["ordered"]]
-    ),
+    narrow_layers=lambda r: number_of(r, "ordered", "layers", of="1"),
+    layers=lambda r: number_of(r, "ordered", "layers"),
     farthest=partial(moved, farthest=True),
     nearest=partial(moved, farthest=False),
     agreement=agreement,
@@ -296,9 +300,9 @@ def curves(r: Records) -> Chart:
         LABELS[name]: best_so_far(found[name].values["tried"]) for name in ("asked", MIXES[0])
     }
     levels = {
-        LABELS["asked 16"]: one_format(r, OFFERED["asked"], RIVAL_BITS["asked 16"]),
-        LABELS[str(ONE)]: one_format(r, OFFERED["narrow"], ONE),
-        LABELS["ordered"]: found["ordered"].values["validation_loss"],
+        LABELS["asked 16"]: for_all(r.tuning, "asked", RIVAL_BITS["asked 16"]),
+        LABELS[str(ONE)]: for_all(r.tuning, "narrow", ONE),
+        LABELS["ordered"]: found["ordered"].values,
     }
     startup = found["asked"].values["settings"]["startup_trials"]
     return Chart(
@@ -310,7 +314,7 @@ def curves(r: Records) -> Chart:
         y=linear(label="least validation loss so far", unit="nats"),
         marks=[
             span(0.5, startup + 0.5, "drawn at random"),
-            *(level(value, name) for name, value in levels.items()),
+            *(level(one["validation_loss"], name) for name, one in levels.items()),
             *(line(name, markers=False) for name in so_far),
         ],
     )
@@ -319,12 +323,6 @@ def curves(r: Records) -> Chart:
 def best_so_far(losses: Sequence[float | None]) -> list[float | None]:
     worth = [-math.inf if loss is None else -loss for loss in losses]
     return [None if math.isinf(one) else -one for one in searches.best_so_far(worth)]
-
-
-def one_format(r: Records, offered: str, width: int) -> float:
-    """Least validation loss of the formats of a width, each for all layers."""
-    tried = r.tuning.one(part="one format", formats=offered).values["tried"]
-    return min(one["validation_loss"] for one in tried if one["format"].startswith(f"{width} "))
 
 
 def layer_map(values: Mapping[str, Any], what: str) -> Chart:
@@ -407,7 +405,7 @@ def rates(r: Records) -> Sequence[Row]:
     """Of the tuning seed."""
     return [
         {
-            "rate": f"{record.case.params['tune_learning_rate']:.0e}".replace("e-0", "e-"),
+            "rate": scientific(record.case.params["tune_learning_rate"]),
             "validation loss": f"{record.values['validation_loss']:.4f}",
             "validation accuracy": per_cent(record.values["validation_accuracy"]),
         }

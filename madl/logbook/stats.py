@@ -36,6 +36,7 @@ from madl.logbook.values import counted as counted
 from madl.logbook.values import number as number
 from madl.logbook.values import numbers as numbers
 from madl.logbook.values import per_cent as per_cent
+from madl.logbook.values import scientific as scientific
 from madl.logbook.values import superscript as superscript
 from madl.logbook.values import wilson as wilson
 from madl.machine.lint import CONTENDED

@@ -72,6 +72,11 @@ def numbers(values: Sequence[float], *, sign: bool = False, places: int | None =
     return [text.replace("-", "−") for text in shown]
 
 
+def scientific(value: Any) -> str:
+    """A learning rate as one writes it: "3e-5"."""
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
 def superscript(exponent: int | str) -> str:
     return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
