@@ -1,9 +1,9 @@
-"""Every number format: its constants and values, and what it loses of real weights and inputs.
+"""Every number format: what it loses of real weights and inputs, and how the model then does.
 
 One case takes all presets at once. A format whose values lie where a fraction width or a bias puts
-them is measured *moved* too: for weights and for inputs at the position that keeps other data of
-the same kind best. The digest of the formats' sources is a parameter, so a changed one is measured
-again. Units: signal to error in decibels.
+them is measured *placed*, too: for weights and for inputs where it keeps other data of the same
+kind best. The digest of the formats' sources is a parameter, so a changed one is measured again.
+Accuracies are those of question 3.2. Units: signal to error in decibels.
 """
 
 import hashlib
@@ -13,21 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.lab3_formats.records import untrained
 from madl.logbook import benchmarks
 from madl.logbook.charts import Chart, linear, points
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.logbook.stats import number, superscript
 from madl.training import baseline
-from madl.training.families import short
+from madl.training.families import NAMES, group_of, name_of
 
-page = Experiment(title="Number formats")
+page = Experiment(title="Number formats", needs=("lab3_formats",))
 
+STEM = "formats"
 ROOT = Path(__file__).parents[2]
 DRAWN_BITS = 9  # below
-PARTS = ("weights", "inputs")
-NAMED = ("mxint8", "mxfp4-e2m1", "log(8)", "fixed(8,4)", "fixed(8) moved")  # in the chart
+LABELLED = ("mxint8", "mxfp4-e2m1", "log(8)", "minifloat(6,3)", "fixed(8,4)")
 SOURCES = {
     "Binary": "arXiv:1602.02830",
     "ResidualSign": "arXiv:1711.01243; one level, arXiv:1603.05279",
@@ -43,13 +44,6 @@ SOURCES = {
     "MXInt": "OCP MX 1.0",
     "MXFloat": "OCP MX 1.0",
 }
-FAMILIES = {
-    "binary": "binary, ternary",
-    "fixed": "fixed, scaled",
-    "log": "logarithmic",
-    "minifloat": "floating",
-    "blocked": "with a block's scale",
-}
 
 
 @page.cases
@@ -57,90 +51,86 @@ def cases(plan: Plan) -> Iterable[Params]:
     digest = hashlib.sha256()  # of every byte, comments too: a changed one is another case
     for path in sorted((ROOT / "madl" / "formats").glob("*.py")):
         digest.update(path.read_bytes())
-    yield {**baseline.recipe_params(plan, 0), "formats": digest.hexdigest()[:12]}
+    yield {**baseline.drawn_params(plan, TUNING_SEED), "formats": digest.hexdigest()[:12]}
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from experiments.formats import study
-    from madl.training import format_errors
 
-    model = baseline.fine_tuned(params, ctx)
-    data = format_errors.tensors(model, baseline.load_splits(params))
-    counts = {f"num_{part}": sum(x.numel() for x in data[part]) for part in PARTS}
-    return {
-        "formats": study.measured(data),
-        "magnitudes": study.magnitudes(data),
-        **counts,
-    }
+    return study.run(params, ctx)
 
 
 # ---- numbers ------------------------------------------------------------------------------------
 
 
 def values(r: Records) -> Values:
-    return r.of("formats").one().values
+    return r.of(STEM).one().values
 
 
-def db(r: Records, name: str, part: str = "weights") -> Counted:
-    """Signal to error of a format."""
-    return counted(round(values(r)["formats"][name][f"{part}_db"], 1), "dB", of=r.of("formats"))
+def db(r: Records, name: str, *, placed: bool = False) -> Counted:
+    """Signal to error of the weights."""
+    found = values(r)["formats"][name]
+    found = found["placed"] if placed else found
+    return counted(round(found["weights_db"], 1), "dB", of=r.of(STEM))
 
 
 def magnitude(r: Records, part: str, at: int) -> Counted:
     """A quantile of a part's magnitudes: 0 is the 5th percentile, 2 the 95th."""
-    return counted(float(f"{values(r)['magnitudes'][part][at]:.1g}"), of=r.of("formats"))
+    return counted(float(f"{values(r)['magnitudes'][part][at]:.1g}"), of=r.of(STEM))
+
+
+def how_many(r: Records, what: str) -> Counted:
+    return counted(values(r)[what], of=r.of(STEM))
 
 
 page.numbers(
     mxint8=partial(db, name="mxint8"),
     mxfp4=partial(db, name="mxfp4-e2m1"),
     fixed_4=partial(db, name="fixed(4,2)"),
-    fixed_4_moved=partial(db, name="fixed(4) moved"),
-    fixed_8=partial(db, name="fixed(8,4)"),
-    fixed_8_moved=partial(db, name="fixed(8) moved"),
+    fixed_4_placed=partial(db, name="fixed(4,2)", placed=True),
     log_8=partial(db, name="log(8)"),
     block_log_8=partial(db, name="block-log(8,8,block=16)"),
-    minifloat_8=partial(db, name="minifloat(8,4)"),
-    minifloat_8_moved=partial(db, name="minifloat(8,4) moved"),
+    fp8=partial(db, name="minifloat(8,4)"),
+    fp8_placed=partial(db, name="minifloat(8,4)", placed=True),
     small_weights=partial(magnitude, part="weights", at=0),
     large_weights=partial(magnitude, part="weights", at=2),
     small_inputs=partial(magnitude, part="inputs", at=0),
     large_inputs=partial(magnitude, part="inputs", at=2),
-    num_weights=lambda r: counted(values(r)["num_weights"], of=r.of("formats")),
-    num_inputs=lambda r: counted(values(r)["num_inputs"], of=r.of("formats")),
+    num_weights=partial(how_many, what="num_weights"),
+    num_inputs=partial(how_many, what="num_inputs"),
 )
 
 
 # ---- chart and tables ---------------------------------------------------------------------------
 
 
-def every_format(r: Records) -> list[dict[str, Any]]:
-    """Every format with its name, those that keep the weights best first."""
-    every = [{"name": short(name), **f} for name, f in values(r)["formats"].items()]
-    return sorted(every, key=lambda f: -f["weights_db"])
+def every_format(r: Records) -> list[tuple[str, Mapping[str, Any]]]:
+    """Every format, placed where it can be, those that keep the weights best first."""
+    every = {name: f | f.get("placed", {}) for name, f in values(r)["formats"].items()}
+    return sorted(every.items(), key=lambda item: -item[1]["weights_db"])
 
 
 @page.chart
 def error(r: Records) -> Chart:
     """Of weights, the narrower formats."""
+    found = dict(every_format(r))
     rows: list[Row] = [
         {
-            "format": f["name"],
-            "family": FAMILIES[family],
-            "bits": f["bits"],
-            "signal to error": f["weights_db"],
-            "named": f["name"] if f["name"] in NAMED else None,
+            "format": name_of(name),
+            "formats": group_of(name),
+            "bits": found[name]["bits"],
+            "signal to error": found[name]["weights_db"],
+            "named": name_of(name) if name in LABELLED else None,
         }
-        for family in FAMILIES
-        for f in every_format(r)
-        if f["family"] == family and f["bits"] < DRAWN_BITS
+        for name in NAMES
+        if found[name]["bits"] < DRAWN_BITS
     ]
     return Chart(
         rows,
         x=linear("bits", "bits a value"),
         y=linear(label="signal to error", unit="dB", limits=(0, None)),
-        marks=[points("signal to error", by="family", text="named")],
+        marks=[points("signal to error", by="formats", text="named")],
     )
 
 
@@ -148,23 +138,25 @@ def error(r: Records) -> Chart:
 def formats(r: Records) -> Sequence[Row]:
     return [
         {
-            "format": f"`{f['name']}`",
+            "format": name_of(name),
             "bits": f"{f['bits']:g}",
+            "accuracy": f"{untrained(r, name)}",
             "weights (dB)": f"{f['weights_db']:.1f}".replace("-", "−"),
             "inputs (dB)": f"{f['inputs_db']:.1f}".replace("-", "−"),
             "positive values": range_of(f),
+            "placed at": f.get("at", ""),
+            "in code": f"`{name}`",
             "constants": f["constants"],
             "source": source_of(f),
         }
-        for f in every_format(r)
+        for name, f in every_format(r)
     ]
 
 
 def range_of(f: Mapping[str, Any]) -> str:
-    if f["is_scaled"]:
-        return "scaled"
+    """As it comes."""
     if f["range"] is None:
-        return "moved"
+        return "scaled"
     return f"{brief(f['smallest'])} to {brief(f['range'][1])}"
 
 
@@ -180,6 +172,11 @@ def brief(value: float) -> str:
 def source_of(f: Mapping[str, Any]) -> str:
     source = SOURCES.get(f["kind"], "not stated")
     return source.replace("tensor", "channel") if "per row" in f["constants"] else source
+
+
+def called(name: str) -> str:
+    """A format's name; of another variant of the benchmark, its own."""
+    return name_of(name) if name in NAMES else f"`{name}`"
 
 
 COLUMNS = {  # of the benchmark, by what its work's title holds
@@ -203,7 +200,7 @@ def times(r: Records) -> Sequence[Row]:
             name, _, how = (variant, "", "") if is_peer else variant.partition(", ")
             if column is None or base is None or a is base or how not in ("", PLAIN):
                 continue
-            shown = f"`{short(name)}`" if not is_peer else name.partition(": ")[2]
+            shown = called(name) if not is_peer else name.partition(": ")[2]
             cells = made.setdefault(shown, {"variant": shown})
             cells[f"{column}, plain torch" if how else column] = f"{a / base:i}"
     if not made:

@@ -1,6 +1,5 @@
 """What the page of formats measures: facts of every format, and what it loses of real values."""
 
-import re
 from dataclasses import fields
 from typing import Any
 
@@ -8,38 +7,41 @@ import torch
 
 from madl.formats import presets
 from madl.formats.base import NumberFormat
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
+from madl.training import baseline, format_errors
 from madl.training.format_errors import PARTS, Tensors, best_shifted, sampled, sqnr_db
 
-LISTED_BITS = 8  # up to which a format's values are kept, and positions are tried
+PLACED_BITS = 8  # up to which a format's place is chosen
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-def measured(data: Tensors) -> dict[str, dict[str, Any]]:
-    """Every preset, and every one that has a position at the best ones: facts, signal to error."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, preset in presets().items():
-        found[name] = described(preset) | losses(preset, data)
-        moved = best_shifted(preset, data) if preset.bits <= LISTED_BITS else {}
-        if not moved:
-            continue
-        made = described(preset) | {"values": None, "range": None, "smallest": None}
-        for part, best in moved.items():
-            of = losses(best, data)
-            made |= {key: value for key, value in of.items() if part in key}
-        made["constants"] = ", ".join(f"{part} {placed(best)}" for part, best in moved.items())
-        made["moved"] = {best.name: described(best)["values"] for best in moved.values()}
-        # a fraction width is a fixed-point format's only position, and part of its name
-        found[re.sub(r"(fixed.*),.*", r"\1)", name) + " moved"] = made
+def run(params: Params, ctx: Context) -> Values:
+    """Every preset, and where the values lie that it is measured on."""
+    model = baseline.fine_tuned(params, ctx)
+    data = format_errors.tensors(model, baseline.load_splits(params))
+    return {
+        "formats": {name: measured(preset, data) for name, preset in presets().items()},
+        "magnitudes": magnitudes(data),
+        **{f"num_{part}": sum(x.numel() for x in data[part]) for part in PARTS},
+    }
+
+
+def measured(preset: NumberFormat, data: Tensors) -> dict[str, Any]:
+    """Facts, and signal to error: as it comes, and at the places that keep other data best."""
+    found = described(preset) | losses(dict.fromkeys(PARTS, preset), data)
+    placed = best_shifted(preset, data) if preset.bits <= PLACED_BITS else {}
+    if placed:
+        at = ", ".join(f"{part} {place(one)}" for part, one in placed.items())
+        found["placed"] = {"at": at, **losses(placed, data)}
     return found
 
 
 def described(number_format: Any) -> dict[str, Any]:
-    """Facts of the format itself, from its constants, and its values where they are few."""
+    """Facts of the format itself, from its constants."""
     values = number_format.values()
-    positive = [] if values is None else values[values > 0].tolist()
     constants = {field.name: getattr(number_format, field.name) for field in fields(number_format)}
     return {
-        "family": type(number_format).__module__.rpartition(".")[2],
         "kind": type(number_format).__name__,
         "bits": number_format.bits,
         "constants": ", ".join(
@@ -47,16 +49,14 @@ def described(number_format: Any) -> dict[str, Any]:
             for name, value in constants.items()
             if value is not None
         ),
-        "is_scaled": number_format.range is None,
         "range": number_format.range,
-        "smallest": min(positive, default=None),
-        "values": positive if number_format.bits <= LISTED_BITS else None,
+        "smallest": None if values is None else min(values[values > 0].tolist(), default=None),
     }
 
 
-def losses(number_format: NumberFormat, data: Tensors) -> dict[str, float]:
-    """Signal to error of every part."""
-    return {f"{part}_db": sqnr_db(number_format, found) for part, found in data.items()}
+def losses(formats: dict[str, NumberFormat], data: Tensors) -> dict[str, float]:
+    """Signal to error of weights and inputs."""
+    return {f"{part}_db": sqnr_db(one, data[part]) for part, one in formats.items()}
 
 
 def magnitudes(data: Tensors) -> dict[str, list[float]]:
@@ -68,8 +68,8 @@ def magnitudes(data: Tensors) -> dict[str, list[float]]:
     }
 
 
-def placed(number_format: Any) -> str:
-    """Where a format with a position has it."""
+def place(number_format: Any) -> str:
+    """Where a format with a place has it."""
     if hasattr(number_format, "frac_width"):
         return f"frac width {number_format.frac_width}"
     return f"bias {number_format.effective_bias}"

@@ -1,181 +1,206 @@
-"""What a case of question 3.2 does: models in number formats, trained on, judged and searched.
+"""What a case of question 3.2 runs: models in number formats, placed, judged, searched, trained on.
 
-Every model starts from the fine-tuned one and is judged three ways on validation: as quantization
-leaves it, and trained on with each of a few learning rates, on the same sentences in the same
-order. The best one meets the test split; so does the best of the FP32 controls. A search trains
-once, in another random point of its space at every step, and judges all its trials with the weights
-that this gives.
+A format is written `mxint4`, or `log(4)@8,3` where its values are placed: with a fraction width or
+an exponent's bias of 8 for weights and biases and of 3 for inputs; the larger that is, the smaller
+are the values. `@best` asks for the places of least validation loss. `fp32` leaves a layer alone.
+A case names one for all layers, or one for each kind of layer, in the order of `precision.kinds`.
 
-Source: one training for all points of a space, of bit widths among others, Guo et al. 2020,
-"Single path one-shot neural architecture search with uniform sampling", ECCV.
+Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
 """
 
-import random
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from madl.compression.quantize import range_use
-from madl.logbook.experiment import Context
+from madl.formats import presets
+from madl.formats.base import NumberFormat
+from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
-from madl.training import baseline, families, format_errors, precision, search
-from madl.training.data import Encoded
-from madl.training.precision import LayerFormat, Precision
+from madl.training import baseline, precision, search
+from madl.training.precision import LayerFormat, Operands
+from madl.training.train import train
 
-COUNTED_SENTENCES = 16  # whose activations a format is counted on
+COUNTED_SENTENCES = 16  # whose activations are counted
+GAIN = 1e-4  # nats: a smaller difference moves no place
+# Where a search for places starts: about the largest weight and input that the fixed point of as
+# many bits holds where question 1.1 places it.
+LARGEST = {4: (0.25, 2.0), 6: (0.5, 8.0), 8: (0.5, 16.0)}
+OF_SEARCH = ("offered", "price", "sampler", "trials")
+
+Places = tuple[int, int]  # of weights and biases, of inputs
 
 
-def judged(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """The model of a case that names a format, or of the control, which names none."""
-    if params["part"] == "control":
-        return tuned(model, precision.uniform(model, None), params, ctx)
-    layer_format, positions = format_of(model, str(params["format"]), params, ctx)
-    formats = precision.uniform(model, layer_format)
+def run(params: Params, ctx: Context) -> Values:
+    """A case; on the tuning seed nothing meets the test split."""
+    if params["draw"] != TUNING_SEED:
+        model, found = built(written(params), params, ctx)
+        return {**found, **baseline.judge_on_test(model, params, ctx.device)}
+    match params["part"]:
+        case "search":
+            return searched(params, ctx)
+        case "trained":
+            chosen = searched(params, ctx)["best"] if params["of"] == "mix" else rival(params, ctx)
+            model, found = built(chosen, params, ctx)
+            return {**found, **baseline.judge_on_validation(model, params, ctx.device)}
+        case _:
+            return single(written(params), params, ctx)
+
+
+def written(params: Params) -> str:
+    """What a case names."""
+    at = params.get("at")
+    return str(params.get("mix") or params["format"]) + (f"@{at}" if at else "")
+
+
+def built(named: str, params: Params, ctx: Context) -> tuple[nn.Module, Values]:
+    """The fine-tuned model with these formats, trained on (QAT) where there is a rate."""
+    model = baseline.fine_tuned(params, ctx)
+    bits = set_(model, named, params, ctx)
+    if params.get("tune_learning_rate") is not None:
+        count = params["tune_examples"]
+        assert count is None or isinstance(count, int)
+        recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
+        train(model, baseline.load_splits(params).train.first(count), recipe, device=ctx.device)
+    return model, {"formats": named, "bits": bits}
+
+
+# ---- formats ------------------------------------------------------------------------------------
+
+
+def set_(model: nn.Module, named: str, params: Params, ctx: Context) -> float:
+    """Give every layer its format, one for all or one a kind; returns the bits of a weight."""
+    layers = precision.layer_names(model)
+    kinds, known = precision.kinds(layers), {w: read(w, params, ctx) for w in named.split()}
+    each = named.split() * (len(kinds) if " " not in named else 1)
+    of = dict(zip(kinds, each, strict=True))
+    formats = {layer: known[of[precision.kind(layer)]] for layer in layers}
     precision.set_precision_(model, formats)
-    shares = range_use(model, _tuning(params).batch(range(COUNTED_SENTENCES)))
-    counted = {"weight_zeroed": shares["weight_zeroed"], **positions}
-    return {**counted, **tuned(model, formats, params, ctx)}
+    return precision.mean_bits(model, formats)
 
 
-def tuned(model: nn.Module, formats: Precision, params: Params, ctx: Context) -> dict[str, Any]:
-    """That precision at the learning rate that validation prefers, zero among them, judged."""
-    found: dict[float, tuple[nn.Module, dict[str, Any]]] = {}
-    for rate in (0.0, *_rates(params)):
-        made = precision.set_precision_(model, formats)
-        if rate:
-            own = {**params, "tune_learning_rate": rate}
-            made = precision.trained_on(model, formats, _tuning(params), own, ctx.device)
-        found[rate] = made, baseline.judge_on_validation(made, params, ctx.device)
-    rate = preferred({rate: values for rate, (_, values) in found.items()})
-    best, values = found[rate]
-    return {
-        **baseline.judge_on_test(best, params, ctx.device),
-        **values,
-        "rate": rate,
-        "by_rate": {f"{rate:g}": values for rate, (_, values) in found.items()},
-        "bits": precision.mean_bits(model, formats),
-    }
+def read(named: str, params: Params, ctx: Context) -> LayerFormat:
+    """The format that is written so."""
+    name, _, at = placed(named, params, ctx).partition("@")
+    if name == "fp32":
+        return None
+    return moved(name, *map(int, at.split(","))) if at else presets()[name]
 
 
-def preferred(found: Mapping[float, Mapping[str, Any]]) -> float:
-    """The rate with the best validation accuracy, then loss; the first of those that are alike."""
-    return max(found, key=lambda r: (found[r]["validation_accuracy"], -found[r]["validation_loss"]))
+def moved(name: str, weights: int, inputs: int) -> Operands:
+    """That preset with these places."""
+    return Operands(weight=_at(presets()[name], weights), input=_at(presets()[name], inputs))
 
 
-# ---- where a format's values lie ----------------------------------------------------------------
+def _at(preset: Any, place: int) -> NumberFormat:
+    return replace(preset, **{"frac_width" if hasattr(preset, "frac_width") else "bias": place})
 
 
-def format_of(
-    model: nn.Module, name: str, params: Params, ctx: Context
-) -> tuple[LayerFormat, dict[str, int]]:
-    """What all layers take under that name; of a moved format, its positions too.
-
-    From the positions that keep the values best (signal to error), step by step to a neighbor that
-    lowers the validation loss right after quantization, until none does.
-    """
-    if name not in families.MOVED:
-        return families.named(name), {}
-
-    def loss(at: tuple[int, int]) -> float:
-        formats = precision.uniform(model, families.moved(name, *at))
-        return precision.judge(model, formats, _probe(params), ctx.device).loss
-
-    def found() -> dict[str, int]:
-        precision.set_precision_(model, precision.uniform(model, None))
-        data = format_errors.tensors(model, baseline.load_splits(params))
-        kept = format_errors.best_shifted(families.preset_of(name), data)
-        start = (families.position(kept["weights"]), families.position(kept["inputs"]))
-        weights, inputs = descended(loss, start)
-        return {"weights_at": weights, "inputs_at": inputs}
-
-    of = precision.of_experiment(params, ("probe_examples",))
-    positions = search.remembered(ctx, {"descent of": name, **of}, found)
-    return families.moved(name, positions["weights_at"], positions["inputs_at"]), positions
+# ---- places -------------------------------------------------------------------------------------
 
 
-def descended(loss: Callable[[tuple[int, int]], float], start: tuple[int, int]) -> tuple[int, int]:
-    """A pair that has less loss than its four neighbors, one step in either number; each is judged
-    once."""
+def placed(named: str, params: Params, ctx: Context) -> str:
+    """With its places in numbers; found once, by the loss on all of validation."""
+    name, _, at = named.partition("@")
+    if at != "best":
+        return named
+
+    def find() -> Values:
+        model = baseline.fine_tuned(params, ctx)
+
+        def loss(at: Places) -> float:
+            precision.set_precision_(model, precision.uniform(model, moved(name, *at)))
+            return baseline.judge_on_validation(model, params, ctx.device)["validation_loss"]
+
+        weights, inputs = descend(start(presets()[name]), loss)
+        return {"places": f"{weights},{inputs}"}
+
+    found = search.remembered(ctx, {"placed": name, **precision.of_experiment(params, ())}, find)
+    return f"{name}@{found['places']}"
+
+
+def start(preset: Any) -> Places:
+    """Where its largest values are the nearest to `LARGEST`."""
+    own = preset.frac_width if hasattr(preset, "frac_width") else preset.effective_bias
+    weights, inputs = (round(math.log2(preset.range[1] / x)) for x in LARGEST[int(preset.bits)])
+    return own + weights, own + inputs
+
+
+def descend(start: Places, loss: Callable[[Places], float]) -> Places:
+    """From one to the best of its eight neighbours, until none is better; each is judged once."""
     known = {start: loss(start)}
     best = start
     while True:
-        a, b = best
-        for at in ((a - 1, b), (a + 1, b), (a, b - 1), (a, b + 1)):
+        for at in ((best[0] + i, best[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)):
             if at not in known:
                 known[at] = loss(at)
         lowest = min(known, key=lambda at: known[at])
-        if lowest == best:
+        if known[lowest] > known[best] - GAIN:
             return best
         best = lowest
 
 
-# ---- searches -----------------------------------------------------------------------------------
+# ---- on the tuning seed -------------------------------------------------------------------------
 
 
-def searched(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """A format or FP32 for each kind of layer; the combined search's choice is judged as well."""
-    layers, choices = precision.layer_names(model), families.space(params.get("family"))
-    space = dict.fromkeys(precision.kinds(layers), choices)
-    known = {name: format_of(model, name, params, ctx)[0] for name in choices}
+def single(named: str, params: Params, ctx: Context) -> Values:
+    """All layers in one format, as quantized, on validation; of a placed one, as it comes, too.
 
-    def formats(point: Mapping[str, Any]) -> dict[str, LayerFormat]:
-        return {layer: known[point[precision.kind(layer)]] for layer in layers}
+    `weight_zeroed` is the share of the nonzero weights that become zero.
+    """
 
-    objective = _objective(model, space, formats, params, ctx)
-    trials, best = search.of_case(ctx, params, space, objective)
-    found = {
-        "trials": [{"score": trial.value, **trial.notes} for trial in trials],
-        "best": {"score": best.value, **best.notes},
-        "nothing": objective(dict.fromkeys(space, families.FP32))[0],
-        "startup": search.STARTUP_TRIALS,
-        "points": search.num_points(space),
-        "kinds": list(space),
-    }
-    if params["part"] == "family":
-        return found
-    return {**found, **tuned(model, formats(best.point), params, ctx)}
+    def look(named: str) -> Values:
+        model = baseline.fine_tuned(params, ctx)
+        bits = set_(model, named, params, ctx)
+        found = baseline.judge_on_validation(model, params, ctx.device)
+        probe = baseline.load_splits(params).validation.first(COUNTED_SENTENCES)
+        shares = range_use(model, probe.batch(range(len(probe))))
+        return {"bits": bits, **found, "weight_zeroed": shares["weight_zeroed"]}
+
+    def make() -> Values:
+        found = {"formats": placed(named, params, ctx)}
+        found |= look(found["formats"])
+        name, _, at = named.partition("@")
+        return found | ({"as it comes": look(name)} if at else {})
+
+    return search.remembered(ctx, {"single": named, **precision.of_experiment(params, ())}, make)
 
 
-def _objective(
-    model: nn.Module,
-    space: search.Space,
-    formats: Callable[[Mapping[str, Any]], Precision],
-    params: Params,
-    ctx: Context,
-) -> search.Objective:
-    """A trial's score: accuracy less the price of its bits, with weights trained once for all."""
+def searched(params: Params, ctx: Context) -> Values:
+    """A study over what is offered to each kind of layer, as quantized, on all of validation.
 
-    def drawn(step: int) -> Precision:
-        return formats(random_point(space, f"{params['seed']} {step}"))
-
-    own = {**params, "tune_learning_rate": max(_rates(params))}
-    shared = precision.trained_between(model, drawn, _tuning(params), own, ctx.device)
+    A trial's score is its loss and the price of its bits; the best has the least.
+    """
+    model = baseline.fine_tuned(params, ctx)
+    kinds, offered = precision.kinds(precision.layer_names(model)), str(params["offered"]).split()
+    space: search.Space = dict.fromkeys(kinds, offered)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        accuracy = precision.judge(shared, formats(point), _probe(params), ctx.device).accuracy
-        bits = precision.mean_bits(model, formats(point))
-        notes = {"validation": accuracy, "bits": bits, "choices": dict(point)}
-        return accuracy - float(params["price"] or 0) * bits, notes
+        named = " ".join(placed(str(point[kind]), params, ctx) for kind in kinds)
+        bits = set_(model, named, params, ctx)
+        judged = baseline.judge_on_validation(model, params, ctx.device)
+        score = judged["validation_loss"] + float(params["price"] or 0) * bits
+        return -score, {"formats": named, "bits": bits, **judged}
 
-    return objective
-
-
-def random_point(space: search.Space, seed: str) -> dict[str, Any]:
-    """A point of the space, the same for the same seed."""
-    draw = random.Random(seed)
-    return {name: draw.choice(values) for name, values in space.items()}
-
-
-def _tuning(params: Params) -> Encoded:
-    return baseline.load_splits(params).train.first(int(params["tune_examples"] or 0))
-
-
-def _probe(params: Params) -> Encoded:
-    """The validation sentences that trials and positions are chosen by."""
-    return baseline.load_splits(params).validation.first(int(params["probe_examples"] or 0))
+    of = precision.of_experiment(params, OF_SEARCH)
+    trials, best = search.of_case(ctx, of, space, objective)
+    return {
+        "scores": [-trial.value for trial in trials],
+        "best": best.notes["formats"],
+        **{name: best.notes[name] for name in ("bits", "validation_loss", "validation_accuracy")},
+        "kinds": kinds,
+        "points": search.num_points(space),
+        "startup": search.STARTUP_TRIALS,
+    }
 
 
-def _rates(params: Params) -> list[float]:
-    """Learning rates that are tried beside not training at all: "1e-05 3e-05"."""
-    return [float(rate) for rate in str(params["tune_learning_rates"]).split()]
+def rival(params: Params, ctx: Context) -> str:
+    """The single format of the least score among those of no fewer bits than the search's mix."""
+    singles = [single(one, params, ctx) for one in str(params["offered"]).split()]
+    least = min(searched(params, ctx)["bits"], max(one["bits"] for one in singles))
+    fitting = [one for one in singles if one["bits"] >= least]
+    best = min(fitting, key=lambda one: one["validation_loss"] + params["price"] * one["bits"])
+    return str(best["formats"])
