@@ -78,8 +78,8 @@ endmodule
 module sum_rows #(
     parameter TERMS = 32,
     parameter WIDTH = 15,
-    parameter HIGH = 7,
-    parameter PLACE = 8,
+    parameter HIGH = 8,
+    parameter PLACE = 7,
     parameter EXTRA = 1,
     parameter OUT = 21
 ) (
@@ -117,7 +117,7 @@ module sum_products #(
     parameter OUT = 21
 ) (
     input [LANES*(2*WIDTH-1)-1:0] sums,
-    input [LANES*(WIDTH-1)-1:0] carries,
+    input [LANES*WIDTH-1:0] carries,
     input [OUT-1:0] addend,
     output [OUT-1:0] total
 );
@@ -128,8 +128,8 @@ module sum_products #(
   sum_rows #(
       .TERMS(LANES),
       .WIDTH(2 * WIDTH - 1),
-      .HIGH(WIDTH - 1),
-      .PLACE(WIDTH),
+      .HIGH(WIDTH),
+      .PLACE(WIDTH - 1),
       .EXTRA(2),
       .OUT(OUT)
   ) rows (

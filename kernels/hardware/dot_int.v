@@ -31,7 +31,7 @@ module integer_lanes #(
     output [OUT-1:0] total
 );
   wire [LANES*(2*WIDTH-1)-1:0] sums;
-  wire [LANES*(WIDTH-1)-1:0] carries;
+  wire [LANES*WIDTH-1:0] carries;
 
   genvar i;
   generate
@@ -40,7 +40,7 @@ module integer_lanes #(
           .a(a[i*WIDTH+:WIDTH]),
           .b(b[i*WIDTH+:WIDTH]),
           .sum(sums[i*(2*WIDTH-1)+:2*WIDTH-1]),
-          .carry(carries[i*(WIDTH-1)+:WIDTH-1])
+          .carry(carries[i*WIDTH+:WIDTH])
       );
     end
   endgenerate

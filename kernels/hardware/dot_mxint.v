@@ -73,7 +73,7 @@ module magnitude_lanes #(
 );
   localparam CODE = MANTISSA + 1;
   localparam LOW = 2 * MANTISSA - 1;
-  localparam HIGH = MANTISSA - 1;
+  localparam HIGH = MANTISSA;
   wire [LANES*LOW-1:0] low;
   wire [LANES*HIGH-1:0] high;
   wire [LANES-1:0] negative;

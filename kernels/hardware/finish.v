@@ -2,6 +2,7 @@
 // is added to the FP32 accumulator. One block needs no alignment, only the conversion: that is the
 // point of a shared scale.
 
+(* keep_hierarchy *)
 module finish #(
     parameter BLOCKS = 1,
     parameter WIDTH = 21,

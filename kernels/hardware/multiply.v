@@ -1,5 +1,5 @@
 // The multipliers: arrays in which a row of full adders takes in one partial product at a time. They leave
-// two rows, sum + carry * 2^B. Where more is done to a product than adding it, a carry travels through
+// two rows, sum + carry * 2^(B-1). Where more is done to a product than adding it, a carry travels through
 // one last row; else the two rows are added with those of all other lanes (carry_save.v).
 
 (* keep_hierarchy *)
@@ -12,8 +12,8 @@ module multiply_unsigned #(
     output [A+B-1:0] product
 );
   wire [A+B-2:0] sum;
-  wire [A-2:0] carry;
-  wire [A-1:0] travels;
+  wire [A-1:0] carry;
+  wire [A:0] travels;
 
   partial_products #(.A(A), .B(B)) rows (
       .a(a),
@@ -22,18 +22,18 @@ module multiply_unsigned #(
       .carry(carry)
   );
   assign travels[0] = 1'b0;
-  assign product[B-1:0] = sum[B-1:0];
-  assign product[A+B-1] = travels[A-1];
+  assign product[B-2:0] = sum[B-2:0];
+  assign product[A+B-1] = travels[A];
 
   genvar i;
   generate
-    for (i = 0; i < A - 1; i = i + 1) begin : column
+    for (i = 0; i < A; i = i + 1) begin : column
       full_adder add (
-          .a(sum[B+i]),
+          .a(sum[B-1+i]),
           .b(carry[i]),
           .c(travels[i]),
           .carry(travels[i+1]),
-          .sum(product[B+i])
+          .sum(product[B-1+i])
       );
     end
   endgenerate
@@ -47,7 +47,7 @@ module multiply_rows #(
     input [A-1:0] a,
     input [B-1:0] b,
     output [A+B-2:0] sum,
-    output [A-2:0] carry
+    output [A-1:0] carry
 );
   partial_products #(.A(A), .B(B)) rows (
       .a(a),
@@ -67,7 +67,7 @@ module multiply_signed #(
     input [WIDTH-1:0] a,
     input [WIDTH-1:0] b,
     output [2*WIDTH-2:0] sum,
-    output [WIDTH-2:0] carry
+    output [WIDTH-1:0] carry
 );
   partial_products #(.A(WIDTH), .B(WIDTH), .SIGNED(1)) rows (
       .a(a),
@@ -85,7 +85,7 @@ module partial_products #(
     input [A-1:0] a,
     input [B-1:0] b,
     output [A+B-2:0] sum,
-    output [A-2:0] carry
+    output [A-1:0] carry
 );
   localparam WIDTH = A + B - 1;
   localparam [A-1:0] TOP = SIGNED << (A - 1);
@@ -94,7 +94,7 @@ module partial_products #(
   assign sums[0+:WIDTH] = rows[0+:WIDTH];
   assign carries[0+:WIDTH] = rows[WIDTH+:WIDTH];
   assign sum = sums[(B-2)*WIDTH+:WIDTH];
-  assign carry = carries[(B-1)*WIDTH-1-:A-1];
+  assign carry = carries[(B-1)*WIDTH-1-:A];
 
   genvar i;
   generate
