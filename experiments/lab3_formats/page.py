@@ -471,8 +471,9 @@ def rounded(count: int) -> str:
 def taken(r: Records) -> Sequence[Row]:
     """Which kind of layer took which format in the mix of the search over all."""
     found = search_of(r, ALL).values
+    said = {"attention.output": "attention's output", "intermediate": "up", "output": "down"}
     return [
-        {"layers": kind, "format": name_of(one.partition("@")[0])}
+        {"layers": said.get(kind, kind), "format": name_of(one.partition("@")[0])}
         for kind, one in zip(found["kinds"], found["best"].split(), strict=True)
     ]
 

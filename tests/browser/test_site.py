@@ -168,8 +168,8 @@ def test_values_are_reached_by_pointer_and_by_keys(first):
 
 
 def test_places_without_a_marker_say_their_value(browser, site):
-    page = opened(browser, (site / "labs/lab3_formats.html").as_uri())
-    point = page.locator("#lab3_formats-curves .wide use.pt").nth(1)
+    page = opened(browser, (site / "labs/lab3_widths.html").as_uri())
+    point = page.locator("#lab3_widths-curves .wide use.pt").nth(1)
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
