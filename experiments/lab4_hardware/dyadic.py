@@ -59,3 +59,11 @@ def from_fp32(code: int) -> Number | None:
         return ZERO
     significand = code & 0x7F_FFFF | 1 << 23
     return -significand if code >> 31 else significand, field - 127 - 23
+
+
+def add_fp32(a: int, b: int) -> int:
+    """The accumulator's adder: the sum of two results, rounded once."""
+    left, right = from_fp32(a), from_fp32(b)
+    if left is None or right is None:
+        return NAN
+    return to_fp32(*total([left, right]))

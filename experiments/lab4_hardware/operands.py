@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 SCALE_BIAS = 127  # of a shared exponent of 8 bits
-FP32_BITS = 32
+RESULT_BITS = 32  # of the accumulator, FP32 or an integer
 
 Specials = Literal["none", "nan", "ieee"]
 # What multiplies a side's values. Each block has an exponent: `e8m0`, which may be NaN; `exponent`,
@@ -31,7 +31,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignMagnitude:
-    """A sign and a magnitude of `mantissa` bits; with one bit a ternary number."""
+    """A sign beside a magnitude of `mantissa` bits."""
 
     mantissa: int
 
@@ -41,29 +41,12 @@ class SignMagnitude:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
-    """A sign for each level, the first level lowest; a set bit is -1. Zero is no value."""
-
-    levels: int
-
-    @property
-    def bits(self) -> int:
-        return self.levels
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Float:
-    """Sign, exponent, mantissa.
-
-    `has_implicit_one`, or a denormal minifloat; without mantissa a logarithmic number.
-    `has_subnormals`, or they count as zero. `own_bias` None is IEEE 754's.
-    """
+    """Sign, exponent, mantissa; without mantissa a power of two. `own_bias` None is IEEE 754's."""
 
     exponent: int
     mantissa: int
     specials: Specials = "ieee"
-    has_subnormals: bool = True
-    has_implicit_one: bool = True
     own_bias: int | None = None
 
     @property
@@ -75,29 +58,22 @@ class Float:
         return (1 << (self.exponent - 1)) - 1 if self.own_bias is None else self.own_bias
 
     @property
-    def least_field(self) -> int:
-        """The exponent field of the smallest values, zero apart."""
-        return 1 if self.has_implicit_one else 0
-
-    @property
     def lowest(self) -> int:
         """The exponent of the last bit of the smallest values."""
-        return self.least_field - self.bias - self.mantissa
+        return 1 - self.bias - self.mantissa
 
     @property
     def product_bits(self) -> int:
         """Of a product's magnitude."""
-        if self.mantissa == 0:
-            return 1
-        return 2 * (self.mantissa + self.has_implicit_one)
+        return 2 * (self.mantissa + 1) if self.mantissa else 1
 
     @property
     def range(self) -> int:
         """How far the exponents of two products may lie apart, were every code finite."""
-        return 2 * ((1 << self.exponent) - 1 - self.least_field)
+        return 2 * ((1 << self.exponent) - 2)
 
 
-Element = Integer | SignMagnitude | Signs | Float
+Element = Integer | SignMagnitude | Float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +100,15 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A dot product of `lanes` pairs.
+    """A dot product of `lanes` pairs, added to an accumulator.
 
     `block`: lanes that share a scale, all of them where nothing is scaled. `lane_guard`: bits kept
-    below the largest product when products are aligned, None where nothing is lost in a block: the
+    below the largest product where products are aligned, None where nothing is lost in a block: the
     products have one exponent, or are shifted to one. `block_guard`: the same for the sums of
-    blocks. `rounds_each_step`: every product and partial sum is an FP32 number. `integers`: the
-    result is so many exact sums, the first one lowest, or, where zero, one FP32 number.
+    blocks. `is_integer`: accumulator and result are integers, not FP32. `inner`: what works on
+    side b once the unit has quantized it.
     """
 
-    name: str
     top: str
     parameters: Mapping[str, int]
     lanes: int
@@ -142,10 +117,8 @@ class Unit:
     block: int
     lane_guard: int | None = None
     block_guard: int = 0
-    rounds_each_step: bool = False
-    integers: int = 0
-    result_bits: int = FP32_BITS
-    inner: "Unit | None" = None  # what works on side b once the unit has quantized it
+    is_integer: bool = False
+    inner: "Unit | None" = None
 
     @property
     def blocks(self) -> int:
@@ -160,37 +133,4 @@ class Unit:
             for n, o in sides
             if o.has_block_scale
         ]
-        return (*values, *scales)
-
-    @property
-    def input_bits(self) -> int:
-        return sum(port.fields * port.bits for port in self.inputs)
-
-
-def check_lanes(lanes: int) -> None:
-    """Raises: ValueError for lanes outside 1 … 1024."""
-    check("lanes", lanes, 1, 1024)
-
-
-def checked_block(lanes: int, block: int) -> int:
-    """The block as the unit sees it: never longer than the unit.
-
-    Raises:
-        ValueError: no lane, no block, or lanes that are no multiple of it.
-    """
-    check_lanes(lanes)
-    check("block", block, 1, 1024)
-    if block < lanes and lanes % block:
-        raise ValueError(f"lanes must be a multiple of the block, got {lanes} and {block}")
-    return min(block, lanes)
-
-
-def check(what: str, value: int, low: int, high: int) -> None:
-    """Raises: ValueError for a value outside its limits."""
-    if not low <= value <= high:
-        raise ValueError(f"{what} is {low} … {high}, got {value}")
-
-
-def log2(count: int) -> int:
-    """Bits that a sum of `count` terms is wider than a term."""
-    return (count - 1).bit_length()
+        return (*values, *scales, Port(name="acc", fields=1, bits=RESULT_BITS))

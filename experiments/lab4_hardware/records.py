@@ -1,114 +1,109 @@
 """The units of question 4.4 and their records, for its page and for those that compare with them.
 
-Another page takes `needs=("lab4_hardware",)`. Lengths of a dot product are in lanes, areas in
-transistors, delays and periods in FO4.
+Another page takes `needs=("lab4_hardware",)`. A unit is called by its name in `units.UNITS`. At
+equal delay means: cut into stages of `PERIOD`, with a result every so many FO4. Areas are in
+transistors.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from experiments.lab4_hardware.synthesis import FLIP_FLOP, PERIODS
-from experiments.lab4_hardware.synthesis import PARTS as MODULES
-from experiments.lab4_hardware.units import from_params
+from experiments.lab4_hardware.synthesis import ACCUMULATOR, DRIVERS, FLIP_FLOP, PARTS, REST
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Pending, Record, Records, Row
 
 STEM = "lab4_hardware"
-LANES = 32  # of every unit that is compared with another
-WHOLE = 32  # lanes: the block that is not named
-FP8 = 8  # bits: OCP's floats of as many have a NaN, its narrower ones have none
+PERIOD = 40  # FO4 between two results, of units that are compared at equal delay
 ERROR = "signal to error (dB)"
+REGISTERS = "registers"
 
-Described = Mapping[str, Any]  # a unit's parameters
+BF16, INT8 = "BF16", "INT8 by row"
+MXINT8 = "MXINT8"  # in two's complement, on both sides
+SIGNS_APART = "MXINT8, signs apart"  # beside magnitudes; the next two have them so, too
+MIXED = "MXINT8 × BF16"  # weights alone in MXINT8
+QUANTIZING = "MXINT8, quantizing"  # MXINT8 on both sides; inputs come as bf16
 
-MXINT8: Described = {"unit": "mxint", "width": 8, "block": 32}
-BF16: Described = {"unit": "float", "exponent": 8, "mantissa": 7}
-QUANTIZING: Described = {"unit": "mxint_quantizing", "width": 8, "block": 32}
-MIXED: Described = {"unit": "mxint_bf16", "width": 8, "block": 32}  # MXINT8 × bf16
-BF16_ADDERS: Described = {"unit": "float_adders", "mantissa": 7}  # that add in FP32
-FP32: Described = {"unit": "float_adders", "mantissa": 23}
-PARTS = tuple(dict.fromkeys(MODULES.values()))
-
-
-def _one(r: Records, kind: str, unit: Described, **where: Any) -> Record:
-    own = r.of(STEM).where(kind=kind, **where, **unit)
-    for option in ("window", "specials"):
-        own = own if option in unit else own.without(option)
-    return own.one()
+LOGIC = tuple(dict.fromkeys((*PARTS.values(), REST, ACCUMULATOR, DRIVERS)))  # as they are drawn
 
 
-def gates(r: Records, unit: Described, *, gate_set: str = "cells") -> Record:
+def gates(r: Records, unit: str) -> Record:
     """The synthesis of one unit.
 
     Raises:
         Pending: it is not there.
     """
-    return _one(r, "gates", {"lanes": LANES, **unit}, gate_set=gate_set)
+    return r.of(STEM).one(kind="gates", unit=unit)
 
 
-def transistors(r: Records, unit: Described, period: int | None = None) -> int:
-    """Of one unit; with a period, with the flip-flops that a result every so many FO4 takes."""
-    values = gates(r, unit).values
-    flip_flops = 0 if period is None else values["flip_flops"][str(period)]
-    return int(values["transistors"] + FLIP_FLOP * flip_flops)
+def logic(r: Records, unit: str) -> int:
+    """Transistors of one unit without registers."""
+    return int(gates(r, unit).values["transistors"])
 
 
-def error_db(r: Records, unit: Described) -> float | None:
+def registers(r: Records, unit: str, period: int = PERIOD) -> int:
+    """Transistors of the flip-flops that a result every so many FO4 takes."""
+    return int(FLIP_FLOP * gates(r, unit).values["flip_flops"][str(period)])
+
+
+def area(r: Records, unit: str, period: int = PERIOD) -> int:
+    """Transistors of one unit with its registers."""
+    return logic(r, unit) + registers(r, unit, period)
+
+
+def share_of(r: Records, a: str, b: str, period: int = PERIOD) -> Counted:
+    """Transistors of unit A at equal delay, of those of unit B."""
+    share = area(r, a, period) / area(r, b, period)
+    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
+
+
+def logic_of(r: Records, a: str, b: str) -> Counted:
+    """The same without registers."""
+    share = logic(r, a) / logic(r, b)
+    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
+
+
+def part(r: Records, unit: str, name: str) -> Counted:
+    """Which share of a unit's transistors at equal delay are for one thing."""
+    share = parts(r, unit).get(name, 0) / area(r, unit)
+    return counted(round(100 * share), "%", of=[gates(r, unit)])
+
+
+def parts(r: Records, unit: str) -> dict[str, int]:
+    """Transistors by part at equal delay, registers the last of them."""
+    made = gates(r, unit).values["parts"]
+    return {**{one: int(made.get(one, 0)) for one in LOGIC}, REGISTERS: registers(r, unit)}
+
+
+def part_rows(r: Records, units: Sequence[str]) -> list[Row]:
+    """A row a unit: transistors by part, of the parts that any of them has."""
+    made = {unit: parts(r, unit) for unit in units}
+    used = [one for one in (*LOGIC, REGISTERS) if any(of[one] for of in made.values())]
+    return [{"unit": unit, **{one: of[one] for one in used}} for unit, of in made.items()]
+
+
+def error_db(r: Records, unit: str) -> float | None:
     """Signal to error of the unit's results for rows of the model; None where it was not run."""
     try:
-        return float(_one(r, "simulation", unit, lanes=LANES).values["error_db"])
+        return float(r.of(STEM).one(kind="simulation", unit=unit).values["error_db"])
     except Pending:
         return None
 
 
-def percent_of(r: Records, a: Described, b: Described, period: int | None = None) -> Counted:
-    """Transistors of unit A, of those of unit B."""
-    share = transistors(r, a, period) / transistors(r, b, period)
-    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
+def decibels(r: Records, unit: str) -> Counted:
+    """The same as a number. Raises: Pending: it was not run."""
+    one = r.of(STEM).one(kind="simulation", unit=unit)
+    return counted(round(one.values["error_db"]), "dB", of=[one])
 
 
-def part(r: Records, unit: Described, name: str) -> Counted:
-    """Which share of a unit's transistors are for one thing."""
-    made = gates(r, unit)
-    share = made.values["parts"].get(name, 0) / made.values["transistors"]
-    return counted(round(100 * share), "%", of=[made])
-
-
-def part_rows(r: Records, units: Sequence[Described]) -> list[Row]:
-    """Transistors by part, of the parts that any of these units has."""
-    made = [gates(r, unit) for unit in units]
-    used = [name for name in PARTS if any(one.values["parts"].get(name) for one in made)]
-    return [
-        {"unit": label_of(one), **{name: one.values["parts"].get(name, 0) for name in used}}
-        for one in made
-    ]
-
-
-def unit_rows(r: Records, units: Sequence[Described]) -> list[Row]:
-    """A row a unit: its area, with a pipeline and without, and how exact its results are."""
-    whole, fast = transistors(r, BF16), transistors(r, BF16, PERIODS[-1])
+def unit_rows(r: Records, units: Sequence[str]) -> list[Row]:
+    """A row a unit: logic and registers in transistors, what they are of bf16's, how exact its
+    results are."""
     return [
         {
-            "unit": label_of(gates(r, unit)),
-            "transistors": transistors(r, unit),
-            "of bf16's": transistors(r, unit) / whole,
-            "pipelined, of bf16's": transistors(r, unit, PERIODS[-1]) / fast,
-            "delay (FO4)": gates(r, unit).values["delay"],
+            "unit": unit,
+            "logic": logic(r, unit),
+            "registers": registers(r, unit),
+            "of BF16's": area(r, unit) / area(r, BF16),
             ERROR: error_db(r, unit),
         }
         for unit in units
     ]
-
-
-def label_of(record: Record) -> str:
-    """The unit's name, from its parameters: a format once where both sides have it."""
-    params = record.case.params
-    unit = from_params({"lanes": LANES, **params})
-    a, _, b = unit.name.partition(" × ")
-    name = a + b.removeprefix(a) if b.startswith(a) else unit.name
-    block, window, lanes = params.get("block"), params.get("window"), unit.lanes
-    name += "" if lanes == LANES else f", {lanes} lane{'s' * (lanes > 1)}"
-    name += "" if block in (None, WHOLE) else f", blocks of {block}"
-    name += "" if window is None else f", window of {window}"
-    name += ", no NaN" if params.get("specials") == "none" and unit.a.element.bits == FP8 else ""
-    return f"{name} [{record.borrowed_from}]" if record.borrowed_from else name

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.lab4_hardware import tools
-from experiments.lab4_hardware.operands import Unit
+from experiments.lab4_hardware.operands import RESULT_BITS, Unit
 from experiments.lab4_hardware.units import SOURCES
 from madl.errors import MadlError
 
@@ -16,7 +16,7 @@ Vector = Mapping[str, Sequence[int]]  # port → its codes
 
 
 def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
-    """The unit's result for each vector, as a code of `unit.result_bits`.
+    """The unit's result for each vector, as a code.
 
     Raises:
         ValueError: no vectors, or fields that are missing or too wide.
@@ -31,7 +31,8 @@ def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
         (folder / "vectors.hex").write_text("".join(f"{word:x}\n" for word in words))
         (folder / "testbench.v").write_text(testbench(unit, len(words)))
         sources = [str(path) for path in sorted(SOURCES.glob("*.v"))]
-        tools.run([compiler, "-g2005", "-o", "run", "testbench.v", *sources], cwd=folder)
+        sources.append(str(SOURCES / "cells" / "full_adder.v"))
+        tools.run([compiler, "-g2005", "-s", "testbench", "-o", "run", "testbench.v", *sources], cwd=folder)
         printed = tools.run([machine, "-n", "run"], cwd=folder).split()
     return _results(printed, len(words))
 
@@ -74,7 +75,7 @@ def testbench(unit: Unit, num_vectors: int) -> str:
 module testbench;
   reg [{low - 1}:0] vectors [0:{num_vectors - 1}];
   reg [{low - 1}:0] word;
-  wire [{unit.result_bits - 1}:0] result;
+  wire [{RESULT_BITS - 1}:0] result;
   integer i;
 
   {unit.top} #({numbers}) unit (

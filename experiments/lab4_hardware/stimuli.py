@@ -1,74 +1,58 @@
-"""Vectors that a unit is simulated on: corners, values that the formats rounded, and any codes."""
+"""Vectors that a unit is simulated on: corners, any codes, and rows that the formats rounded."""
 
+import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.codes import SCALE_NAN, coded
 from experiments.lab4_hardware.dyadic import Number
-from experiments.lab4_hardware.operands import SCALE_BIAS, Float, Operand, Unit
+from experiments.lab4_hardware.operands import RESULT_BITS, SCALE_BIAS, Float, Operand, Unit
 from experiments.lab4_hardware.simulation import Vector
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """An output's weights (a) and what the layer is given for a token (b); a unit takes both from
-    `start` on.
-
-    Shapes: a and b have the layer's inputs, FP32.
-    """
-
-    a: "Tensor"
-    b: "Tensor"
-    start: int
-
-    def dot(self, lanes: int) -> float:
-        """The piece's dot product, unrounded."""
-        part = slice(self.start, self.start + lanes)
-        return float((self.a[part].double() * self.b[part].double()).sum())
+# Accumulators: zeros, ones, a subnormal, the least and the largest numbers, infinity, NaN; where
+# it is an integer, these are integers.
+ACCUMULATORS = (
+    *(0, 0x8000_0000, 0x3F80_0000, 0xBF80_0000, 0x007F_FFFF, 0x0080_0000),
+    *(0x7F7F_FFFF, 0xFF7F_FFFF, 0x7F80_0000, 0x7FC0_0000),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stimulus:
-    """A vector; the exact result of the format's own values where it was made from some; what each
-    of an integer unit's sums is multiplied by once its row is finished, one where this is empty."""
+class Chain:
+    """Vectors of which each goes on with the accumulator that the one before left; the first's is
+    zero, or its own. `dot`: of the unrounded row. `row_scale` multiplies a finished integer."""
 
-    vector: Vector
-    exact: Fraction | None = None
-    row_scales: tuple[Number, ...] = ()
-
-
-def stimuli(unit: Unit, *, num_random: int, seed: int) -> Iterator[Stimulus]:
-    """Corners; then `num_random` vectors of quantized values and as many of any codes."""
-    yield from corners(unit)
-    a, b = (_normal(unit, num_random, seed + side) for side in (0, 1))
-    yield from from_rows(unit, (Piece(a=x, b=y, start=0) for x, y in zip(a, b)))
-    rng = random.Random(seed)
-    for _ in range(num_random):
-        yield Stimulus(vector=_any_codes(unit, rng))
+    vectors: Sequence[Vector]
+    dot: float | None = None
+    row_scale: Number = (1, 0)
 
 
-def corners(unit: Unit) -> Iterator[Stimulus]:
+def alone(vectors: Iterable[Vector]) -> Iterator[Chain]:
+    """Each a chain of its own."""
+    return (Chain(vectors=[vector]) for vector in vectors)
+
+
+def corners(unit: Unit) -> Iterator[Vector]:
     """All pairs of awkward codes in all lanes; at scales of one also in one lane among zeros."""
+    acc = itertools.cycle(ACCUMULATORS)
     for scale in (0, SCALE_BIAS, 254, SCALE_NAN) if unit.a.has_block_scale else (SCALE_BIAS,):
         for x in corner_codes(unit.a):
             for y in corner_codes(unit.b):
                 for lanes in (unit.lanes, 1) if scale == SCALE_BIAS else (unit.lanes,):
                     rest = [0] * (unit.lanes - lanes)
-                    yield Stimulus(
-                        vector={
-                            "a": [x] * lanes + rest,
-                            "b": [y] * lanes + rest,
-                            "a_scale": [scale] * unit.blocks,
-                            "b_scale": [min(SCALE_BIAS * 2 - scale, 254) % 256] * unit.blocks,
-                        }
-                    )
+                    yield {
+                        "a": [x] * lanes + rest,
+                        "b": [y] * lanes + rest,
+                        "a_scale": [scale] * unit.blocks,
+                        "b_scale": [min(SCALE_BIAS * 2 - scale, 254) % 256] * unit.blocks,
+                        "acc": [next(acc)],
+                    }
 
 
 def corner_codes(operand: Operand) -> list[int]:
@@ -83,39 +67,17 @@ def corner_codes(operand: Operand) -> list[int]:
     return sorted(codes)
 
 
-def from_rows(unit: Unit, pieces: Iterable[Piece]) -> Iterator[Stimulus]:
-    """Values, rounded by the formats themselves, a whole row at once, as a unit is given them."""
-    for piece in pieces:
-        lanes = slice(piece.start, piece.start + unit.lanes)
-        a, b = coded(unit.a, unit.block, piece.a, lanes), coded(unit.b, unit.block, piece.b, lanes)
-        values = b.values
-        if unit.inner is not None:
-            bf16 = piece.b.bfloat16().float()
-            values = coded(unit.inner.b, unit.block, bf16, lanes).values
-        products = [dyadic.product(x, y) for x, y in zip(a.values, values)]
-        yield Stimulus(
-            vector={"a": a.codes, "a_scale": a.scales, "b": b.codes, "b_scale": b.scales},
-            exact=dyadic.fraction(dyadic.total(products)),
-            row_scales=tuple(dyadic.product(x, y) for x in a.levels for y in b.levels),
-        )
-
-
-def _normal(unit: Unit, count: int, seed: int) -> "Tensor":
-    """Normal random rows of different spread."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    spread = torch.exp2(torch.randn(count, 1, generator=generator) * 2)
-    return torch.randn(count, unit.lanes, generator=generator) * spread
-
-
-def _any_codes(unit: Unit, rng: random.Random) -> Vector:
-    return {
-        "a": _codes(unit.a, unit.lanes, rng),
-        "b": _codes(unit.b, unit.lanes, rng),
-        "a_scale": [_scale(rng) for _ in range(unit.blocks)],
-        "b_scale": [_scale(rng) for _ in range(unit.blocks)],
-    }
+def any_codes(unit: Unit, count: int, seed: int) -> Iterator[Vector]:
+    """Any bits, at random."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        yield {
+            "a": _codes(unit.a, unit.lanes, rng),
+            "b": _codes(unit.b, unit.lanes, rng),
+            "a_scale": [_scale(rng) for _ in range(unit.blocks)],
+            "b_scale": [_scale(rng) for _ in range(unit.blocks)],
+            "acc": [rng.getrandbits(RESULT_BITS) & 0x807F_FFFF | rng.randint(90, 165) << 23],
+        }
 
 
 def _codes(operand: Operand, count: int, rng: random.Random) -> list[int]:
@@ -134,3 +96,27 @@ def _codes(operand: Operand, count: int, rng: random.Random) -> list[int]:
 def _scale(rng: random.Random) -> int:
     """Mostly near one; sometimes anything."""
     return rng.randint(0, 255) if rng.random() < 0.02 else rng.randint(97, 157)
+
+
+def of_rows(unit: Unit, rows: "Iterable[tuple[Tensor, Tensor]]") -> Iterator[Chain]:
+    """An output's weights and what the layer is given for a token, each row rounded by its format
+    as a whole; a unit takes so many lanes of both at a time.
+
+    Shapes: the layer's inputs, FP32, a multiple of the lanes.
+    """
+    for a, b in rows:
+        left, right = coded(unit.a, unit.block, a), coded(unit.b, unit.block, b)
+        vectors: list[Vector] = []
+        for start in range(0, len(a), unit.lanes):
+            stop, first = start + unit.lanes, start // unit.block
+            vectors.append(
+                {
+                    "a": left.codes[start:stop],
+                    "b": right.codes[start:stop],
+                    "a_scale": left.scales[first : first + unit.blocks],
+                    "b_scale": right.scales[first : first + unit.blocks],
+                }
+            )
+        dot = float((a.double() * b.double()).sum())
+        scale = dyadic.product(left.row_scale, right.row_scale)
+        yield Chain(vectors=vectors, dot=dot, row_scale=scale)

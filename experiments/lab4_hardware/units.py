@@ -1,62 +1,203 @@
-"""The kinds of dot-product unit that `kernels/hardware/` can build, by the names that cases use."""
+"""The dot-product units that are compared, each for a reason, and how each kind is built.
+
+The reasons: bf16 is what everybody has. MXINT8 meets it in two's complement, as OCP writes it, and
+with signs beside magnitudes; with smaller blocks; with weights alone in MXINT8; and with inputs
+that the unit quantizes. INT8 has a scale for a whole row. Eight, six and four bits come as
+integers, floats and powers of two, so that bits, mantissas and exponents can be told apart.
+
+Products of floats are aligned to the largest and added as integers, of which a window of bits is
+kept. Where exponents are so few that the window holds every product wherever it lies, each is
+shifted to its place instead, and the sum is exact.
+
+Not handled: widths outside what is compared; the Verilog says its own limits.
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from experiments.lab4_hardware.float_units import (
-    block_log,
-    block_minifloat,
-    denormal,
-    float_adders,
-    floating,
-    log,
-    mxfloat,
+from experiments.lab4_hardware.operands import (
+    SCALE_BIAS,
+    Float,
+    Integer,
+    Operand,
+    Scale,
+    SignMagnitude,
+    Specials,
+    Unit,
 )
-from experiments.lab4_hardware.integer_units import (
-    binary,
-    block_float,
-    fixed,
-    mxint,
-    mxint_bf16,
-    mxint_quantizing,
-    residual_sign,
-    scaled,
-    scaled_binary,
-    ternary,
-)
-from experiments.lab4_hardware.operands import Unit
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "hardware"
-KINDS: Mapping[str, Callable[..., Unit]] = {
-    "fixed": fixed,
-    "scaled": scaled,
-    "mxint": mxint,
-    "mxint_quantizing": mxint_quantizing,
-    "mxint_bf16": mxint_bf16,
-    "block_float": block_float,
-    "float": floating,
-    "float_adders": float_adders,
-    "denormal": denormal,
-    "mxfloat": mxfloat,
-    "block_minifloat": block_minifloat,
-    "log": log,
-    "block_log": block_log,
-    "binary": binary,
-    "scaled_binary": scaled_binary,
-    "residual_sign": residual_sign,
-    "ternary": ternary,
-}
-OPTIONS = ("width", "mantissa", "exponent", "levels", "specials", "window", "block")
+LANES = 32  # of every unit that is compared with another
+WINDOW = 16  # bits that an aligned sum keeps of its largest term: as many as a bf16 product has
+BF16 = Float(exponent=8, mantissa=7)
+_SPECIALS: Mapping[str, int] = {"none": 0, "nan": 1, "ieee": 2}  # as decode_float numbers them
 
 
-def from_params(params: Mapping[str, Any]) -> Unit:
-    """The unit that a case's parameters describe: `unit` names the kind, the rest its widths.
+def named(name: str, lanes: int = LANES) -> Unit:
+    """The unit of that name.
 
     Raises:
-        ValueError: an unknown kind, or values that the kind does not take.
+        ValueError: there is none, or its blocks do not fill the lanes.
     """
-    kind = str(params.get("unit"))
-    if kind not in KINDS:
-        raise ValueError(f"unknown unit {kind!r}; known: {', '.join(KINDS)}")
-    return KINDS[kind](**{name: params[name] for name in ("lanes", *OPTIONS) if name in params})
+    if name not in UNITS:
+        raise ValueError(f"unknown unit {name!r}; known: {', '.join(UNITS)}")
+    made = UNITS[name](lanes=lanes)
+    if lanes % made.block:
+        raise ValueError(f"lanes are a multiple of the block, got {lanes} and {made.block}")
+    return made
+
+
+# ---- integers -----------------------------------------------------------------------------------
+
+
+def integers(*, lanes: int, width: int) -> Unit:
+    """Integers under a scale for each row, which a finished sum takes outside the unit."""
+    side = Operand(element=Integer(width=width), scale="row")
+    return Unit(
+        top="dot_int",
+        parameters={"LANES": lanes, "WIDTH": width},
+        lanes=lanes,
+        a=side,
+        b=side,
+        block=lanes,
+        is_integer=True,
+    )
+
+
+def mxint(
+    *, lanes: int, width: int, block: int = 32, signs: bool = False, scale: Scale = "e8m0"
+) -> Unit:
+    """Integers under a scale a block: MXINT, or block floating point (MSFP, scale `exponent`).
+
+    The sum within a block is exact. `signs`: beside magnitudes. A block longer than the unit takes
+    several cycles.
+    """
+    block = min(block, lanes)
+    element = SignMagnitude(mantissa=width - 1) if signs else Integer(width=width)
+    side = Operand(element=element, scale=scale)
+    sum_bits = 2 * width - signs + _log2(block)
+    guard = max(0, WINDOW - sum_bits)
+    return Unit(
+        top="dot_mxint",
+        parameters={
+            **{"LANES": lanes, "WIDTH": width, "SIGNS": int(signs)},
+            **{"SCALE_NAN": int(scale == "e8m0"), "BLOCK": block, "GUARD": guard},
+            "OFFSET": 2 * (SCALE_BIAS + width - 2),
+        },
+        lanes=lanes,
+        a=side,
+        b=side,
+        block=block,
+        block_guard=guard,
+    )
+
+
+def quantizing(*, lanes: int, width: int) -> Unit:
+    """MXINT weights (a) with bfloat16 activations (b), which the unit makes MXINT first."""
+    inner = mxint(lanes=lanes, width=width, block=lanes, signs=True)
+    wanted = ("LANES", "WIDTH", "OFFSET")
+    return replace(
+        inner,
+        top="dot_mxint_quantizing",
+        parameters={name: inner.parameters[name] for name in wanted},
+        b=Operand(element=BF16),
+        inner=inner,
+    )
+
+
+def mixed(*, lanes: int, width: int) -> Unit:
+    """MXINT weights (a) with bfloat16 activations (b)."""
+    guard = max(0, WINDOW - (width - 1) - (BF16.mantissa + 1))
+    offset = SCALE_BIAS + width - 2 + BF16.bias + BF16.mantissa + guard
+    return Unit(
+        top="dot_mxint_bf16",
+        parameters={"LANES": lanes, "WIDTH": width, "GUARD": guard, "OFFSET": offset},
+        lanes=lanes,
+        a=Operand(element=SignMagnitude(mantissa=width - 1), scale="e8m0"),
+        b=Operand(element=BF16),
+        block=lanes,
+        lane_guard=guard,
+    )
+
+
+# ---- numbers with exponents ---------------------------------------------------------------------
+
+
+def floats(*, lanes: int, element: Float) -> Unit:
+    """Floats without a shared scale."""
+    guard = max(0, WINDOW - element.product_bits)
+    side = Operand(element=element)
+    return Unit(
+        top="dot_float",
+        parameters={
+            **{"LANES": lanes, "EXPONENT": element.exponent, "MANTISSA": element.mantissa},
+            **{"SPECIALS": _SPECIALS[element.specials], "GUARD": guard},
+            "OFFSET": 2 * (element.bias + element.mantissa) + guard,
+        },
+        lanes=lanes,
+        a=side,
+        b=side,
+        block=lanes,
+        lane_guard=guard,
+    )
+
+
+def mxfloat(*, lanes: int, exponent: int, mantissa: int, specials: Specials = "none") -> Unit:
+    """MXFP: small floats under an E8M0 scale."""
+    element = Float(exponent=exponent, mantissa=mantissa, specials=specials)
+    return _under_scales(element, "e8m0", lanes, 32)
+
+
+def block_log(*, lanes: int, width: int) -> Unit:
+    """Powers of two under a bias of the block."""
+    element = Float(exponent=width - 1, mantissa=0, specials="none", own_bias=0)
+    return _under_scales(element, "bias", lanes, 16)
+
+
+def _under_scales(element: Float, scale: Scale, lanes: int, block: int) -> Unit:
+    block = min(block, lanes)
+    is_exact = element.specials == "none" and element.product_bits + element.range <= WINDOW
+    guard = element.range if is_exact else max(0, WINDOW - element.product_bits)
+    sum_bits = 1 + element.product_bits + guard + _log2(block)
+    block_guard = max(0, WINDOW - sum_bits)
+    place = -2 * element.lowest if is_exact else 2 * (element.bias + element.mantissa) + guard
+    side = Operand(element=element, scale=scale)
+    return Unit(
+        top="dot_mxfloat",
+        parameters={
+            **{"LANES": lanes, "EXPONENT": element.exponent, "MANTISSA": element.mantissa},
+            **{"ALIGNED": int(not is_exact), "SPECIALS": _SPECIALS[element.specials]},
+            **{"BIASES": int(scale == "bias"), "BLOCK": block, "GUARD": guard},
+            **{"BLOCK_GUARD": block_guard, "OFFSET": 2 * SCALE_BIAS + place},
+        },
+        lanes=lanes,
+        a=side,
+        b=side,
+        block=block,
+        lane_guard=None if is_exact else guard,
+        block_guard=block_guard,
+    )
+
+
+def _log2(count: int) -> int:
+    """Bits that a sum of `count` terms is wider than a term."""
+    return (count - 1).bit_length()
+
+
+UNITS: Mapping[str, Callable[..., Unit]] = {
+    "BF16": partial(floats, element=BF16),
+    "MXINT8 × BF16": partial(mixed, width=8),
+    "MXINT8, quantizing": partial(quantizing, width=8),
+    "MXINT8": partial(mxint, width=8),
+    "MXINT8, signs apart": partial(mxint, width=8, signs=True),
+    "MXINT8, blocks of 8": partial(mxint, width=8, block=8),
+    "INT8 by row": partial(integers, width=8),
+    "MXFP8-e4m3": partial(mxfloat, exponent=4, mantissa=3, specials="nan"),
+    "MXFP6-e2m3": partial(mxfloat, exponent=2, mantissa=3),
+    "MXINT4": partial(mxint, width=4),
+    "block float 4": partial(mxint, width=4, block=16, signs=True, scale="exponent"),
+    "MXFP4-e2m1": partial(mxfloat, exponent=2, mantissa=1),
+    "block log 4": partial(block_log, width=4),
+}

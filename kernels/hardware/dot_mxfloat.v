@@ -1,33 +1,34 @@
-// MXFP, block minifloat and block log: numbers with exponents under a shared scale. The scale is added
-// once a block, but inside the block every lane still has an exponent of its own. BIASES says what
-// the shared bits are: 0 an E8M0 scale, 1 a bias in two's complement, which makes values smaller.
+// MXFP and block log: numbers with exponents under a shared scale. The scale is added once a block, but
+// inside the block every lane still has an exponent of its own. BIASES says what the shared bits
+// are: 0 an E8M0 scale, 1 a bias in two's complement, which makes values smaller: 127 less the
+// bias is an exponent as E8M0 has it, and takes no more than inverters.
 
 module dot_mxfloat #(
     parameter LANES = 32,
     parameter EXPONENT = 4,
     parameter MANTISSA = 3,
-    parameter FORM = 0,
     parameter ALIGNED = 1,
     parameter SPECIALS = 1,
     parameter BIASES = 0,
     parameter BLOCK = 32,
-    parameter GUARD = 16,
+    parameter GUARD = 8,
     parameter BLOCK_GUARD = 0,
-    parameter OFFSET = 290
+    parameter OFFSET = 282
 ) (
     input [LANES*(1+EXPONENT+MANTISSA)-1:0] a,
     input [LANES*(1+EXPONENT+MANTISSA)-1:0] b,
     input [LANES/BLOCK*8-1:0] a_scale,
     input [LANES/BLOCK*8-1:0] b_scale,
+    input [31:0] acc,
     output [31:0] result
 );
   localparam BLOCKS = LANES / BLOCK;
   localparam CODE = 1 + EXPONENT + MANTISSA;
-  localparam TERM = FORM == 0 ? 2 * MANTISSA + 3 : FORM == 1 ? 2 * MANTISSA + 1 : 2;
-  localparam SUM = TERM + GUARD + $clog2(BLOCK);
+  localparam SUM = (MANTISSA ? 2 * MANTISSA + 2 : 1) + GUARD + 1 + $clog2(BLOCK);
+  localparam [7:0] INVERTED = BIASES ? 8'h7f : 8'h00;
   wire [BLOCKS*SUM-1:0] sums;
   wire [BLOCKS*10-1:0] exponents;
-  wire [2*BLOCKS-1:0] nan;
+  wire [BLOCKS-1:0] element_nan, scale_nan;
 
   genvar i;
   generate
@@ -38,7 +39,6 @@ module dot_mxfloat #(
           .LANES(BLOCK),
           .EXPONENT(EXPONENT),
           .MANTISSA(MANTISSA),
-          .FORM(FORM),
           .ALIGNED(ALIGNED),
           .SPECIALS(SPECIALS),
           .GUARD(GUARD)
@@ -47,37 +47,29 @@ module dot_mxfloat #(
           .b(b[i*BLOCK*CODE+:BLOCK*CODE]),
           .sum(sums[i*SUM+:SUM]),
           .exponent(inside),
-          .nan(nan[2*i])
+          .nan(element_nan[i])
       );
-      if (BIASES) begin : biases
-        add_biases add (
-            .a(a_scale[i*8+:8]),
-            .b(b_scale[i*8+:8]),
-            .exponent(scale)
-        );
-        assign nan[2*i+1] = 1'b0;
-      end else begin : scales
-        add_scales add (
-            .a(a_scale[i*8+:8]),
-            .b(b_scale[i*8+:8]),
-            .exponent(scale),
-            .nan(nan[2*i+1])
-        );
-      end
+      add_scales add (
+          .a(a_scale[i*8+:8] ^ INVERTED),
+          .b(b_scale[i*8+:8] ^ INVERTED),
+          .exponent(scale),
+          .nan(scale_nan[i])
+      );
       assign exponents[i*10+:10] = inside + scale;
     end
   endgenerate
 
-  combine_blocks #(
+  finish #(
       .BLOCKS(BLOCKS),
       .WIDTH(SUM),
       .EXPONENT(10),
       .GUARD(BLOCK_GUARD),
       .OFFSET(OFFSET)
-  ) combine (
+  ) finish (
       .sums(sums),
       .exponents(exponents),
-      .nan(|nan),
-      .fp32(result)
+      .nan(|element_nan | (!BIASES && |scale_nan)),
+      .acc(acc),
+      .result(result)
   );
 endmodule

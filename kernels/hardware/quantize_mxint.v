@@ -1,10 +1,47 @@
 // What MXINT asks of the side that arrives as bfloat16: the activations, quantized as they come.
 //
 // The block's scale is its largest exponent; every significand is shifted by its distance from that,
-// rounded to nearest (ties to even) and saturated, so that the lowest code stays unused. WIDTH is at
-// most 8: a wider code would hold bits that bfloat16 does not have. A block with an infinity or a
-// NaN gets the scale 255, which is NaN.
+// rounded to nearest (ties to even) and saturated. WIDTH, which counts the sign, is at most 8: a wider
+// code would hold bits that bfloat16 does not have. A block with an infinity or a NaN gets the
+// scale 255, which is NaN.
 
+module dot_mxint_quantizing #(
+    parameter LANES = 32,
+    parameter WIDTH = 8,
+    parameter OFFSET = 266
+) (
+    input [LANES*WIDTH-1:0] a,
+    input [LANES*16-1:0] b,
+    input [7:0] a_scale,
+    input [31:0] acc,
+    output [31:0] result
+);
+  wire [LANES*WIDTH-1:0] codes;
+  wire [7:0] scale;
+
+  quantize_mxint #(.BLOCK(LANES), .WIDTH(WIDTH)) quantize (
+      .values(b),
+      .codes(codes),
+      .scale(scale)
+  );
+  dot_mxint #(
+      .LANES(LANES),
+      .WIDTH(WIDTH),
+      .SIGNS(1),
+      .BLOCK(LANES),
+      .GUARD(0),
+      .OFFSET(OFFSET)
+  ) dot (
+      .a(a),
+      .b(codes),
+      .a_scale(a_scale),
+      .b_scale(scale),
+      .acc(acc),
+      .result(result)
+  );
+endmodule
+
+(* keep_hierarchy *)
 module quantize_mxint #(
     parameter BLOCK = 32,
     parameter WIDTH = 8
@@ -33,6 +70,7 @@ module quantize_mxint #(
   endgenerate
 endmodule
 
+(* keep_hierarchy *)
 module quantize_element #(
     parameter WIDTH = 8
 ) (
@@ -42,54 +80,10 @@ module quantize_element #(
 );
   wire normal = |value[14:7];
   wire [7:0] exponent = {value[14:8], value[7] | ~normal};
-  // [quantize]
   wire [8:0] distance = scale - exponent + (9 - WIDTH);
   wire [16:0] shifted = {normal, value[6:0], 9'd0} >> distance;
   wire round_up = shifted[8] & (shifted[9] | (|shifted[7:0]));
   wire [8:0] rounded = shifted[16:9] + round_up;
   wire [WIDTH-2:0] magnitude = |rounded[8:WIDTH-1] ? {WIDTH - 1{1'b1}} : rounded[WIDTH-2:0];
-  // [/quantize]
-  assign code = value[15] ? -{1'b0, magnitude} : {1'b0, magnitude};
-endmodule
-
-// MXINT weights (a) and bfloat16 activations (b) that are quantized here.
-module dot_mxint_quantizing #(
-    parameter LANES = 32,
-    parameter WIDTH = 8,
-    parameter BLOCK = 32,
-    parameter GUARD = 3,
-    parameter OFFSET = 266
-) (
-    input [LANES*WIDTH-1:0] a,
-    input [LANES*16-1:0] b,
-    input [LANES/BLOCK*8-1:0] a_scale,
-    output [31:0] result
-);
-  wire [LANES*WIDTH-1:0] codes;
-  wire [LANES/BLOCK*8-1:0] scales;
-
-  genvar i;
-  generate
-    for (i = 0; i < LANES / BLOCK; i = i + 1) begin : block
-      quantize_mxint #(.BLOCK(BLOCK), .WIDTH(WIDTH)) quantize (
-          .values(b[i*BLOCK*16+:BLOCK*16]),
-          .codes(codes[i*BLOCK*WIDTH+:BLOCK*WIDTH]),
-          .scale(scales[i*8+:8])
-      );
-    end
-  endgenerate
-
-  dot_mxint #(
-      .LANES(LANES),
-      .WIDTH(WIDTH),
-      .BLOCK(BLOCK),
-      .GUARD(GUARD),
-      .OFFSET(OFFSET)
-  ) dot (
-      .a(a),
-      .b(codes),
-      .a_scale(a_scale),
-      .b_scale(scales),
-      .result(result)
-  );
+  assign code = {value[15], magnitude};
 endmodule

@@ -1,12 +1,13 @@
-// The full adder as a cell of its own, and where synthesis may place it: in the trees that multiply
-// and add many numbers. A bit with a constant input is left to smaller gates.
+// Three bits of one weight become one of that weight and one of twice that weight. Synthesis keeps it
+// as a cell of its own; what has a constant input, constant_input.v makes of smaller gates.
 
-(* blackbox *)
-module FULL_ADDER (
-    input A,
-    input B,
-    input C,
-    output CARRY,
-    output SUM
+module full_adder (
+    input a,
+    input b,
+    input c,
+    output carry,
+    output sum
 );
+  assign carry = (a & b) | (c & (a | b));
+  assign sum = a ^ b ^ c;
 endmodule
