@@ -10,7 +10,8 @@ TF32). What is published is written after each shape.
 
 Targets: dequantize at 90 % of a copy's bandwidth; the linear, M = 1 … 16, 1.7 times as fast as
 cuBLAS bfloat16 and 3.4 times as float32. Its limits are 1.94 and 3.88, the ratio of the bytes.
-Needs: torch 2.11 or later with CUDA; nvcc or NVRTC (with torch's CUDA packages); for the tile, CuTe's headers, fetched through pip.
+Needs: torch 2.11 or later with CUDA; nvcc or NVRTC (with torch's CUDA packages); for the tile,
+CuTe's headers, fetched through pip.
 """
 
 import argparse
