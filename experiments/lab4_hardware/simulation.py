@@ -32,7 +32,8 @@ def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
         (folder / "testbench.v").write_text(testbench(unit, len(words)))
         sources = [str(path) for path in sorted(SOURCES.glob("*.v"))]
         sources.append(str(SOURCES / "cells" / "full_adder.v"))
-        tools.run([compiler, "-g2005", "-s", "testbench", "-o", "run", "testbench.v", *sources], cwd=folder)
+        options = ["-g2005", "-s", "testbench", "-o", "run"]
+        tools.run([compiler, *options, "testbench.v", *sources], cwd=folder)
         printed = tools.run([machine, "-n", "run"], cwd=folder).split()
     return _results(printed, len(words))
 

@@ -73,26 +73,3 @@ def group_of(preset: str) -> str:
 def name_of(preset: str) -> str:
     """What every page calls a format."""
     return FAMILIES[family_of(preset)][preset]
-
-
-# ---- as question 4.4 still reads it -------------------------------------------------------------
-
-_PRESETS: Mapping[str, str] = {
-    "fixed(4)": "fixed(4,2)",
-    "fixed(8)": "fixed(8,4)",
-    **{name: name for name in ("log(4)", "minifloat(4,2)", "minifloat(6,2)", "minifloat(6,3)")},
-    "denormal(4,2)": "denormal(4,2)",
-}
-_MOVED = " moved"
-MOVED = tuple(name + _MOVED for name in _PRESETS)
-EVERY = (*NAMES, *MOVED)
-
-
-def moved_of(preset: str) -> str | None:
-    """The name of that preset with positions of its own, if it is one that is moved."""
-    return next((name + _MOVED for name, of in _PRESETS.items() if of == preset), None)
-
-
-def short(name: str) -> str:
-    """A format's name without its block size, which is the same in all of a family."""
-    return name.replace(",block=16", "")
