@@ -33,6 +33,7 @@ constexpr int64_t kPanel = 2 * kColumns, kQuadBytes = 4 * kPanel;
 constexpr int64_t kLeastRows = 12;  // for which decoding pays
 constexpr int64_t kDepth = 16;  // groups that are decoded at a time: a power of two
 constexpr int64_t kFew = 4;     // the same where nothing reads them again
+constexpr int64_t kSoonBytes = 1024;  // of weights, fetched into the cache
 
 // A group of 16 rows, as bfloat16. Tiles of rows follow each other, each group by group.
 struct alignas(64) Inputs {
@@ -184,6 +185,7 @@ inline void decode(const Panel& panel, int64_t g, Decoded& out) {
     };
     const uint8_t* w = panel.w + g * kQuads * kQuadBytes + half * 4 * kColumns;
     for (int64_t q = 0; q < count; ++q) {
+      __builtin_prefetch(w + q * kQuadBytes + kSoonBytes);
       const __m512i bytes = _mm512_loadu_si512(w + q * kQuadBytes);
       const __m512i even = _mm512_ternarylogic_epi32(bytes, low, magic, 0xea);  // a & b | c
       const __m512i odd = _mm512_shrdi_epi16(bytes, above, 8);

@@ -56,6 +56,7 @@ constexpr int kPanel = 32;
 constexpr int64_t kQuadBytes = 4 * kPanel;
 constexpr int64_t kBlockBytes = 1 << 21;  // of quantized inputs at a time
 constexpr int64_t kTilesBytes = 1 << 19;  // of them as tiles
+constexpr int64_t kSoonBytes = 1024;      // of weights, fetched into the cache
 constexpr int64_t kLooks = 20000;         // before a waiting thread lets others run: some 20 us
 
 // A group's inputs: what their scale and all biases and fraction bits add to the exponent of a
@@ -114,6 +115,7 @@ constexpr int kRows = 6, kVectors = 2, kLanes = 16;
 template <int Rows>
 inline void multiply_quad(__m512i (&sum)[Rows][kVectors], const int8_t* codes, int64_t stride,
                           const uint8_t* w) {
+  for (int j = 0; j < kVectors; ++j) __builtin_prefetch(w + kSoonBytes + 64 * j);
   const __m512i column[kVectors] = {_mm512_loadu_si512(w), _mm512_loadu_si512(w + 64)};
   for (int r = 0; r < Rows; ++r) {
     const __m512i row = _mm512_set1_epi32(quad_at(codes + r * stride));

@@ -5,7 +5,7 @@ weights and inputs are MXINT8, the inputs quantized in every call, takes turns w
 torch's dynamic INT8 in each of several processes; then the whole classifier does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -18,7 +18,7 @@ from madl.logbook.charts import Chart, bars, category, doubling, level, line, li
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Pending, Records, Row, Scalar, Values
+from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
 from madl.logbook.stats import CONTENDED, Estimate
 from madl.training import baseline
 
@@ -188,16 +188,25 @@ def share(r: Records, unit: Described, period: int | None = None) -> Counted:
     return units.percent_of(r, unit, units.BF16, period)
 
 
-def decibels(r: Records, unit: Described) -> Counted:
-    """Signal to error of a unit's results."""
-    return counted(round(units.error_db(r, unit) or 0), "dB", of=[units.gates(r, unit)])
-
-
 def contended(r: Records) -> Counted:
-    """Processes beside other work, which are left out."""
+    """Processes in which something ran beside other work, and is left out."""
     found = [x for x in r if "measurements" in x.values]
     shares = [[m["contention"] for m in x.values["measurements"].values()] for x in found]
     return counted(sum(any(s is not None and s > CONTENDED for s in x) for x in shares), of=found)
+
+
+def processes(r: Records) -> Counted:
+    found = r.all(what="linear", layer="coursework")
+    return counted(len(found), of=found)
+
+
+def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
+    """Megabytes, the same in all processes."""
+    found = r.all(what="linear")
+    size = what(found[0])
+    if size is None:
+        raise Pending("the size of the last cache")
+    return counted(round(size), "MB", of=found)
 
 
 page.numbers(
@@ -206,8 +215,6 @@ page.numbers(
     weights_alone=partial(share, unit=MIXED),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
-    unit_error=partial(decibels, unit=units.MXINT8),
-    bf16_error=partial(decibels, unit=units.BF16),
     fp32=partial(classifier, variant=FP32),
     mxint8=partial(classifier, variant=MXINT8),
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
@@ -216,6 +223,9 @@ page.numbers(
     int8_in_the_model=partial(in_model, rival=DYNAMIC),
     over_int8=more_accurate_than_int8,
     contended=contended,
+    processes=processes,
+    rotated=partial(of_layers, what=lambda x: x.case.params["rotated_mb"]),
+    last_cache=partial(of_layers, what=lambda x: x.values["last_cache_mb"]),
 )
 
 
@@ -297,4 +307,5 @@ def layers(r: Records) -> Sequence[Row]:
         }
         for layer, (num_in, num_out) in LAYERS.items()
         for n in rows_asked(r)
+        if n != "4"  # eight rows in all
     ]

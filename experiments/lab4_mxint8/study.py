@@ -141,6 +141,7 @@ def time_layer(argument: Json) -> dict[str, Any]:
     nn.init.normal_(layer.weight, std=0.02, generator=generator)
     count = copies(num_in * num_out, argument["rotated_mb"])
     found: dict[str, Any] = {"measurements": {}, "error_db": {}, "failed_peers": {}}
+    found["last_cache_mb"] = last_cache_mb()
     with torch.inference_mode():
         for rows in map(int, argument["rows"].split()):
             x = torch.randn(rows, num_in, generator=generator)
@@ -156,6 +157,13 @@ def time_layer(argument: Json) -> dict[str, Any]:
                 for variant, measured in run.items():
                     found["measurements"][f"{variant} {rows} {state}"] = measured
     return found
+
+
+def last_cache_mb() -> float | None:
+    """The largest cache that a core sees, where Linux tells it."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
+    return max((int(kib.removesuffix("K")) * 1024 / 1e6 for kib in sizes), default=None)
 
 
 def copies(size: int, rotated_mb: float) -> int:
