@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from experiments.lab4_hardware import records as units
-from experiments.lab4_hardware.records import BF16_ADDERS, MIXED, QUANTIZING, Described
+from experiments.lab4_hardware.records import MIXED, QUANTIZING, SIGNS_APART
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
@@ -46,8 +46,7 @@ PROCESSES = tuple(range(1, 10))
 AGAIN = PROCESSES[:2]  # in quick
 ROTATED_MB = 1000  # that cold calls read before one reads the same again: twice a large last cache
 MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
-COMPARED = (units.MXINT8, QUANTIZING, units.BF16, MIXED, BF16_ADDERS, units.FP32)
-DRAWN = (units.BF16, MIXED, QUANTIZING, units.MXINT8)  # units that round once, at the end
+COMPARED = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART)
 
 
 @page.cases
@@ -183,11 +182,6 @@ def more_accurate_than_int8(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def share(r: Records, unit: Described, period: int | None = None) -> Counted:
-    """A unit's transistors, of bf16's."""
-    return units.percent_of(r, unit, units.BF16, period)
-
-
 def contended(r: Records) -> Counted:
     """Processes in which something ran beside other work, and is left out."""
     found = [x for x in r if "measurements" in x.values]
@@ -210,9 +204,9 @@ def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
 
 
 page.numbers(
-    both_sides=partial(share, unit=units.MXINT8),
-    quantizing=partial(share, unit=QUANTIZING),
-    weights_alone=partial(share, unit=MIXED),
+    both_sides=partial(units.share_of, a=units.MXINT8, b=units.BF16),
+    quantizing=partial(units.share_of, a=QUANTIZING, b=units.BF16),
+    weights_alone=partial(units.share_of, a=MIXED, b=units.BF16),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
@@ -234,7 +228,7 @@ page.numbers(
 
 @page.chart
 def parts(r: Records) -> Chart:
-    rows = units.part_rows(r, DRAWN)
+    rows = units.part_rows(r, COMPARED)
     return Chart(
         rows,
         x=linear(None, "transistors of one unit", "thousand", factor=1e-3),
