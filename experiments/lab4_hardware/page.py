@@ -69,8 +69,8 @@ AGAIN = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # in quick: sm
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     checked = {
-        "num_random": choose(smoke=4, quick=75),
-        "rows": choose(smoke=4, quick=48),
+        "num_random": choose(smoke=4, quick=50),
+        "rows": choose(smoke=4, quick=24),
         **baseline.drawn_params(plan, plan.seeds[0]),
     }
     names = choose(smoke=SMOKE, quick=tuple(units.UNITS))
