@@ -10,8 +10,8 @@ TF32). What is published is written after each shape.
 
 Targets: dequantize at 90 % of a copy's bandwidth; the linear, M = 1 … 16, 1.7 times as fast as
 cuBLAS bfloat16 and 3.4 times as float32. Its limits are 1.94 and 3.88, the ratio of the bytes.
-Needs: torch 2.11 or later with CUDA; nvcc or NVRTC (with torch's CUDA packages) or Triton; for the
-tile, CuTe's headers, fetched through pip.
+Needs: torch 2.11 or later with CUDA; nvcc or NVRTC (with torch's CUDA packages); for the tile,
+CuTe's headers, fetched through pip.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def main() -> None:
         if arguments.publish:
             share = meter.share()
             benchmarks.publish(
-                "mxint8_cuda", rows, machine=machine, peers=("torch", "triton"), contention=share
+                "mxint8_cuda", rows, machine=machine, peers=("torch",), contention=share
             )
 
 
@@ -113,7 +113,6 @@ def usable_paths() -> list[str]:
         path
         for path in build_cuda.PATHS[1:]
         if use(path).path == path == mxint8_cuda.route(device, mxint8_cuda.LINEAR).path
-        and (path != "triton" or build_cuda._has_triton())
     ]
     use("auto")
     return found

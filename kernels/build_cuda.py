@@ -6,7 +6,7 @@ its headers, every flag, CuTe's version and the architecture; a cubin that any c
 those is good, if the driver takes it: one of a newer compiler it may refuse, and then the next path
 is tried. NVRTC is a library of some 100 MB that torch's own CUDA packages bring along.
 
-Environment: `MADL_CUDA_KERNELS` forces a path: auto (default), nvcc, nvrtc, triton, or torch.
+Environment: `MADL_CUDA_KERNELS` forces a path: auto (default), nvcc, nvrtc, or torch.
 `CUDA_HOME` says where nvcc is, if it is not on the PATH.
 Not handled: architectures before sm_75.
 """
@@ -15,7 +15,6 @@ import ctypes
 import ctypes.util
 import functools
 import hashlib
-import importlib.util
 import logging
 import os
 import shutil
@@ -30,7 +29,7 @@ from kernels.build import SOURCES, cache_dir, kept, publish, run, texts
 
 log = logging.getLogger(__name__)
 
-PATHS = ("auto", "nvcc", "nvrtc", "triton", "torch")
+PATHS = ("auto", "nvcc", "nvrtc", "torch")
 _FLAGS = ("-std=c++17",)
 _NVCC_FLAGS = ("-O3", "--expt-relaxed-constexpr", "-cubin")
 # For headers written for nvcc, whose functions without a mark are the host's there.
@@ -70,11 +69,11 @@ def load(
     """The way to run one `.cu` file on GPUs of this architecture (90 for sm_90).
 
     `include` are header folders that the source needs beside ours; `device` is a GPU whose driver
-    has to take what was compiled. Where nothing compiles and loads, Triton is next, then torch;
-    which, and why, is logged once.
+    has to take what was compiled. Where nothing compiles and loads, torch computes; why is logged
+    once.
     """
     forced = forced_path()
-    if forced in ("triton", "torch"):
+    if forced == "torch":
         return CudaRoute(path=forced, reason=f"MADL_CUDA_KERNELS={forced}")
     problems: list[str] = []
     for path, make in _ways(source, architecture, include, forced):
@@ -89,10 +88,9 @@ def load(
         if path == "cached":
             why = f"{cubin.name} is in {cubin.parent}"
         return CudaRoute(path=path, reason="; ".join([why, *problems]), cubin=cubin)
-    instead = "triton" if _has_triton() and forced == "auto" else "torch"
     said = "; ".join(problems)
-    log.warning("no CUDA kernel from %s, %s computes instead: %s", source, instead, said)
-    return CudaRoute(path=instead, reason=said)
+    log.warning("no CUDA kernel from %s, torch computes instead: %s", source, said)
+    return CudaRoute(path="torch", reason=said)
 
 
 def _ways(
@@ -105,10 +103,6 @@ def _ways(
     for path, compile_ in (("nvcc", compile_nvcc), ("nvrtc", compile_nvrtc)):
         if forced in ("auto", path):
             yield path, functools.partial(compile_, source, architecture, include)
-
-
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def _stem(source: str, architecture: int, include: Sequence[Path] = ()) -> str:

@@ -4,30 +4,30 @@
 // (kernels/mxint8.py). The dot product of two groups is an exact integer, at most 2^24 in
 // magnitude, so its float32 is exact, and so is its product with the two scales, powers of two. The
 // groups are then added in their order, whatever the tile, the thread or the instruction set:
-// every path here gives the same bits. Where the CPU has AMX, it multiplies sixteen rows at a time
-// (linear_mxint8_amx.h); rows that are left, and scales far from 1, take AVX-512.
+// every path here gives the same bits. Where the CPU has AMX, that multiplies all but a few rows
+// (linear_mxint8_amx.h); few rows, and scales far from others, take AVX-512.
 //
 // AVX-512 adds the exponents of the scales and shifts each sum by them (vscalefps): only that one
 // instruction a group shares the ports of the products, where two multiplications would.
 //
 // How: the instruction vpdpbusd multiplies unsigned by signed bytes, so weights are stored as
-// w + 128, and each sum starts at -128 times the sum of the group's inputs. Without it (AVX2),
-// vpmaddubsw of |w| and x sign(w): 128 * 127 * 2 fits 16 bits, so its saturation is never reached.
+// w + 128, and each sum starts at -128 times the sum of the group's inputs. A CPU without it gets
+// what the compiler makes of plain loops.
 //
 // Shapes: x (M, K), bias (N) or null, y (M, N); w: panels of 32 outputs, each (quads of K, 32, 4);
 // scales: per panel (groups, 32). A quad that K fills only partly is padded with anything; the
 // inputs are padded with zeros.
 // Not handled: |x| |w| beyond float32 makes infinity or NaN; results below 2^-126 may lose bits.
 
-// Every CPU that has AMX's tiles multiplies bytes with them, too, and has VNNI.
+// Every CPU that has AMX's tiles has these, too.
 #if defined(__AMX_TILE__)
-#pragma GCC target("amx-int8,avx512vnni")
+#pragma GCC target("avx512vnni,avx512vbmi2,avx512fp16")
 #endif
 #if defined(__AVX512VNNI__) || defined(__AMX_TILE__)
 #define HAS_VNNI
 #endif
 
-#if defined(__AVX2__)
+#ifdef HAS_VNNI
 #include <immintrin.h>
 #endif
 
@@ -55,6 +55,8 @@ namespace {
 constexpr int kPanel = 32;
 constexpr int64_t kQuadBytes = 4 * kPanel;
 constexpr int64_t kBlockBytes = 1 << 21;  // of quantized inputs at a time
+constexpr int64_t kTilesBytes = 1 << 19;  // of them as tiles
+constexpr int64_t kSoonBytes = 1024;      // of weights, fetched into the cache
 constexpr int64_t kLooks = 20000;         // before a waiting thread lets others run: some 20 us
 
 // A group's inputs: what their scale and all biases and fraction bits add to the exponent of a
@@ -74,10 +76,6 @@ constexpr float kBiases = 127 + 6 + 127 + 6;
 
 inline float exponent_of(uint8_t scale) {
   return scale == madl::kNanScale ? madl::bits_to_float(0x7fc00000u) : float(scale) - kBiases;
-}
-
-inline uint8_t scale_of(float exponent) {
-  return exponent != exponent ? madl::kNanScale : uint8_t(exponent + kBiases);
 }
 
 template <int kSize>
@@ -117,6 +115,7 @@ constexpr int kRows = 6, kVectors = 2, kLanes = 16;
 template <int Rows>
 inline void multiply_quad(__m512i (&sum)[Rows][kVectors], const int8_t* codes, int64_t stride,
                           const uint8_t* w) {
+  for (int j = 0; j < kVectors; ++j) __builtin_prefetch(w + kSoonBytes + 64 * j);
   const __m512i column[kVectors] = {_mm512_loadu_si512(w), _mm512_loadu_si512(w + 64)};
   for (int r = 0; r < Rows; ++r) {
     const __m512i row = _mm512_set1_epi32(quad_at(codes + r * stride));
@@ -183,56 +182,6 @@ inline float input_scale(const Group& group) {
   return madl::bits_to_float(e > 0 ? uint32_t(e) << 23 : 1u << (22 + e));
 }
 
-#if defined(__AVX2__)
-
-constexpr int kRows = 2, kLanes = 8, kVectors = kPanel / kLanes;
-
-template <int Rows, int kQuads>
-void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, const float* bias,
-          float* y, int64_t columns, int64_t width) {
-  alignas(32) float total[Rows][kPanel], factor[kPanel];
-  for (int r = 0; r < Rows; ++r)
-    for (int64_t n = 0; n < kPanel; ++n) total[r][n] = bias && n < width ? bias[n] : 0.0f;
-  const __m256i flip = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
-  const int8_t* codes = x.codes + m * x.stride;
-  const Group* groups = x.groups + m * x.num_groups;
-  for (int64_t g = 0; g < x.num_groups; ++g) {
-    __m256i sum[Rows][kVectors];
-    for (int r = 0; r < Rows; ++r)
-      for (int j = 0; j < kVectors; ++j) sum[r][j] = _mm256_setzero_si256();
-    const int64_t first = g * x.quads_per_group;
-    for (int64_t q = first; q < std::min(first + x.quads_per_group, x.quads); ++q) {
-      __m256i row[Rows];
-      for (int r = 0; r < Rows; ++r)
-        row[r] = _mm256_set1_epi32(quad_at(codes + r * x.stride + 4 * q));
-      for (int j = 0; j < kVectors; ++j) {
-        const __m256i column = _mm256_xor_si256(
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + q * kQuadBytes + 32 * j)),
-            flip);
-        const __m256i magnitude = _mm256_abs_epi8(column);
-        for (int r = 0; r < Rows; ++r) {
-          const __m256i pairs =
-              _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(row[r], column));
-          sum[r][j] = _mm256_add_epi32(sum[r][j], _mm256_madd_epi16(pairs, ones));
-        }
-      }
-    }
-    for (int n = 0; n < kPanel; ++n) factor[n] = weight_scale(scales[g * kPanel + n]);
-    for (int r = 0; r < Rows; ++r) {
-      const __m256 input = _mm256_set1_ps(input_scale(groups[r * x.num_groups + g]));
-      for (int j = 0; j < kVectors; ++j) {
-        const __m256 both = _mm256_mul_ps(_mm256_load_ps(factor + j * kLanes), input);
-        float* at = total[r] + j * kLanes;
-        _mm256_store_ps(at, _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum[r][j]), both),
-                                          _mm256_load_ps(at)));
-      }
-    }
-  }
-  for (int r = 0; r < Rows; ++r) std::copy_n(total[r], width, y + (m + r) * columns);
-}
-
-#else
-
 constexpr int kRows = 1;
 
 template <int Rows, int kQuads>
@@ -257,7 +206,6 @@ void tile(const Input& x, int64_t m, const uint8_t* w, const uint8_t* scales, co
 }
 
 #endif
-#endif
 
 using Tile = void (*)(const Input&, int64_t, const uint8_t*, const uint8_t*, const float*, float*,
                       int64_t, int64_t);
@@ -267,8 +215,6 @@ Tile tile_of(int64_t rows) {
 #ifdef HAS_VNNI
   constexpr Tile kTiles[] = {tile<1, kQuads>, tile<2, kQuads>, tile<3, kQuads>,
                              tile<4, kQuads>, tile<5, kQuads>, tile<6, kQuads>};
-#elif defined(__AVX2__)
-  constexpr Tile kTiles[] = {tile<1, kQuads>, tile<2, kQuads>};
 #else
   constexpr Tile kTiles[] = {tile<1, kQuads>};
 #endif
@@ -298,60 +244,62 @@ struct Product {
   float* y;
   int64_t columns;
   std::atomic<int64_t> next_rows{0}, rows_done{0}, next_panel{0}, left{0};
-  int64_t in_tiles = 0;  // the first rows, which AMX multiplies
 #ifdef __AMX_TILE__
-  madl::amx::Inputs* tiles = nullptr;
+  madl::amx::Inputs* tiles = nullptr;  // instead of x, where AMX multiplies
   std::atomic<bool> fits_tiles{true};
 #endif
 };
 
 constexpr int64_t kRowsAtATime = 8;
 
+void quantize(const Product& p, int64_t first, int64_t last, const Input& x) {
+  for (int64_t r = first; r < last; ++r)
+    quantize_row(p.source + r * p.size, const_cast<int8_t*>(x.codes) + r * x.stride,
+                 const_cast<Group*>(x.groups) + r * x.num_groups, p.size, p.group);
+}
+
+// Inputs in memory that this thread keeps.
+Input with_room(Input x, int64_t rows) {
+  x.codes = scratch<int8_t, 0>(rows * x.stride);
+  x.groups = scratch<Group, 1>(rows * x.num_groups);
+  return x;
+}
+
 #ifdef __AMX_TILE__
 
 void take_tiles(Product& p) {
   constexpr int64_t kRows = madl::amx::kRows;
-  p.in_tiles = madl::amx::rows_in_tiles(p.rows);
-  const int64_t num_tiles = (p.in_tiles + kRows - 1) / kRows;
+  const int64_t num_tiles = (p.rows + kRows - 1) / kRows;
   p.tiles = scratch<madl::amx::Inputs, 2>(num_tiles * p.x.num_groups);
-  if (p.in_tiles % kRows)  // to be filled up
+  if (p.rows % kRows)  // to be filled up
     std::fill_n(p.tiles + (num_tiles - 1) * p.x.num_groups, p.x.num_groups, madl::amx::Inputs{});
 }
 
-void fill_tiles(Product& p, int64_t row) {
-  const Input& x = p.x;
-  madl::amx::Inputs* tile = p.tiles + row / madl::amx::kRows * x.num_groups;
-  for (int64_t g = 0; g < x.num_groups; ++g) {
-    const Group& group = x.groups[row * x.num_groups + g];
-    if (!madl::amx::take(x.codes + row * x.stride + g * p.group, scale_of(group.exponent),
-                         group.start, row % madl::amx::kRows, tile[g]))
-      p.fits_tiles = false;
-  }
-}
-
-// The first rows by 32 outputs; returns how many rows that were.
-int64_t multiply_in_tiles(const Product& p, const uint8_t* w, const uint8_t* scales, int64_t first,
-                          int64_t width) {
+// All rows by 32 outputs; returns whether tiles can. `ahead`: the next weights.
+bool multiply_in_tiles(const Product& p, const uint8_t* w, const uint8_t* scales, int64_t first,
+                       int64_t width, const uint8_t* ahead) {
   const Input& x = p.x;
   const float* bias = p.bias ? p.bias + first : nullptr;
   const madl::amx::Panel panel{w, scales, x.quads, x.num_groups, width, bias};
-  if (!p.in_tiles || !p.fits_tiles || !panel.fits()) return 0;
-  madl::amx::multiply_panel(p.tiles, panel, p.y + first, p.columns, p.in_tiles);
-  return p.in_tiles;
+  if (!p.tiles || !p.fits_tiles || !panel.fits()) return false;
+  float* partial = scratch<float, 3>((p.rows + 31) / 32 * 32 * kPanel);
+  madl::amx::multiply_panel(p.tiles, panel, p.y + first, p.columns, p.rows, partial, ahead);
+  return true;
 }
 
 #endif
 
 void quantize_rows(Product& p) {
-  const Input& x = p.x;
   for (int64_t m; (m = p.next_rows.fetch_add(kRowsAtATime)) < p.rows;) {
     const int64_t last = std::min(m + kRowsAtATime, p.rows);
-    for (int64_t r = m; r < last; ++r)
-      quantize_row(p.source + r * p.size, const_cast<int8_t*>(x.codes) + r * x.stride,
-                   const_cast<Group*>(x.groups) + r * x.num_groups, p.size, p.group);
 #ifdef __AMX_TILE__
-    for (int64_t r = m; r < std::min(last, p.in_tiles); ++r) fill_tiles(p, r);
+    for (int64_t r = m; p.tiles && r < last; ++r)
+      if (!madl::amx::take(p.source + r * p.size, p.size, r % madl::amx::kRows,
+                           p.tiles + r / madl::amx::kRows * p.x.num_groups))
+        p.fits_tiles = false;
+    if (!p.tiles)
 #endif
+      quantize(p, m, last, p.x);
     p.rows_done.fetch_add(last - m);
   }
 }
@@ -367,21 +315,24 @@ void spread_nan(const Product& p, const uint8_t* scales, int64_t first, int64_t 
 }
 
 void multiply_panels(Product& p) {
-  const Input& x = p.x;
+  Input x = p.x;
   const int64_t panels = (p.columns + kPanel - 1) / kPanel;
 #ifdef __AMX_TILE__
   std::optional<madl::amx::Registers> registers;
-  if (p.in_tiles) registers.emplace();
+  if (p.tiles) registers.emplace();
 #endif
-  for (int64_t n; (n = p.next_panel.fetch_add(1)) < panels;) {
+  for (int64_t n = p.next_panel.fetch_add(1), next; n < panels; n = next) {
+    next = p.next_panel.fetch_add(1);
     const uint8_t* w = p.w + n * x.quads * kQuadBytes;
     const uint8_t* scales = p.scales + n * x.num_groups * kPanel;
     const int64_t first = n * kPanel, width = std::min<int64_t>(kPanel, p.columns - first);
-    int64_t m = 0;
+    bool is_done = false;
 #ifdef __AMX_TILE__
-    m = multiply_in_tiles(p, w, scales, first, width);
+    const uint8_t* ahead = next < panels ? p.w + next * x.quads * kQuadBytes : nullptr;
+    is_done = multiply_in_tiles(p, w, scales, first, width, ahead);
+    if (!is_done && !x.codes) quantize(p, 0, p.rows, x = with_room(x, p.rows));
 #endif
-    for (; m < p.rows; m += kRows) {
+    for (int64_t m = 0; m < p.rows && !is_done; m += kRows) {
       const int64_t left = std::min<int64_t>(kRows, p.rows - m);
       const Tile work = x.quads_per_group == 8 ? tile_of<8>(left) : tile_of<0>(left);
       work(x, m, w, scales, p.bias ? p.bias + first : nullptr, p.y + first, p.columns, width);
@@ -419,10 +370,28 @@ void run(Product& p, int threads) {
 }
 
 // Whether one thread would take longer than some 50 microseconds, at a pace it reaches.
-bool is_worth_a_thread(int64_t rows, int64_t in_tiles, int64_t columns, int64_t size) {
-  constexpr double kPerS = 150e9, kPerSInTiles = 200e9, kBytesPerS = 40e9, kWakingS = 50e-6;
-  const double s_each = double(rows - in_tiles) / kPerS + double(in_tiles) / kPerSInTiles;
-  return double(columns) * double(size) * (s_each + 1 / kBytesPerS) > kWakingS;
+bool is_worth_a_thread(const Product& p) {
+  double per_s = 150e9;
+#ifdef __AMX_TILE__
+  if (p.tiles) per_s = 500e9;
+#endif
+  constexpr double kBytesPerS = 40e9, kWakingS = 50e-6;
+  return double(p.columns) * double(p.size) * (double(p.rows) / per_s + 1 / kBytesPerS) > kWakingS;
+}
+
+bool is_for_tiles(int64_t rows, int64_t size, int64_t group) {
+#ifdef __AMX_TILE__
+  return group == madl::amx::kGroup && size && rows >= madl::amx::kLeastRows;
+#else
+  return false;
+#endif
+}
+
+// How many rows are multiplied at a time: whole tiles, and about as many each time.
+int64_t block_of(int64_t rows, int64_t size, bool in_tiles) {
+  const int64_t fit = in_tiles ? kTilesBytes / (2 * size) : kBlockBytes / (size + 128);
+  const int64_t blocks = rows / std::max<int64_t>(fit, 1) + 1;
+  return rows / blocks / 32 * 32 + 32;
 }
 
 }  // namespace
@@ -432,13 +401,11 @@ extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8
                                    int64_t group, int32_t threads) {
   const int64_t quads = (K + 3) / 4, num_groups = (K + group - 1) / group;
   const int64_t stride = (4 * quads + 63) / 64 * 64 + 64;  // rows of 4096 bytes would share a set
-  const int64_t fits = std::max<int64_t>(kBlockBytes / stride / 16, 1) * 16;  // whole tiles
-  const int64_t block = std::clamp<int64_t>(M, 1, fits);
-  int8_t* codes = scratch<int8_t, 0>(block * stride);
-  Group* groups = scratch<Group, 1>(block * num_groups);
+  const bool in_tiles = is_for_tiles(M, K, group);
+  const int64_t block = block_of(M, K, in_tiles);
   for (int64_t from = 0; from < M; from += block) {
     Product product;
-    product.x = {codes, groups, stride, num_groups, quads, group / 4};
+    product.x = {nullptr, nullptr, stride, num_groups, quads, group / 4};
     product.source = x + from * K;
     product.rows = std::min(block, M - from);
     product.size = K;
@@ -449,8 +416,9 @@ extern "C" void madl_linear_mxint8(const float* x, const uint8_t* w, const uint8
     product.y = y + from * N;
     product.columns = N;
 #ifdef __AMX_TILE__
-    if (group == madl::amx::kGroup && K) take_tiles(product);
+    if (in_tiles) take_tiles(product);
 #endif
-    run(product, is_worth_a_thread(product.rows, product.in_tiles, N, K) ? threads : 1);
+    if (!in_tiles) product.x = with_room(product.x, product.rows);
+    run(product, is_worth_a_thread(product) ? threads : 1);
   }
 }

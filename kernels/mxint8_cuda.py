@@ -101,11 +101,7 @@ def _dequantize(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
         return y
     mantissas, scales, device = mantissas.contiguous(), scales.contiguous(), mantissas.device.index
     way = route(device)
-    if way.path == "triton":
-        from kernels import triton_mxint8
-
-        triton_mxint8.dequantize(mantissas, scales, y, group)
-    elif way.cubin is None:
+    if way.cubin is None:
         y.copy_(mxint8.values(mantissas, scales, group))
     else:
         columns = mantissas.shape[-1]
@@ -283,16 +279,11 @@ def _linear(
     device, is_float = x.device.index, x.dtype is torch.float32
     way = route(device, LINEAR)
     most = max_rows(num_in, len(mantissas), group, is_float=is_float, l2_bytes=_sizes(device)[1])
-    if rows > most or num_in == 0 or way.path == "torch":
+    if rows > most or num_in == 0 or way.cubin is None:
         return _linear_in_torch(x, mantissas, scales, bias, group)
     x, mantissas, scales = x.contiguous(), mantissas.contiguous(), scales.contiguous()
     bias = None if bias is None else bias.contiguous()
-    if way.cubin is None:
-        from kernels import triton_mxint8
-
-        triton_mxint8.linear(x, mantissas, scales, bias, y, group)
-    else:
-        _launch_linear(way.cubin, x, mantissas, scales, bias, y, group)
+    _launch_linear(way.cubin, x, mantissas, scales, bias, y, group)
     return y
 
 

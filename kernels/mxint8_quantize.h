@@ -74,21 +74,22 @@ template <>
 inline int32_t mxint8_round<32>(const float* __restrict x, int64_t, uint8_t scale,
                                 int8_t* __restrict codes) {
   const __m512 magic = _mm512_set1_ps(1.5f * 8388608.0f / 64.0f);
-  const __m512 top = _mm512_set1_ps(127.0f / 64.0f), bottom = _mm512_set1_ps(-127.0f / 64.0f);
   const uint32_t field = 254u - std::min<uint32_t>(scale, kLargestScale);
   const __m512 inverse = _mm512_set1_ps(bits_to_float(std::max(field << 23, 1u << 22)));
   const __mmask16 is_number = scale == kNanScale ? 0 : 0xffff;
-  __m512i sum = _mm512_setzero_si512();
-  for (int half = 0; half < 2; ++half) {
-    const __m512 value = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * half), inverse);
-    const __m512 inside = _mm512_max_ps(_mm512_min_ps(value, top), bottom);
-    const __m512i shifted = _mm512_castps_si512(_mm512_add_ps(inside, magic));
-    const __m512i code =
-        _mm512_maskz_sub_epi32(is_number, shifted, _mm512_castps_si512(magic));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16 * half), _mm512_cvtepi32_epi8(code));
-    sum = _mm512_add_epi32(sum, code);
-  }
-  return _mm512_reduce_add_epi32(sum);
+  const auto half = [&](int64_t at) {  // saturated at 127 by the conversion, infinity too
+    const __m512 shifted = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(x + at), inverse), magic);
+    return _mm512_cvtsepi32_epi8(_mm512_maskz_sub_epi32(
+        is_number, _mm512_castps_si512(shifted), _mm512_castps_si512(magic)));
+  };
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(half(0)), half(16), 1);
+  const __m256i all = _mm256_max_epi8(both, _mm256_set1_epi8(-127));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), all);
+  const __m256i sums = _mm256_sad_epu8(  // of code + 128
+      _mm256_xor_si256(all, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+  const __m128i two =
+      _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  return int32_t(_mm_cvtsi128_si64(two) + _mm_extract_epi64(two, 1)) - 32 * 128;
 }
 #endif
 

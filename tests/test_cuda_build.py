@@ -41,7 +41,6 @@ def fresh(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))  # where no nvcc is
     monkeypatch.setattr(build_cuda, "_nvrtc", no_nvrtc)
-    monkeypatch.setattr(build_cuda, "_has_triton", lambda: False)
     build_cuda.load.cache_clear()
     yield tmp_path
     build_cuda.load.cache_clear()
@@ -133,11 +132,6 @@ def test_with_no_compiler_torch_computes_and_that_is_said_once(fresh, caplog):
     assert len(caplog.records) == 1
 
 
-def test_with_no_compiler_triton_comes_before_torch(fresh, monkeypatch):
-    monkeypatch.setattr(build_cuda, "_has_triton", lambda: True)
-    assert build_cuda.load(FLAT, 90).path == "triton"
-
-
 def fake_nvcc(fresh, monkeypatch, script):
     compiler = fresh / "bin" / "nvcc"
     compiler.parent.mkdir()
@@ -181,11 +175,10 @@ def test_a_header_is_part_of_the_key(fresh, monkeypatch):
     assert build_cuda._stem(FLAT, 90) != before
 
 
-@pytest.mark.parametrize("path", ["triton", "torch"])
-def test_a_forced_path_is_taken(fresh, monkeypatch, path):
-    monkeypatch.setenv("MADL_CUDA_KERNELS", path)
+def test_a_forced_path_is_taken(fresh, monkeypatch):
+    monkeypatch.setenv("MADL_CUDA_KERNELS", "torch")
     way = build_cuda.load(FLAT, 90)
-    assert (way.path, way.reason) == (path, f"MADL_CUDA_KERNELS={path}")
+    assert (way.path, way.reason) == ("torch", "MADL_CUDA_KERNELS=torch")
 
 
 def test_a_forced_compiler_that_is_not_there_is_not_replaced_by_another(fresh, monkeypatch):

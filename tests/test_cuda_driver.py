@@ -160,16 +160,15 @@ def test_a_cubin_that_the_driver_refuses_makes_way_for_the_next_path(
     assert build_cuda.load(FLAT, 90, device=0).cubin == way.cubin
 
 
-def test_where_nothing_loads_triton_computes_and_that_is_said_once(
+def test_where_nothing_loads_torch_computes_and_that_is_said_once(
     driver, fresh, monkeypatch, caplog
 ):
     nvcc_that_writes(fresh, monkeypatch, "new")
-    monkeypatch.setattr(build_cuda, "_has_triton", lambda: True)
     with caplog.at_level(logging.WARNING):
         ways = [build_cuda.load(FLAT, 90, device=0) for _ in range(3)]
-    assert {way.path for way in ways} == {"triton"}
+    assert {way.path for way in ways} == {"torch"}
     assert len(caplog.records) == 1
-    assert "triton computes instead" in caplog.text
+    assert "torch computes instead" in caplog.text
     assert "image is invalid" in caplog.text
 
 

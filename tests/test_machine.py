@@ -235,6 +235,7 @@ def test_what_a_question_is_answered_by_is_reached():
     assert {"madl/training/train.py", "madl/formats/fixed.py", "kernels/linear_bf16.cpp"} <= found
     others = ("experiments/lab4_hardware", "madl/execution", "madl/formats/blocked")
     assert not any(name.startswith(others) for name in found)
+    assert not any("mxint8" in p.name for p in sources.reached(root, "machine"))
     hardware = sources.reached(root, "lab4_hardware")
     assert any(path.suffix == ".v" for path in hardware)
 

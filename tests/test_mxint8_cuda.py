@@ -219,7 +219,7 @@ def test_the_linear_says_what_is_wrong(changes, message):
 # ---- where a GPU is -----------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["nvcc", "nvrtc", "triton", "torch"])
+@pytest.fixture(params=["nvcc", "nvrtc", "torch"])
 def path(request, monkeypatch):
     monkeypatch.setenv("MADL_CUDA_KERNELS", request.param)
     build_cuda.load.cache_clear()

@@ -5,26 +5,26 @@ weights and inputs are MXINT8, the inputs quantized in every call, takes turns w
 torch's dynamic INT8 in each of several processes; then the whole classifier does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
-from statistics import median
+from itertools import product
+from typing import Any
 
 from experiments.lab4_hardware import records as units
 from experiments.lab4_hardware.records import BF16_ADDERS, MIXED, QUANTIZING, Described
-from madl.logbook import benchmarks, stats
+from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Pending, Record, Records, Row, Values
-from madl.logbook.stats import Estimate, number
+from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
+from madl.logbook.stats import CONTENDED, Estimate
 from madl.training import baseline
 
 page = Experiment(
     title="MXINT8 on both sides of a product",
-    needs=("earlier_baseline", "lab4_hardware"),
+    needs=("baseline", "lab4_hardware"),
     timed=lambda params: params["what"] != "accuracy",
 )
 
@@ -35,11 +35,16 @@ VARIANTS = (
     *(DYNAMIC, DYNAMIC + ONEDNN, MXINT8),
 )
 RIVALS = {FP32: "FP32", BF16: "BF16", DYNAMIC: "torch's INT8"}  # each in the faster of its ways
-CONVERTED = (BF16, DYNAMIC, MXINT8)  # of a whole classifier that is judged, beside FP32
+CONVERTED = (DYNAMIC, MXINT8)  # of a whole classifier that is judged, beside FP32
+COLD, WARM = "cold", "warm"
+STATES = {COLD: "weights from memory (cold)", WARM: "weights in the caches (warm)"}
 ROWS = "1 4 16 64 256"
 MOST = 256
 BATCHES = "1 32"  # sentences at a time
 LAYERS = {"coursework": (1024, 4096), "default": (384, 1536)}  # the largest layer of either model
+PROCESSES = tuple(range(1, 10))
+AGAIN = PROCESSES[:2]  # in quick
+ROTATED_MB = 1000  # that cold calls read before one reads the same again: twice a large last cache
 MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
 COMPARED = (units.MXINT8, QUANTIZING, units.BF16, MIXED, BF16_ADDERS, units.FP32)
 DRAWN = (units.BF16, MIXED, QUANTIZING, units.MXINT8)  # units that round once, at the end
@@ -48,17 +53,23 @@ DRAWN = (units.BF16, MIXED, QUANTIZING, units.MXINT8)  # units that round once, 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    base = baseline.recipe_params(plan, 0)
-    repeated = {
-        "budget_s": choose(smoke=0.0, quick=0.05),  # more processes decide, not more samples
-        "processes": choose(smoke=1, quick=5, full=9),
-    }
-    for layer, (num_in, num_out) in LAYERS.items():
-        size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS)}
-        yield {"what": "linear", "layer": layer, **size, **repeated}
-    yield {"what": "evaluation", **base, "batches": BATCHES, "length": 27, **repeated}
-    for variant in choose(smoke=(MXINT8,), quick=CONVERTED):
-        yield {"what": "accuracy", "variant": variant, **base}
+    for seed, variant in product(plan.seeds, CONVERTED):
+        yield {"what": "accuracy", "variant": variant, **baseline.drawn_params(plan, seed)}
+    model: Params = {"batches": BATCHES, "length": 27, **baseline.drawn_params(plan, plan.seeds[0])}
+    for process in choose(smoke=PROCESSES[:1], quick=PROCESSES):
+        how = {"budget_s": choose(smoke=0.0, quick=0.05), "process": process}
+        for layer, (num_in, num_out) in LAYERS.items():
+            size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS)}
+            rotated = {"rotated_mb": choose(smoke=20, quick=ROTATED_MB)}
+            yield {"what": "linear", "layer": layer, **size, **rotated, **how}
+        yield {"what": "evaluation", **model, **how}
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    if params["what"] == "accuracy":
+        return params["seed"] == CONFIRMING_SEEDS[0] and params["variant"] == MXINT8
+    return params["process"] in AGAIN and params.get("layer") == "coursework"
 
 
 @page.run
@@ -77,26 +88,28 @@ def run(params: Params, ctx: Context) -> Values:
 
 
 def classifier(r: Records, variant: str) -> Arm:
-    """The starting point's model with every Linear in that arithmetic."""
-    if variant != FP32:
-        return arm(r, variant, what="accuracy", variant=variant)
-    return arm(r, FP32, method="fp32", seed=classifier(r, MXINT8).param("seed"))
+    """The starting point's models with every Linear in that arithmetic."""
+    if variant == FP32:
+        return baseline.fp32(r)
+    return arm(r, variant, what="accuracy", variant=variant)
 
 
-def layer_of(r: Records, layer: str = "coursework") -> Record:
-    return r.one(what="linear", layer=layer)
-
-
-def times(record: Record, size: int) -> dict[str, TimedArm]:
-    """Every arithmetic that was timed on so many rows or sentences.
+def times(r: Records, at: str, **where: Scalar) -> dict[str, TimedArm]:
+    """Every arithmetic that was timed so in each process: on so many rows or sentences.
 
     Raises:
-        Pending: none was, MXINT8 neither.
+        Pending: a process is missing, or MXINT8 was not timed.
     """
-    measured, one = record.values["measurements"], Records([record])
-    if f"{MXINT8} {size}" not in measured:
-        raise Pending(f"{record.place}, {size} at a time")
-    return {v: timed(one, f"{v} {size}", v) for v in VARIANTS if f"{v} {size}" in measured}
+    found = r.all(**where)
+    names = {v: f"{v} {at}" for v in VARIANTS}
+    kept = {
+        v: timed(found, name, v)
+        for v, name in names.items()
+        if all(name in record.values["measurements"] for record in found)
+    }
+    if MXINT8 not in kept:
+        raise Pending(f"{at} at a time, {where}")
+    return kept
 
 
 def strongest(t: Mapping[str, TimedArm], variant: str) -> TimedArm:
@@ -119,21 +132,21 @@ def speed_over(t: Mapping[str, TimedArm], rival: str) -> Estimate | None:
         return None
 
 
-def time_or_why(record: Record, variant: str, size: int) -> TimedArm | str | None:
-    """A call's time on so many rows or sentences; in its place, why a peer was left out."""
-    why = record.values.get("failed_peers", {}).get(f"{variant} {size}")
-    return times(record, size).get(variant, why)
+def layer_times(r: Records, rows: int, state: str, layer: str = "coursework") -> Any:
+    return times(r, f"{rows} {state}", what="linear", layer=layer)
 
 
-def in_layer(r: Records, rival: str, rows: int, layer: str = "coursework") -> Contrast:
+def in_layer(
+    r: Records, rival: str, rows: int, state: str = WARM, layer: str = "coursework"
+) -> Contrast:
     """The speed of MXINT8 over that of a rival, in one layer."""
-    t = times(layer_of(r, layer), rows)
+    t = layer_times(r, rows, state, layer)
     return compare(t[MXINT8], strongest(t, rival))
 
 
 def in_model(r: Records, rival: str, sentences: int = 32) -> Contrast:
     """The same in the whole classifier."""
-    t = times(r.one(what="evaluation"), sentences)
+    t = times(r, f"{sentences}", what="evaluation")
     return compare(t[MXINT8], strongest(t, rival))
 
 
@@ -142,51 +155,28 @@ def in_model(r: Records, rival: str, sentences: int = 32) -> Contrast:
 
 @page.claim(primary=True)
 def accuracy_stays(r: Records) -> Contrast:
-    """With every Linear in MXINT8 on both sides, the classifier loses at most one point of accuracy
-    to FP32."""
+    """With every Linear in MXINT8 on both sides, classifiers lose at most one point of accuracy to
+    FP32."""
     return compare(classifier(r, MXINT8), classifier(r, FP32)).no_worse(MARGIN)
 
 
 @page.claim(primary=True)
-def one_row_is_faster(r: Records) -> Contrast:
-    """With one row of inputs and calls back to back, a large Linear is faster in MXINT8 than in
+def faster_in_cache(r: Records) -> Contrast:
+    """With one row of inputs and the weights in the caches, a large Linear is faster in MXINT8 than
+    in BF16, prepacked or not."""
+    return in_layer(r, BF16, 1, WARM)
+
+
+@page.claim(primary=True)
+def faster_from_memory(r: Records) -> Contrast:
+    """With one row of inputs and the weights in memory, a large Linear is faster in MXINT8 than in
     BF16, prepacked or not."""
-    return in_layer(r, BF16, 1)
-
-
-@page.claim
-def many_rows(r: Records) -> Contrast:
-    """The large Linear with the most rows: the speed of MXINT8 over BF16's."""
-    return in_layer(r, BF16, MOST)
-
-
-@page.claim
-def many_rows_beside_int8(r: Records) -> Contrast:
-    """The large Linear with the most rows: the speed of MXINT8 over that of torch's INT8."""
-    return in_layer(r, DYNAMIC, MOST)
-
-
-@page.claim
-def small_layer(r: Records) -> Contrast:
-    """The default model's largest Linear with the most rows: the speed of MXINT8 over BF16's."""
-    return in_layer(r, BF16, MOST, "default")
-
-
-@page.claim
-def whole_classifier(r: Records) -> Contrast:
-    """The whole classifier, many sentences at a time: the speed of MXINT8 over BF16's."""
-    return in_model(r, BF16)
-
-
-@page.claim
-def whole_classifier_beside_int8(r: Records) -> Contrast:
-    """The whole classifier, many sentences at a time: the speed of MXINT8 over torch's INT8's."""
-    return in_model(r, DYNAMIC)
+    return in_layer(r, BF16, 1, COLD)
 
 
 @page.claim
 def more_accurate_than_int8(r: Records) -> Contrast:
-    """The classifier's accuracy in MXINT8 over that in torch's INT8."""
+    """Classifiers in MXINT8 are more accurate than in torch's INT8."""
     return compare(classifier(r, MXINT8), classifier(r, DYNAMIC))
 
 
@@ -198,16 +188,25 @@ def share(r: Records, unit: Described, period: int | None = None) -> Counted:
     return units.percent_of(r, unit, units.BF16, period)
 
 
-def decibels(r: Records, unit: Described) -> Counted:
-    """Signal to error of a unit's results."""
-    return counted(round(units.error_db(r, unit) or 0), "dB", of=[units.gates(r, unit)])
+def contended(r: Records) -> Counted:
+    """Processes in which something ran beside other work, and is left out."""
+    found = [x for x in r if "measurements" in x.values]
+    shares = [[m["contention"] for m in x.values["measurements"].values()] for x in found]
+    return counted(sum(any(s is not None and s > CONTENDED for s in x) for x in shares), of=found)
 
 
-def calls(r: Records, variant: str) -> Counted:
-    """Calls in a row that one sample of the time at one row has, by processes' median."""
-    record = layer_of(r)
-    runs = record.values["measurements"][f"{variant} 1"]
-    return counted(round(median(run["calls_per_sample"] for run in runs)), of=[record])
+def processes(r: Records) -> Counted:
+    found = r.all(what="linear", layer="coursework")
+    return counted(len(found), of=found)
+
+
+def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
+    """Megabytes, the same in all processes."""
+    found = r.all(what="linear")
+    size = what(found[0])
+    if size is None:
+        raise Pending("the size of the last cache")
+    return counted(round(size), "MB", of=found)
 
 
 page.numbers(
@@ -216,15 +215,17 @@ page.numbers(
     weights_alone=partial(share, unit=MIXED),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
-    unit_error=partial(decibels, unit=units.MXINT8),
-    bf16_error=partial(decibels, unit=units.BF16),
     fp32=partial(classifier, variant=FP32),
     mxint8=partial(classifier, variant=MXINT8),
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
+    int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST),
     in_the_model=partial(in_model, rival=BF16),
     int8_in_the_model=partial(in_model, rival=DYNAMIC),
-    calls=partial(calls, variant=MXINT8),
-    fp32_calls=partial(calls, variant=FP32),
+    over_int8=more_accurate_than_int8,
+    contended=contended,
+    processes=processes,
+    rotated=partial(of_layers, what=lambda x: x.case.params["rotated_mb"]),
+    last_cache=partial(of_layers, what=lambda x: x.values["last_cache_mb"]),
 )
 
 
@@ -244,18 +245,24 @@ def parts(r: Records) -> Chart:
 
 @page.chart
 def speedup(r: Records) -> Chart:
-    record = layer_of(r)
+    """In the large layer, cold and warm."""
     rows: list[Row] = []
-    for n in map(int, str(record.case.params["rows"]).split()):
-        t = times(record, n)
+    for state, n in product((COLD, WARM), map(int, rows_asked(r))):
+        t = layer_times(r, n, state)
         speeds = {name: speed_over(t, rival) for rival, name in RIVALS.items()}
-        rows.append({"rows": n, **speeds})
+        rows.append({"weights": STATES[state], "rows": n, **speeds})
     return Chart(
         rows,
         x=doubling("rows", label="rows of inputs"),
         y=doubling(None, "×", label="speed of MXINT8 over the other"),
         marks=[level(1.0, "as fast"), *map(line, RIVALS.values())],
+        facet="weights",
     )
+
+
+def rows_asked(r: Records) -> list[str]:
+    (rows,) = r.all(what="linear").each("rows")
+    return rows.split()
 
 
 @page.table
@@ -266,22 +273,39 @@ def gates(r: Records) -> Sequence[Row]:
 @page.table
 def ways(r: Records) -> Sequence[Row]:
     """Each arithmetic in each of its ways, in the large layer and in the whole classifier."""
-    layer, model = layer_of(r), r.one(what="evaluation")
-    ends = str(layer.case.params["rows"]).split()
-    works = [(layer, n, "row") for n in (ends[0], ends[-1])]
-    works += [(model, n, "sentence") for n in str(model.case.params["batches"]).split()]
+    ends = rows_asked(r)[:: len(rows_asked(r)) - 1]
+    layer: dict[str, Scalar] = {"what": "linear", "layer": "coursework"}
+    at = {f"{stats.counted(int(ends[0]), 'row')}, {s}": (f"{ends[0]} {s}", layer) for s in STATES}
+    at[stats.counted(int(ends[1]), "row")] = (f"{ends[1]} {WARM}", layer)
+    for n in BATCHES.split():
+        at[stats.counted(int(n), "sentence")] = (n, {"what": "evaluation"})
     return [
-        {"": v, **{stats.counted(int(n), of): time_or_why(x, v, int(n)) for x, n, of in works}}
+        {"": v, **{head: time_or_why(r, v, name, **where) for head, (name, where) in at.items()}}
         for v in VARIANTS
     ]
 
 
+def time_or_why(r: Records, variant: str, at: str, **where: Scalar) -> TimedArm | str | None:
+    """A call's time; in its place, why a peer was left out."""
+    size = at.split()[0]
+    failed = [record.values.get("failed_peers", {}) for record in r.all(**where)]
+    why = next((one[name] for one in failed if (name := f"{variant} {size}") in one), None)
+    return times(r, at, **where).get(variant, why)
+
+
 @page.table
-def peers(r: Records) -> Sequence[Row]:
-    """How many times as fast MXINT8 is as each peer of the benchmark, by medians of one run."""
-    found: list[Row] = []
-    for (layer, rows), arms in benchmarks.arms("mxint8", part="linear").items():
-        us = {name: median(chain.from_iterable(one.samples_s)) for name, one in arms.items()}
-        over = {name: f"{number(s / us[MXINT8])} ×" for name, s in us.items() if name != MXINT8}
-        found.append({"layer": layer, "rows": rows, **over})
-    return found
+def layers(r: Records) -> Sequence[Row]:
+    """How many times as fast MXINT8 is, in both layers."""
+    return [
+        {
+            "layer": f"{num_in} → {num_out}",
+            "rows": int(n),
+            **{
+                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(n), s, layer), rival)
+                for rival, s in product((BF16, DYNAMIC), STATES)
+            },
+        }
+        for layer, (num_in, num_out) in LAYERS.items()
+        for n in rows_asked(r)
+        if n != "4"  # eight rows in all
+    ]

@@ -5,6 +5,10 @@ that oneDNN has rearranged beforehand, which MXINT8's are too; torch's dynamic I
 once more computed by oneDNN. A classifier has every Linear converted, and for BF16 all the rest as
 well.
 
+A layer is timed twice. Warm: a call just before the sample, which is not timed, leaves the weights
+in the caches. Cold: there are so many copies of the layer, each called in its turn, that what all
+variants read between two calls of one copy is more than the last cache holds.
+
 Shapes: a layer of `in` inputs and `out` outputs is given `rows` rows; a classifier gets `batch`
 sentences of `length` tokens. Units: errors in decibel, signal over error.
 Source: `mkldnn::_linear_pointwise`, which torch.compile calls for weights that it has frozen.
@@ -13,8 +17,9 @@ Source: `mkldnn::_linear_pointwise`, which torch.compile calls for weights that 
 import contextlib
 import copy
 import functools
+import itertools
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +28,25 @@ from torch import Tensor, nn
 
 from experiments.lab4_mxint8.page import (
     BF16,
+    COLD,
     DYNAMIC,
     FP32,
     MXINT8,
     ONEDNN,
     PREPACKED,
     VARIANTS,
+    WARM,
 )
 from madl.compression import pack
-from madl.machine import timing
+from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
 
 LEAST_DB = 20.0  # of a layer's result: below, an arithmetic is wrong, not coarse
 PEERS = tuple(v for v in VARIANTS if v not in (FP32, MXINT8))  # others' code: it costs its own row
 ROUNDS = 5  # at least, in one process; verdicts come from between processes
+BYTES = {FP32: 4.0, BF16: 2.0, DYNAMIC: 1.0, MXINT8: 1.03125}  # that a weight's value takes
 Json = Mapping[str, Any]
+Call = Callable[[], Any]
 
 
 class Prepacked(nn.Module):
@@ -115,14 +124,12 @@ def error_db(y: Tensor, exact: Tensor) -> float:
 
 
 def study(params: Json) -> dict[str, Any]:
-    """One timed case by what it times, in fresh processes."""
-    argument = dict(params)
-    if params["what"] == "linear":
-        argument["rows"] = [int(rows) for rows in params["rows"].split()]
-    else:
-        argument["batches"] = [int(batch) for batch in params["batches"].split()]
-    function = {"linear": "time_layer", "evaluation": "time_model"}[params["what"]]
-    return timing.over_processes(f"{__name__}:{function}", argument, processes=params["processes"])
+    """One timed case, in a process of its own."""
+    function = {"linear": time_layer, "evaluation": time_model}[params["what"]]
+    return fresh.call(f"{__name__}:{function.__name__}", dict(params))
+
+
+# ---- a layer ------------------------------------------------------------------------------------
 
 
 def time_layer(argument: Json) -> dict[str, Any]:
@@ -132,22 +139,70 @@ def time_layer(argument: Json) -> dict[str, Any]:
     num_in, num_out = argument["in"], argument["out"]
     layer = nn.Linear(num_in, num_out)
     nn.init.normal_(layer.weight, std=0.02, generator=generator)
+    count = copies(num_in * num_out, argument["rotated_mb"])
     found: dict[str, Any] = {"measurements": {}, "error_db": {}, "failed_peers": {}}
+    found["last_cache_mb"] = last_cache_mb()
     with torch.inference_mode():
-        for rows in argument["rows"]:
+        for rows in map(int, argument["rows"].split()):
             x = torch.randn(rows, num_in, generator=generator)
             exact = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
-            work: dict[str, Callable[[], Tensor]] = {}
+            works: dict[str, list[Call]] = {}
             for variant in variants():
                 name = f"{variant} {rows}"
                 with _at_its_own_cost(variant, name, found["failed_peers"]):
-                    given = x.bfloat16() if variant.startswith(BF16) else x
-                    one = functools.partial(prepared(nn.Sequential(layer), variant), given)
-                    found["error_db"][name] = _right(variant, one(), exact, "the exact product")
-                    work[variant] = one
-            for variant, run in _timed(work, x, argument).items():
-                found["measurements"][f"{variant} {rows}"] = run
+                    works[variant], found["error_db"][name] = _ready(
+                        layer, variant, x, exact, count
+                    )
+            for state, run in _cold_and_warm(works, x, argument["budget_s"]):
+                for variant, measured in run.items():
+                    found["measurements"][f"{variant} {rows} {state}"] = measured
     return found
+
+
+def last_cache_mb() -> float | None:
+    """The largest cache that a core sees, where Linux tells it."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
+    return max((int(kib.removesuffix("K")) * 1024 / 1e6 for kib in sizes), default=None)
+
+
+def copies(size: int, rotated_mb: float) -> int:
+    """Of a layer of that many weights, for all arithmetics together to read so much in a turn."""
+    one = sum(size * BYTES[_usual(variant)] for variant in variants())
+    return max(1, -int(-rotated_mb * 1e6 // one))
+
+
+def _ready(
+    layer: nn.Module, variant: str, x: Tensor, exact: Tensor, count: int
+) -> tuple[list[Call], float]:
+    """A call of each copy, each right and its weights arranged; and the error of the worst."""
+    given = x.bfloat16() if variant.startswith(BF16) else x
+    calls: list[Call] = [
+        functools.partial(prepared(nn.Sequential(layer), variant), given) for _ in range(count)
+    ]
+    return calls, min(_right(variant, one(), exact, "the exact product") for one in calls)
+
+
+def _cold_and_warm(
+    works: Mapping[str, Sequence[Call]], x: Tensor, budget_s: float
+) -> Generator[tuple[str, dict[str, Any]]]:
+    one = {variant: calls[0] for variant, calls in works.items()}
+    yield COLD, _timed({v: rotated(calls) for v, calls in works.items()}, x, budget_s)
+    called_before = {v: functools.partial(_after, call) for v, call in one.items()}
+    yield WARM, _timed(one, x, budget_s, inside=called_before)
+
+
+def rotated(calls: Sequence[Call]) -> Call:
+    """One of them after the other, and again from the first."""
+    turns = itertools.cycle(calls)
+    return lambda: next(turns)()
+
+
+@contextlib.contextmanager
+def _after(call: Call) -> Generator[None]:
+    """What follows finds in the caches what the call needs."""
+    call()
+    yield
 
 
 @contextlib.contextmanager
@@ -175,6 +230,9 @@ def _right(variant: str, y: Tensor, expected: Tensor, of: str) -> float:
     return error
 
 
+# ---- a classifier -------------------------------------------------------------------------------
+
+
 def time_model(argument: Json) -> dict[str, Any]:
     """The whole classifier of a checkpoint on random tokens, at each number of sentences.
 
@@ -186,11 +244,11 @@ def time_model(argument: Json) -> dict[str, Any]:
     model: Any = models.load_checkpoint(Path(argument["checkpoint"]))
     generator = torch.Generator().manual_seed(0)
     found: dict[str, Any] = {"measurements": {}, "failed_peers": {}}
-    for num_sentences in argument["batches"]:
+    for num_sentences in map(int, argument["batches"].split()):
         size = (num_sentences, argument["length"])
         ids = torch.randint(1, model.config.vocab_size, size, generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        work: dict[str, Callable[[], Any]] = {}
+        work: dict[str, Call] = {}
         logits: dict[str, Tensor] = {}
         with torch.inference_mode():
             for variant in variants():
@@ -204,7 +262,7 @@ def time_model(argument: Json) -> dict[str, Any]:
                         )
                     _right(variant, logits[variant], usual.double(), _usual(variant))
                     work[variant] = one
-            for variant, run in _timed(work, ids, argument).items():
+            for variant, run in _timed(work, ids, argument["budget_s"]).items():
                 found["measurements"][f"{variant} {num_sentences}"] = run
     return found
 
@@ -214,9 +272,15 @@ def _usual(variant: str) -> str:
     return variant.removesuffix(PREPACKED).removesuffix(ONEDNN)
 
 
-def _timed(work: Mapping[str, Callable[[], Any]], x: Tensor, argument: Json) -> dict[str, Any]:
+def _timed(
+    work: Mapping[str, Call],
+    x: Tensor,
+    budget_s: float,
+    *,
+    inside: Mapping[str, timing.Inside] | None = None,
+) -> dict[str, Any]:
     subjects = {name: timing.observe(fn, [x]) for name, fn in work.items()}
     measured = timing.compare(
-        work, budget_s=argument["budget_s"], min_samples=ROUNDS, subjects=subjects
+        work, budget_s=budget_s, min_samples=ROUNDS, subjects=subjects, inside=inside
     )
     return {name: m.to_json() for name, m in measured.items()}

@@ -46,7 +46,9 @@ class MXInt8Linear(nn.Module):
             torch.zeros(out_features, in_features, dtype=torch.int8),
             torch.zeros(out_features, groups, dtype=torch.uint8),
         )
-        self.bias = nn.Parameter(torch.zeros(out_features), requires_grad=False) if bias else None
+        self.bias: nn.Parameter | None
+        zeros = nn.Parameter(torch.zeros(out_features), requires_grad=False) if bias else None
+        self.register_parameter("bias", zeros)
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, *, block: int = mxint8.GROUP) -> "MXInt8Linear":
@@ -88,8 +90,10 @@ class MXInt8Linear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.is_cpu:
+            held, bias = self._buffers, self._parameters["bias"]  # sooner than by their names
             return mxint8.linear(
-                input, self.packed, self.packed_scales, self.bias, self.out_features, self.block
+                *(input, held["packed"], held["packed_scales"], bias),
+                *(self.out_features, self.block),
             )
         return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
 

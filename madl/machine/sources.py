@@ -3,7 +3,7 @@
 The files that its measurement reaches: what `study.py` imports, or what the function under
 `@page.run` does where a page has no study, at any distance and wherever an import stands; and the
 kernels' C++, CUDA and Verilog files that they name. What renders pages and hands out work
-(`madl.logbook`, `running`, `site`) measures nothing.
+(`madl.logbook`, `running`, `site`) measures nothing, and neither does this module.
 
 Not handled: a module whose name is put together while running, but for packages that import all
 they hold (`iter_modules`).
@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("madl", "kernels", "experiments")
-NO_MEASURE = ("logbook", "running", "site", "assets.py", "errors.py", "files.py")
+NO_MEASURE = (
+    *("logbook", "running", "site", "assets.py", "errors.py", "files.py"),
+    "machine/sources.py",
+)
 SUFFIXES = (".h", ".cpp", ".cu", ".v")
 TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, of the same code
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
@@ -103,8 +106,12 @@ def _uses(root: Path, path: Path, changed: int) -> tuple[Path, ...]:
         tree = ast.parse(text)
     except SyntaxError:
         return ()
-    whole = path.parent.glob("*.py") if "iter_modules" in text else ()
+    whole = path.parent.glob("*.py") if any(map(_imports_all, ast.walk(tree))) else ()
     return (*_named(root, path, tree), *whole)
+
+
+def _imports_all(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("iter_modules")
 
 
 def _named(root: Path, path: Path, tree: ast.AST) -> Iterator[Path]:
