@@ -235,7 +235,7 @@ page.numbers(
 
 @page.chart
 def parts(r: Records) -> Chart:
-    rows = units.part_rows(r, COMPARED)
+    rows = units.part_rows(r, DRAWN)
     return Chart(
         rows,
         x=linear(None, "transistors of a unit at equal delay", "thousand", factor=1e-3),
