@@ -8,22 +8,34 @@ on every draw and are a pair there; Grid searches on the first.
 Units: losses in nats.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import fmean, median
+from typing import Any
 
 from experiments.lab2_samplers.records import (
     COMPARED,
+    SAMPLERS,
+    SIZES,
+    STEM,
     STUDIES,
     choices,
+    chosen_point,
     found,
+    shape,
     studies,
+    trials,
     whole_trained,
 )
-from madl.logbook import stats
+from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm
+from madl.logbook.charts import Chart, category, intervals, level, linear, points
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.records import Params, Records, Values
-from madl.logbook.stats import Unit
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
+from madl.logbook.numbers import Counted, counted
+from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.stats import Estimate, Unit, scientific
 from madl.training import baseline
 
 page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
@@ -111,27 +123,16 @@ def run(params: Params, ctx: Context) -> Values:
 # ---- arms and claims ----------------------------------------------------------------------------
 
 
-def left_alone(r: Records, beside: Arm) -> Arm:
-    """The whole model as the searches found it, once for each study of an arm."""
-    return of_each(baseline.fp32(r), beside, "whole model, left alone")
+def whole(r: Records) -> Arm:
+    """The uncut model that validation loss prefers on the tuning seed, once a seed."""
+    return replace(baseline.fp32(r) if LEFT_ALONE else whole_trained(r), label="uncut model")
 
 
-def trained_as_long(r: Records, beside: Arm) -> Arm:
-    """The whole model, trained in full as well, once for each study of an arm."""
-    whole = whole_trained(r)
-    return of_each(whole, beside, whole.label)
-
-
-def of_each(models: Arm, beside: Arm, label: str) -> Arm:
+def beside(models: Arm, chosen: Arm) -> Arm:
     """One model a seed, once for each study of an arm."""
     by_seed = {record.case.params[SEED]: record for record in models.records}
-    every = tuple(by_seed[record.case.params[SEED]] for record in beside.records)
-    return Arm(label=label, records=every, within=models.within, units=STUDIES)
-
-
-def rival(r: Records, beside: Arm) -> Arm:
-    """The whole model that validation loss prefers on the tuning seed."""
-    return (left_alone if LEFT_ALONE else trained_as_long)(r, beside)
+    again = tuple(by_seed[record.case.params[SEED]] for record in chosen.records)
+    return replace(models, records=again, units=STUDIES)
 
 
 def over_studies(a: Arm, b: Arm) -> Contrast:
@@ -151,7 +152,7 @@ def tpe_comes_close(r: Records) -> Contrast:
     """What TPE's studies choose, trained in full, is at most two points less accurate than the
     whole model, left alone or trained as long, whichever validation loss prefers."""
     tpe = choices(r, "tpe")
-    return compare(tpe, rival(r, tpe)).no_worse(CLOSE)
+    return compare(tpe, beside(whole(r), tpe)).no_worse(CLOSE)
 
 
 @page.claim
@@ -164,14 +165,14 @@ def tpe_chooses_better_by_model(r: Records) -> Contrast:
 def tpe_beside_whole_trained(r: Records) -> Contrast:
     """TPE's choices over the whole model, both trained in full."""
     tpe = choices(r, "tpe")
-    return compare(tpe, trained_as_long(r, tpe))
+    return compare(tpe, beside(whole_trained(r), tpe))
 
 
 @page.claim
 def random_beside_whole(r: Records) -> Contrast:
     """Random's choices over the whole model that TPE's are held against."""
     random = choices(r, "random")
-    return compare(random, rival(r, random))
+    return compare(random, beside(whole(r), random))
 
 
 @page.claim
@@ -181,3 +182,241 @@ def tpe_finds_less_loss(r: Records) -> Contrast:
     sides = [list(map(found, every)) for every in (random, tpe)]
     made = stats.paired_mean(*sides, unit=Unit.NATS, drawn=STUDIES)
     return contrast(made, [*tpe, *random])
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def startup(r: Records) -> int:
+    """How many of its first trials TPE draws at random."""
+    return studies(r, "tpe")[0].values["settings"]["startup_trials"]
+
+
+def so_far(study: Record, what: str = "accuracies") -> list[float]:
+    """After every trial, what the one of the least loss until then has."""
+    losses, values = study.values["losses"], study.values[what]
+    best = (min(range(i + 1), key=losses.__getitem__) for i in range(len(losses)))
+    return [values[i] for i in best]
+
+
+def found_at(study: Record) -> int:
+    """The trial that a study chose."""
+    return study.values["losses"].index(found(study)) + 1
+
+
+def on_validation(r: Records, sampler: str) -> Estimate:
+    """Validation accuracy of what a sampler's studies chose, after its trial: their mean."""
+    return searches.mean_estimate([so_far(one)[-1] for one in studies(r, sampler)])
+
+
+def kept(every: Iterable[Record]) -> Counted:
+    """Of the whole model's parameters, those of what these studies chose: the mean."""
+    some = list(every)
+    share = fmean(one.values["parameters"] / one.values["whole"]["parameters"] for one in some)
+    return counted(round(100 * share), "%", of=some)
+
+
+def number_with(r: Records, is_so: Callable[[Record], bool]) -> Counted:
+    """How many of TPE's studies are so."""
+    every = studies(r, "tpe")
+    return counted(sum(map(is_so, every)), of=every)
+
+
+def keeps_all(r: Records, name: str) -> Counted:
+    """How many of TPE's studies choose the largest size that any of them does."""
+    every = studies(r, "tpe")
+    sizes: list[Any] = [chosen_point(one)[name] for one in every]
+    return counted(sizes.count(max(sizes)), of=every)
+
+
+def trials_agree(r: Records) -> Counted:
+    """Draws on which the sampler of the better trial also has the better model, on test."""
+    tpe, random = studies(r, "tpe"), studies(r, "random")
+    lead = tpe_chooses_better(r).comparison.by_unit
+    pairs = zip(tpe, random, lead, strict=True)
+    same = sum((found(b) - found(a)) * by > 0 for a, b, by in pairs)
+    return counted(same, of=[*tpe, *random])
+
+
+page.numbers(
+    tpe=partial(choices, sampler="tpe"),
+    random=partial(choices, sampler="random"),
+    whole=whole,
+    alone=baseline.fp32,
+    trained=whole_trained,
+    tpe_found=partial(on_validation, sampler="tpe"),
+    random_found=partial(on_validation, sampler="random"),
+    kept=lambda r: kept(studies(r, "tpe")),
+    trials=lambda r: counted(len(so_far(studies(r, "tpe")[0])), of=studies(r, "tpe")),
+    startup=lambda r: counted(startup(r), of=studies(r, "tpe")),
+    studies=lambda r: number_with(r, lambda one: True),
+    grid_size=lambda r: counted(studies(r, "grid")[0].values["num_points"], of=studies(r, "grid")),
+    deep=partial(keeps_all, name="num_hidden_layers"),
+    wide=partial(keeps_all, name="hidden_size"),
+    beyond_whole=lambda r: number_with(
+        r, lambda one: found(one) < one.values["whole"]["validation_loss"]
+    ),
+    trials_agree=trials_agree,
+    by_trial=tpe_finds_less_loss,
+    num_test=lambda r: counted(baseline.fp32(r).accuracy.n, of=baseline.fp32(r).records),
+)
+
+
+# ---- charts and tables --------------------------------------------------------------------------
+
+
+@page.chart
+def curves(r: Records) -> Chart:
+    """Validation accuracy of the trial of the least loss so far."""
+    rows = searches.mean_rows(
+        {name: list(map(so_far, studies(r, sampler))) for sampler, name in SAMPLERS.items()}
+    )
+    trial = fmean(one.values["whole"]["validation_accuracy"] for one in studies(r, "tpe"))
+    return searches.curves_chart(
+        rows,
+        accuracy="validation accuracy, best so far",
+        startup=startup(r),
+        levels=[level(trial, "whole model, one trial")],
+    )
+
+
+@page.chart
+def beside_whole(r: Records) -> Chart:
+    """Each study's choice less the whole model of the same seed, on test; without intervals."""
+    rows: list[Row] = []
+    for sampler, name in SAMPLERS.items():
+        chosen = choices(r, sampler)
+        for a, b in zip(chosen.models, beside(whole(r), chosen).models, strict=True):
+            rows.append({"sampler": name, "study": replace(a - b, interval=None)})
+    return Chart(
+        rows,
+        x=category("sampler"),
+        y=linear(label="test accuracy less the whole model", unit="points", factor=100),
+        marks=[level(0.0, "whole model"), points("study", by="sampler")],
+    )
+
+
+@page.chart
+def cuts(r: Records) -> Chart:
+    """What the smallest value of each choice does to the mean of Random's trials.
+
+    Their mean with the smallest value less that with the largest, draw by draw.
+    """
+    rows: list[Row] = []
+    for effect in r.of(STEM).one(part="audit").values["space"]:
+        name, values = effect["name"], effect["values"]
+        ends = ("identity", "linear") if "linear" in values else (values[0], values[-1])
+        each = [[scores(one, name, value) for value in ends] for one in studies(r, "random")]
+        change = [fmean(small) - fmean(large) for small, large in each if small and large]
+        cut = SIZES[name].format(ends[0]) if name in SIZES else f"{name}: identity"
+        row = {"cut": cut.replace("_", " "), "change": searches.mean_estimate(change, Unit.POINTS)}
+        rows.append(row)
+    return Chart(
+        rows,
+        x=linear("change", "validation accuracy of a mean trial", "points", factor=100),
+        y=category("cut", ""),
+        marks=[intervals("change")],
+    )
+
+
+def scores(study: Record, name: str, value: Any) -> list[float]:
+    """Validation accuracies of the trials that have this value."""
+    pairs = zip(trials(study), study.values["accuracies"], strict=True)
+    return [accuracy for (_, point), accuracy in pairs if point[name] == value]
+
+
+@page.table
+def samplers(r: Records) -> Sequence[Row]:
+    rows: list[Row] = []
+    for sampler in ("tpe", "random", "grid"):
+        every = studies(r, sampler)
+        row = {
+            "sampler": SAMPLERS[sampler],
+            "studies": len(every),
+            "best trial, on validation": on_validation(r, sampler),
+            "found at trial": f"{median(map(found_at, every)):g}",
+            "parameters kept": f"{kept(every).value:g} %",
+            "trained in full, on test": choices(r, sampler),
+        }
+        rows.append(row)
+    for name, one in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
+        rows.append({"sampler": f"none: {name}", "trained in full, on test": one})
+    return rows
+
+
+@page.table
+def chosen(r: Records) -> Sequence[Row]:
+    """What every study chose, draw by draw, on test; the shape of TPE's."""
+    arms = [choices(r, "tpe"), choices(r, "random")]
+    arms.append(beside(whole(r), arms[0]))
+    return [
+        {
+            "model": one.case.params[SEED],
+            "draw": one.case.params["trial_draw"],
+            "TPE's choice": shape(chosen_point(one)),
+            **{a.label: str(a.models[i]) for a in arms},
+        }
+        for i, one in enumerate(studies(r, "tpe"))
+    ]
+
+
+@page.table
+def audit(r: Records) -> Sequence[Row]:
+    """What each parameter changes of what is built, here and in a `BertConfig`."""
+    values = r.of(STEM).one(part="audit").values
+    return [
+        {
+            "parameter": f"`{effect['name']}`",
+            "set": where,
+            "values": ", ".join(map(str, effect["values"])),
+            "changes": " and ".join(effect["changes"]) or "nothing",
+        }
+        for where, key in (("searched here", "space"), ("in `BertConfig`", "course"))
+        for effect in values[key]
+    ]
+
+
+@page.table
+def rates(r: Records) -> Sequence[Row]:
+    """Validation loss of the tuning seed after training in full, by learning rate."""
+    what: dict[str, Params] = {
+        "whole model": {"part": "whole"},
+        "TPE's choice": {"part": "study", "sampler": "tpe"},
+        "Random's choice": {"part": "study", "sampler": "random"},
+    }
+    alone = r.tuning.one(part="left alone").values["validation_loss"]
+    rows: list[Row] = [{"model": "whole model, left alone", "no training": f"{alone:.4f}"}]
+    for name, where in what.items():
+        losses = {
+            scientific(one.case.params["full_learning_rate"]): (
+                f"{one.values['judged']['validation_loss']:.4f}"
+            )
+            for one in r.tuning.all(**where)
+        }
+        rows.append({"model": name, **losses})
+    return rows
+
+
+# How an effect differs from unit to unit, and from sentence to sentence in the mean over them: of
+# fifteen pairs of studies of an earlier run, whose choices were trained as in a trial; and of 1.2's
+# five models with half of their weights removed and trained on, less the same left alone.
+SPREADS = {
+    "TPE's choices lead by 2 points": (0.02, 0.031, 0.137),
+    "TPE's choices lead by 3 points": (0.03, 0.031, 0.137),
+    "they end level with the whole model": (CLOSE, 0.0076, 0.169),
+}
+
+
+@page.table
+def chances(r: Records) -> Sequence[Row]:
+    """Of each primary claim, if it is true by this much."""
+    of = {"claims": 2, "examples": baseline.fp32(r).accuracy.n}
+    return [
+        row
+        for name, spread in SPREADS.items()
+        for row in stats.chances(
+            {name: spread},
+            units=len(CONFIRMING_SEEDS) * (PAIRS if name.startswith("TPE") else 1),
+            **of,
+        )
+    ]
