@@ -10,6 +10,7 @@ Units: losses in nats; an epoch is a pass over the sentences of the trial.
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 from madl.logbook.experiment import Context
@@ -33,6 +34,7 @@ def trained_on(params: Params, ctx: Context, point: Point) -> Values:
     examples, validation = net.trial_examples, baseline.load_splits(params).validation
     epochs = int(params["more_epochs"] or 0)
     recipe = baseline.training_recipe(params, prefix="trial_", epochs=epochs, bf16=net.bf16)
+    recipe = replace(recipe, seed=int(params["trial_draw"] or 0))  # the first epoch is the trial's
     model = with_dropout_(net.build(point), float(net.config["hidden_dropout_prob"]))
     per_epoch = math.ceil(len(examples) / recipe.batch_size)
     checks: list[dict[str, Any]] = []
