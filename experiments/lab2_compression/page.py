@@ -185,7 +185,7 @@ def rank(r: Records, objective: str) -> Counted:
     for a, b in pairs:
         plain, other = losses_of(a), losses_of(b)
         both = [(plain[shape], other[shape]) for shape in plain if shape in other]
-        found.append(searches.rank_correlation(*zip(*both)))
+        found.append(searches.rank_correlation(*zip(*both)) if len(both) > 1 else 0.0)
     return counted(round(fmean(found), 2), of=[one for pair in pairs for one in pair])
 
 

@@ -19,7 +19,7 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.searches import mean_estimate
@@ -280,3 +280,19 @@ def shapes(r: Records) -> Sequence[Row]:
         }
         for cut, whole in zip(every(r, FOUND), every(r, WHOLE), strict=True)
     ]
+
+
+# Of an earlier run with a shorter training: how a change differs from model to model, and from
+# sentence to sentence in the mean over them. Loss in nats, accuracy as a share.
+SPREADS = {
+    "the loss rises by 0.2 nats": (0.2, 0.051, 1.0),
+    "accuracy stays": (ENOUGH, 0.0105, 0.28),
+}
+
+
+@page.table
+def chances(r: Records) -> Sequence[Row]:
+    """Of each primary claim, if it is true by this much."""
+    of = {"units": len(CONFIRMING_SEEDS), "examples": tested(r, FOUND, "last").accuracy.n}
+    rows = stats.chances(SPREADS, claims=len(SPREADS), **of)
+    return [{k: v for k, v in row.items() if not k.startswith("points")} for row in rows]
