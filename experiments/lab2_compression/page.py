@@ -34,7 +34,11 @@ page = Experiment(title="Compression-aware search", needs=("baseline",))
 
 STEM = "lab2_compression"
 PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
-SEARCHES = {PLAIN: "ignores it", AFTER: "compresses", BETWEEN: "compresses, trains on"}
+SEARCHES = {
+    PLAIN: "ignores compression",
+    AFTER: "compresses last",
+    BETWEEN: "compresses, trains on",
+}
 SCHEDULES = {PLAIN: "never compressed", AFTER: "compressed last", BETWEEN: "trained on after"}
 SIZE = 1 / 3  # of the whole model's Linear weights: what a candidate has
 WIDTH, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
@@ -201,6 +205,12 @@ def size_of(one: Record) -> float:
     return one.values[AFTER]["linear_bits"]
 
 
+def size(r: Records) -> Counted:
+    """Of what all searches choose, compressed: the mean."""
+    every = r.of(STEM).all(part="search")
+    return counted(fmean(map(size_of, every)) * MBIT, "Mbit", of=every)
+
+
 def apart(r: Records) -> Counted:
     """How much larger the largest choice of all searches is than the smallest."""
     every = r.of(STEM).all(part="search")
@@ -221,11 +231,8 @@ def fitting(r: Records) -> Counted:
 
 page.numbers(
     fp32=baseline.fp32,
-    plain=partial(every_choice, schedule=PLAIN),
     after=partial(every_choice, schedule=AFTER),
     between=partial(every_choice, schedule=BETWEEN),
-    aware=partial(chosen, objective=BETWEEN, schedule=BETWEEN),
-    ignorant=partial(chosen, objective=PLAIN, schedule=BETWEEN),
     costs=compression_costs,
     left=trained_on_costs,
     alike=alike,
@@ -233,6 +240,7 @@ page.numbers(
     rank_between=partial(rank, objective=BETWEEN),
     shapes=fitting,
     smaller=smaller,
+    size=size,
     apart=apart,
     shallow=partial(shape_alone, shape="shallow"),
     deep=partial(shape_alone, shape="deep"),
@@ -253,7 +261,7 @@ def accuracy(r: Records) -> Chart:
     ]
     return Chart(
         rows,
-        x=category("search", "the search's view of compression"),
+        x=category("search", "what the search's objective does"),
         y=percent("test accuracy of its choice"),
         marks=[points(said) for said in SCHEDULES.values()],
     )
@@ -294,7 +302,6 @@ def by_search(r: Records) -> Sequence[Row]:
     return [
         {
             "search": name,
-            "size, mean": f"{number(fmean(map(size_of, searches_of(r, objective))) * MBIT)} Mbit",
             **{said: chosen(r, objective, s) for s, said in SCHEDULES.items()},
             "after, less last": chosen(r, objective, BETWEEN) - chosen(r, objective, AFTER),
         }
