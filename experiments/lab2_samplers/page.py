@@ -276,7 +276,7 @@ def curves(r: Records) -> Chart:
         rows,
         accuracy="validation accuracy, best so far",
         startup=startup(r),
-        levels=[level(trial, "whole model, one trial")],
+        levels=[level(trial, "uncut model, one trial")],
     )
 
 
@@ -291,8 +291,8 @@ def beside_whole(r: Records) -> Chart:
     return Chart(
         rows,
         x=category("sampler"),
-        y=linear(label="test accuracy less the whole model", unit="points", factor=100),
-        marks=[level(0.0, "whole model"), points("study", by="sampler")],
+        y=linear(label="test accuracy less the uncut model", unit="points", factor=100),
+        marks=[level(0.0, "uncut model"), points("study", by="sampler")],
     )
 
 
@@ -340,7 +340,7 @@ def samplers(r: Records) -> Sequence[Row]:
         }
         rows.append(row)
     for name, one in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
-        rows.append({"sampler": f"none: {name}", "trained in full, on test": one})
+        rows.append({"sampler": f"uncut, {name}", "trained in full, on test": one})
     return rows
 
 
@@ -380,12 +380,12 @@ def audit(r: Records) -> Sequence[Row]:
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training in full, by learning rate."""
     what: dict[str, Params] = {
-        "whole model": {"part": "whole"},
+        "uncut model": {"part": "whole"},
         "TPE's choice": {"part": "study", "sampler": "tpe"},
         "Random's choice": {"part": "study", "sampler": "random"},
     }
     alone = r.tuning.one(part="left alone").values["validation_loss"]
-    rows: list[Row] = [{"model": "whole model, left alone", "no training": f"{alone:.4f}"}]
+    rows: list[Row] = [{"model": "uncut model, left alone", "no training": f"{alone:.4f}"}]
     for name, where in what.items():
         losses = {
             scientific(one.case.params["full_learning_rate"]): (
@@ -403,7 +403,7 @@ def rates(r: Records) -> Sequence[Row]:
 SPREADS = {
     "TPE's choices lead by 2 points": (0.02, 0.031, 0.137),
     "TPE's choices lead by 3 points": (0.03, 0.031, 0.137),
-    "they end level with the whole model": (CLOSE, 0.0076, 0.169),
+    "they end level with the uncut model": (CLOSE, 0.0076, 0.169),
 }
 
 
