@@ -168,13 +168,6 @@ def test_the_ends_of_float32_stay_finite_idempotent_and_near(number_format, expo
     assert ((q - x).abs() <= x.abs().amax() / 2 + 2.0**-126).all()
 
 
-def test_a_bit_of_a_negative_bias_is_worth_having():
-    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(5)) * 0.05
-    q = BlockMinifloat(width=8, exponent_width=4).quantize(x)
-    assert (q == 0).float().mean() < 0.001  # the course's library: 0.988
-    assert ((q - x).abs() <= x.abs() / 16 + 1e-5).all()
-
-
 def test_what_the_course_library_gets_wrong_is_right_here():
     assert BlockFloat(mantissa_width=7).quantize(torch.tensor([1.0])).item() == 1.0
     assert MXInt().quantize(torch.tensor([-1.999, 1.0])).tolist() == [-127 / 64, 1.0]
@@ -184,21 +177,3 @@ def test_bits_count_the_shared_scale():
     assert MXInt(width=8).bits == 8.25
     assert MXFloat(exponent_width=2, mantissa_width=1).bits == 4.25
     assert BlockFloat(mantissa_width=3, exponent_width=8, block=16).bits == 4.5
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: BlockFloat(mantissa_width=0), "mantissa_width is 1 … 16, got 0"),
-        (lambda: BlockFloat(mantissa_width=3, exponent_width=9), "1 … 8 bits, got 9"),
-        (lambda: BlockFloat(mantissa_width=3, block=0), "at least 1 value, got 0"),
-        (lambda: BlockMinifloat(width=8, exponent_width=7), "exponent_width is 1 … 6, got 7"),
-        (lambda: BlockMinifloat(width=2, exponent_width=4), "width is 5 … 25 bits"),
-        (lambda: BlockLog(width=9), "width is 2 … 8 bits, got 9"),
-        (lambda: MXInt(width=1), "width is 2 … 16 bits, got 1"),
-        (lambda: MXFloat(exponent_width=4, mantissa_width=2), "unknown element e4m2; known: e4m3"),
-    ],
-)
-def test_a_bad_parameter_is_refused_with_what_is_allowed(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

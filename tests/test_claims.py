@@ -96,13 +96,6 @@ def test_a_margin_of_times_is_a_share_of_the_time():
     assert verdict(compare(slow, fast).within(0.05)) == "refuted"
 
 
-@pytest.mark.parametrize("question", ["no_worse", "within", "more_than"])
-@pytest.mark.parametrize("margin", [0.0, -0.02])
-def test_a_margin_is_positive(question, margin):
-    with pytest.raises(MadlError, match=f"a margin is positive, got {margin:g}"):
-        getattr(compare(*ahead(1)), question)(margin)
-
-
 @pytest.mark.parametrize(
     ("correct", "expected"), [(1100, "supported"), (900, "refuted"), (1010, "undecided")]
 )
@@ -111,16 +104,6 @@ def test_an_arm_is_held_against_a_known_level(correct, expected):
     assert verdict(one) == expected
     assert one.comparison.effect == pytest.approx(correct / EXAMPLES - 0.5)
     assert one.comparison.method == "exact binomial"
-
-
-def test_an_arm_of_several_seeds_is_held_against_a_known_level():
-    assert verdict(above(an_arm("A", 1100, 1110, 1105), 0.5)) == "supported"
-    assert verdict(above(an_arm("A", 1900, 1000, 300), 0.5)) == "undecided"
-
-
-def test_a_model_against_a_time_is_refused_in_one_line():
-    with pytest.raises(MadlError, match=r"^PTQ and eager are a model and a time$"):
-        compare(an_arm("PTQ", 9), a_timed_arm("eager", samples(1.0)))
 
 
 # ---- families and results -----------------------------------------------------------------------
@@ -155,17 +138,6 @@ def test_a_secondary_comparison_has_an_effect_and_no_verdict_and_costs_the_famil
         "claim 'c' is a secondary comparison and has no verdict; print its effect, or declare it "
         "with @page.claim(primary=True)"
     )
-
-
-def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
-    claims = {"it": a_claim(None), "other": a_claim(None, "other")}
-    made = judge(claims, {"it": of_t(0.03)}, {"other": "1 of 4 cases"}, {})
-    assert made["it"].verdict == made["it"].decided == "supported"
-    other = made["other"]
-    assert (other.verdict, other.why) == ("not measured", "1 of 4 cases")
-    assert (other.cases, other.boundaries, other.agree) == ((), (), 0)
-    with pytest.raises(MadlError, match=r"claim 'other' is not measured \(1 of 4 cases\)"):
-        _ = other.effect
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=5))
@@ -264,58 +236,12 @@ def toy_with(plan, more: str, **replaced: str) -> StoredPlan:
     return StoredPlan(Project(plan.project.root), plan.store, plan.profile, plan.workload)
 
 
-SILENT = """
-
-@page.claim
-def silent(r):
-    return None
-"""
-
-
-def test_a_claim_without_a_hypothesis_is_refused_where_it_is_declared(plan):
-    plan = toy_with(plan, SILENT)
-    with pytest.raises(
-        MadlError, match=r"experiments/toy/page\.py: claim 'silent' has no hypothesis"
-    ):
-        plan.project.load("toy")
-
-
-@pytest.mark.parametrize("decorator", ["claim", "table", "output", "chart"])
-def test_no_two_things_of_a_page_have_one_name(plan, decorator):
-    plan = toy_with(plan, f'\n\n@page.{decorator}\ndef grows(r):\n    """It grows."""\n')
-    with pytest.raises(MadlError, match=r"experiments/toy/page\.py: 'grows' is declared twice"):
-        plan.project.load("toy")
-
-
 def view(plan, *, filled: int = 0, claims=None) -> View:
     """The toy's page, with this many of its cases done by code that held these digests."""
     for case in plan.cases("toy")[:filled]:
         values = {"square": case.params["x"] ** 2}
         plan.store.put(a_record(case=case, values=values, run=a_run(claims=claims or {})))
     return View(name="toy", plan=plan, published=False)
-
-
-def test_a_claim_whose_records_are_missing_is_not_measured_and_says_what_is_there(plan):
-    made = view(plan, filled=1).results["grows"]
-    assert (made.verdict, made.why) == ("not measured", "1 of 4 cases")
-    assert view(plan, filled=4).results["grows"].verdict == "supported"
-
-
-FAILS = '''
-
-from madl.logbook.records import Failed
-
-
-@page.claim(primary=True)
-def fails(r):
-    """It works."""
-    raise Failed("it failed on the GPU: no kernel")
-'''
-
-
-def test_a_claim_whose_measurement_failed_says_why(plan):
-    made = view(toy_with(plan, FAILS), filled=1).results["fails"]
-    assert (made.verdict, made.why) == ("not measured", "it failed on the GPU: no kernel")
 
 
 COMPARES = '''
@@ -339,14 +265,6 @@ def test_of_a_page_s_comparisons_the_primary_ones_are_judged_as_one_family(plan)
         **{"grows": "supported", "fair": "supported", "nearly": None},
     }
     assert made["grows"].p_adjusted == 2 * made["grows"].p
-
-
-def test_a_claim_that_gives_no_comparison_is_one_line(plan):
-    plan = toy_with(
-        plan, FAILS.replace('raise Failed("it failed on the GPU: no kernel")', "return 3")
-    )
-    with pytest.raises(MadlError, match="claim fails of toy: it returns int; return a comparison"):
-        _ = view(plan, filled=4).results
 
 
 # ---- registered ---------------------------------------------------------------------------------
@@ -432,11 +350,6 @@ def test_a_digest_changes_with_the_hypothesis_the_margin_and_the_test(plan, old,
     assert after["grows"] == before["grows"]
 
 
-def test_claims_made_of_one_function_have_digests_of_their_own(plan):
-    made = digests(plan)
-    assert made["bound_4"] != made["bound_8"]
-
-
 def test_a_digest_is_the_same_in_every_process(plan):
     made = digests(plan)
     source = plan.project.experiments / "toy" / "page.py"
@@ -475,13 +388,6 @@ def test_a_run_registers_its_claims_and_a_claim_worded_later_is_marked(plan):
     assert not late(plan)
     plan = toy_with(plan, "", **{"is more than a half": "is less than a half"})
     assert late(plan)
-
-
-def test_a_claim_that_its_records_do_not_know_was_worded_after_them(plan):
-    current = plan.project.load("toy").digests
-    for claims, state in ((current, "registered"), ({"grows": "0" * 12}, "worded after")):
-        assert view(plan, filled=4, claims=claims).results["grows"].state == state
-    assert view(plan, filled=4, claims={}).results["grows"].state == "worded after"
 
 
 @pytest.mark.parametrize(

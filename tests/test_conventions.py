@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from madl.running.project import Project
-from madl.site.page import prose_numbers
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project()
 NAMES = PROJECT.pages()
-TEMPLATES = [*sorted((ROOT / "templates").glob("*.j2")), *(ROOT / "experiments").glob("*/*.j2")]
 PAGES = sorted((ROOT / "experiments").glob("*/page.py"))
 
 
@@ -62,32 +60,6 @@ def test_a_template_prints_every_number_and_has_sentences_for_every_primary_clai
     for item, one in page.shown.items():
         call = "figure" if one.kind in ("chart", "drawing") else one.kind
         assert re.search(rf'\b(?:{call}|table)\("{item}"', text), item
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_has_prose_and_calls_and_does_not_branch(name):
-    statements = set(re.findall(r"\{%-?\s*(\w+)", template(name)))
-    assert statements <= {
-        *("extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"),
-        *("claim", "supported", "refuted", "undecided", "endclaim", "call", "endcall"),
-    }
-
-
-@pytest.mark.parametrize("path", TEMPLATES, ids=by_stem)
-def test_prose_holds_no_numbers(path):
-    assert prose_numbers(path.read_text()) == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_titles_hold_no_numbers_and_no_markdown(name):
-    title = PROJECT.load(name).title
-    assert prose_numbers(title) == []
-    assert "*" not in title
-
-
-def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
-    assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
-    assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
 
 
 def test_each_question_belongs_to_one_stem_and_none_is_forgotten():
@@ -167,14 +139,6 @@ def test_no_module_imports_what_imports_it():
 def test_inside_madl_imports_point_down_or_along():
     up = [(a, b) for a, b in arrows() if LEVEL[wing(a)] < LEVEL[wing(b)]]
     assert up == []
-
-
-def test_no_wing_imports_one_that_imports_it():
-    wings: dict[str, set[str]] = {}
-    for a, b in arrows():
-        if wing(a) != wing(b):
-            wings.setdefault(wing(a), set()).add(wing(b))
-    list(graphlib.TopologicalSorter(wings).static_order())
 
 
 FORBIDDEN = {
@@ -350,14 +314,6 @@ def test_time_is_read_by_the_clock_alone():
 
 
 # ---- everywhere ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "path", sources("madl", "experiments", "kernels", "tests", "benchmarks"), ids=str
-)
-def test_every_module_says_what_it_is_for(path):
-    text = path.read_text()
-    assert not text.strip() or ast.get_docstring(parsed(path))
 
 
 def test_the_log_is_the_library_s_only_output():

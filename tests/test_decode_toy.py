@@ -9,7 +9,6 @@ import math
 import re
 import shutil
 import subprocess
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,40 +58,6 @@ class Code:
     def says_both(self, result: float, meant: float) -> bool:
         """Whether the toy says the loop's result and what is meant, which are two things."""
         return not self.is_right and same(result, self.steps[2]) and same(meant, self.meant)
-
-
-BOTH = r"The loop gives (\S+), but the code means (\S+): "
-SENTENCES = {  # what is said → when it is true, of the numbers in it and the code
-    r"Bit six is 1, as BF16 reads it: out is (\S+), what the code means\.": lambda c, out: (
-        c.has_one and c.is_normal and out == c.steps[0] == c.meant
-    ),
-    r"Bit six is 0, yet BF16 reads a one there: out is (\S+)\. Without that one, "
-    r"(\S+) − (\S+) = (\S+), what the code means\.": lambda c, out, a, b, difference: (
-        not c.has_one
-        and c.is_normal
-        and [out, b, difference] == c.steps
-        and a == out
-        and a - b == difference == c.meant
-        and abs(b) == math.ldexp(1, c.scale - 127)
-    ),
-    r"This scale means NaN, and the loop gives it\.": lambda c: (
-        c.scale == 255 and math.isnan(c.steps[2])
-    ),
-    r"Under exponent 0 the implied bit is 0: out and bias are 0, and so is what the code means\.": (
-        lambda c: c.scale == 0 and [*c.steps, c.meant] == [0, 0, 0, 0]
-    ),
-    rf"{BOTH}{page.BIT_SEVEN}\.": lambda c, result, meant: (
-        c.says_both(result, meant) and abs(c.mantissa) == 1 << 7
-    ),
-    rf"{BOTH}{page.SUBNORMAL}\.": lambda c, result, meant: (
-        c.says_both(result, meant)
-        and c.scale == 0
-        and abs(c.steps[0]) == math.ldexp((c.bits[0] & 0x7F) / 128, -126)
-    ),
-    rf"{BOTH}{page.EMPTY}\.": lambda c, result, meant: (
-        c.says_both(result, meant) and c.scale == 255 and math.isinf(result)
-    ),
-}
 
 
 def value(bits: int) -> float:
@@ -146,17 +111,6 @@ def codes() -> list[Code]:
     ]
 
 
-def test_what_is_said_is_true(codes):
-    said: Counter[str] = Counter()
-    for code in codes:
-        matches = {p: m for p in SENTENCES if (m := re.fullmatch(p, code.shown["says"]))}
-        ((pattern, match),) = matches.items()
-        numbers = [read(text.strip("()")) for text in match.groups()]
-        assert SENTENCES[pattern](code, *numbers), code
-        said[pattern] += 1
-    assert [said[pattern] for pattern in SENTENCES] == [32512, 32258, 254, 1, 255, 254, 2]
-
-
 def test_cells_are_the_bits_and_what_is_not_there_is_marked(codes):
     for code in codes:
         magnitude = f"{abs(code.mantissa):08b}"
@@ -190,8 +144,3 @@ def test_values_are_exact_and_what_is_wrong_is_marked(codes):
         assert code.shown["rule"] == ("out" if code.has_one else "out - bias")
         assert code.shown["is_unused"] == code.has_one
         assert code.shown["is_wrong"] == (not code.is_right)
-
-
-def test_the_list_says_which_code_is_shown_or_none(codes):
-    chosen = [(c.shown["chosen"], (c.mantissa, c.scale)) for c in codes if c.shown["chosen"] >= 0]
-    assert sorted(chosen) == list(enumerate(study.EXAMPLES))

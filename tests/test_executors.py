@@ -1,8 +1,6 @@
 """Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
 
 import contextlib
-import errno
-import gc
 import itertools
 import json
 import os
@@ -10,15 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.logbook.records import Store
@@ -122,36 +117,6 @@ def test_the_cluster_gives_what_inline_gives(plan, cluster):
     assert plan.is_complete("toy")
 
 
-def test_a_failed_case_on_the_cluster_is_a_record(plan, cluster, monkeypatch):
-    monkeypatch.setenv("TOY_FAIL", "2")
-    cluster.add_worker()
-    store = Store(plan.project.state)
-    events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
-    failed = [e.record for e in events if e.record.status == "failed"]
-    assert [r.error for r in failed] == ["the toy was told to fail"]
-    assert len(events) == 4
-
-
-def test_what_can_run_is_for_the_workers_to_say(plan, cluster, monkeypatch):
-    """The machine that asks has no GPU, say, and those that compute have one."""
-    cluster.add_worker()  # with the environment as it is here
-    monkeypatch.setenv("TOY_MISSING", "nothing of that kind here")
-    list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-    assert len(plan.records("toy")) == 4
-
-
-def test_a_case_that_no_worker_can_run_is_skipped(plan, cluster, monkeypatch):
-    monkeypatch.setenv("TOY_MISSING", "no such program")
-    cluster.add_worker()
-    monkeypatch.delenv("TOY_MISSING")
-    events = list(
-        runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address))
-    )
-    skipped = [e.record for e in events if e.record.status == "skipped"]
-    assert [r.error for r in skipped] == ["no such program"]
-    assert plan.is_complete("toy")
-
-
 def worker_of(tmp_path, x: int) -> int:
     """The process that runs case x, which the toy wrote beside its log."""
     return int((tmp_path / "log").with_suffix(f".{x}.pid").read_text())
@@ -212,30 +177,6 @@ def test_a_case_that_kills_every_worker_becomes_one_clear_failure(lost_once, pla
     assert lost.error == "every worker that ran it died (killed, or out of memory)"
 
 
-def test_ctrl_c_stops_the_workers_cases_too(slow_once, plan, cluster, cli, tmp_path):
-    cluster.add_worker()
-    run = cli(*on(cluster))
-    wait_for(lambda: 2 in executed(tmp_path))
-    run.send_signal(signal.SIGINT)
-    _, stderr = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert "Traceback" not in stderr
-    assert stderr.strip().endswith("stopped; run the same command again to go on")
-    again = cli(*on(cluster))
-    again.communicate(timeout=50)  # less than the minute that the stopped case would have taken
-    assert again.returncode == 0
-    assert executed(tmp_path) == [0, 1, 2, 2, 3]
-
-
-def test_a_run_waits_for_its_first_worker(plan, cluster, cli):
-    run = cli(*on(cluster))
-    assert any("the scheduler has no workers yet; waiting for one" in line for line in run.stderr)
-    cluster.add_worker()
-    _, stderr = run.communicate(timeout=60)
-    assert run.returncode == 0, stderr
-    assert plan.is_complete("toy")
-
-
 @pytest.mark.faults
 def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, tmp_path):
     cluster.add_worker()
@@ -249,28 +190,11 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert len(stored(plan)) == 2
 
 
-def test_a_worker_of_several_threads_is_refused(plan, cluster):
-    cluster.add_worker("--nthreads", "2")
-    with pytest.raises(MadlError, match="a worker has 2 threads.*--nthreads 1"):
-        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
 def test_a_worker_with_other_code_is_refused(plan, cluster, monkeypatch):
     monkeypatch.setattr(runner, "_code_at_start", lambda: "other")
     cluster.add_worker()
     with pytest.raises(MadlError, match="runs other code than this project's; start the workers"):
         list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
-def test_a_full_disk_on_a_worker_is_called_one(plan, cluster, monkeypatch):
-    monkeypatch.setattr(runner, "execute_on_worker", no_room)
-    cluster.add_worker()
-    with pytest.raises(MadlError, match="the disk of a worker is full; free some space"):
-        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
-def no_room(*_):
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
@@ -304,20 +228,6 @@ def test_no_scheduler_is_one_clear_line(address, monkeypatch):
     monkeypatch.setattr(executors, "CONNECT_S", 1)
     with pytest.raises(MadlError, match="no Dask scheduler answers at"):
         list(executors.cluster([], lambda n, case: None, scheduler=address, alone=False, lost=None))
-
-
-def test_nothing_is_left_of_a_client_that_came_to_nothing(monkeypatch):
-    """Dask closes it when it is collected, and that blocks a client that starts at this moment."""
-    monkeypatch.setattr(executors, "CONNECT_S", 0.2)
-    with pytest.raises(MadlError):
-        list(executors.cluster([], lambda n, case: None, scheduler="x", alone=False, lost=None))
-    assert not [one for one in gc.get_objects() if type(one).__name__ == "Client"]
-
-
-def test_dask_that_is_not_installed_is_one_clear_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MadlError, match="needs Dask, which is not installed; run `pip install"):
-        list(executors.cluster([], lambda n, case: None, scheduler="x", alone=False, lost=None))
 
 
 # ---- shards -------------------------------------------------------------------------------------
@@ -370,64 +280,6 @@ def test_a_shard_waits_for_what_the_other_is_computing(later, gate, plan, cli):
     assert plan.is_complete("later")
 
 
-def test_a_shard_does_not_wait_for_one_that_is_not_there(later, plan, caplog):
-    store = Store(plan.project.state)
-    list(runner.run(plan, store, [], Options(shard=(1, 2))))
-    assert "later waits: what it needs is not complete" in caplog.text
-
-
-def test_shards_do_not_wait_for_each_other_when_a_third_is_not_there(later, gate, plan, cli):
-    assert all(plans.todo(plan, "toy", Options(shard=(i, 3))) for i in (1, 2, 3))
-    runs = [cli(*FULL, "--executor", "inline", "--shard", f"{i}/3") for i in (1, 2)]
-    wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
-    gate.touch()
-    for run in runs:
-        _, stderr = run.communicate(timeout=60)
-        assert "later waits: what it needs is not complete" in stderr
-    assert not list((plan.project.state / "shards").glob("*.waits"))
-
-
-def test_a_share_that_waits_for_what_is_ready_goes_on_as_soon_as_it_looks(later, plan):
-    folder = plan.project.state / "shards"
-    with shards.at_work(folder, (2, 2)):
-        assert runner._others_go_on(plan, folder, (1, 2))
-        with shards.waiting(folder, (2, 2), ["later"]):
-            assert not runner._others_go_on(plan, folder, (1, 2))
-        with shards.waiting(folder, (2, 2), ["later", "toy"]):
-            assert runner._others_go_on(plan, folder, (1, 2))
-
-
-def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypatch, caplog):
-    store = Store(plan.project.state)
-    monkeypatch.setattr(shards, "others", lambda folder, shard: [(2, 2)])
-    monkeypatch.setattr(shards, "at_work", lambda folder, shard: contextlib.nullcontext())
-    monkeypatch.setenv("TOY_FAIL", "0")
-    for index in (1, 2):
-        list(runner.run(plan, store, ["toy"], Options(shard=(index, 2))))
-    assert not plan.can_become_ready("later")
-    list(runner.run(plan, store, ["later"], Options(shard=(1, 2))))
-    assert "later waits" in caplog.text
-
-
-def test_a_shard_that_starts_while_another_looks_is_not_refused(tmp_path, monkeypatch):
-    """To look at a lock is to take it for a moment."""
-    (tmp_path / "1-of-2.lock").touch()
-    looks = threading.Event()
-
-    def slowly(path: Path) -> bool:
-        with FileLock(path):
-            looks.set()
-            time.sleep(0.5)
-        return False
-
-    monkeypatch.setattr(shards, "_is_held", slowly)
-    with ThreadPoolExecutor() as pool:
-        pool.submit(shards.others, tmp_path, (2, 2))
-        assert looks.wait(10)
-        with shards.at_work(tmp_path, (1, 2)):
-            pass
-
-
 def test_a_shard_that_is_being_run_is_refused(tmp_path):
     with (
         shards.at_work(tmp_path, (1, 2)),
@@ -446,13 +298,6 @@ def test_a_division_by_another_number_is_refused(tmp_path):
         shards.at_work(tmp_path, (1, 3)),
     ):
         pass
-
-
-def test_a_shard_is_no_longer_at_work_when_it_has_ended(tmp_path):
-    with shards.at_work(tmp_path, (1, 2)):
-        assert shards.others(tmp_path, (2, 2)) == [(1, 2)]
-        assert shards.others(tmp_path, (1, 2)) == []
-    assert shards.others(tmp_path, (2, 2)) == []
 
 
 def test_results_of_two_machines_merge_by_copying(plan, tmp_path):

@@ -9,8 +9,7 @@ import pytest
 from madl.logbook.drawing import field
 from madl.running.project import Project
 from madl.site import explain, report
-from tests.conftest import a_record
-from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
+from tests.test_report import fill, page, with_a_drawing
 
 ROOT = Path(__file__).parents[1]
 PROJECT = Project(ROOT)
@@ -45,43 +44,6 @@ def test_a_drawing_with_a_script_carries_its_rows_and_loads_it(plan):
         "../assets/explain.js",
         "figures/toy/explain.js",
     ]
-
-
-def test_a_page_without_one_loads_nothing_of_it(plan):
-    with_a_drawing(plan)
-    report.write(plan, fill(plan))
-    assert "explain" not in page(plan)
-
-
-def test_what_a_drawing_only_reads_is_used_once_it_is_there_and_not_waited_for(plan):
-    with_a_sibling_page(plan)
-    live(plan, reads='("other",)')
-    source = plan.project.experiments / "toy" / "page.py"
-    rows = 'return [{"x": 0, "beside": len(r.of("other"))}]'
-    source.write_text(
-        re.sub(
-            r'return \[{"x": x, "square".*\n\n\n@page.output',
-            rows + "\n\n\n@page.output",
-            source.read_text(),
-        )
-    )
-    data = plan.project.docs / "labs" / "figures" / "toy" / "boxes.csv"
-    store = fill(plan)
-    state = report.write(plan, store)
-    assert data.read_text() == "x,beside\n0,0\n"
-    assert state.rows[0]["status"] == "answered"
-    for case in plan.cases("other"):
-        store.put(a_record(case.params["x"], case=case))
-    state = report.write(plan, store)
-    assert data.read_text() == "x,beside\n0,4\n"
-    assert "4 of 4" in page(plan)
-    assert state.problems == []
-
-
-def test_an_unknown_name_that_a_drawing_reads_is_named(plan):
-    live(plan, reads='("nothing",)')
-    (problem,) = report.write(plan, fill(plan)).problems
-    assert "boxes of toy: unknown experiment 'nothing'" in problem
 
 
 def test_data_end_no_element_of_the_page():

@@ -1,6 +1,5 @@
 """Adapters: counts by hand, what stands still, merging, errors; the ways of training of 0.2."""
 
-import copy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +14,8 @@ from madl.compression.lora import (
     adapt_,
     merge_,
     nested_sum,
-    num_trainable,
 )
 from madl.compression.size import num_parameters
-from madl.errors import MadlError
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import Published, read_published
 from madl.running.plans import StoredPlan
@@ -70,17 +67,6 @@ def test_the_number_that_reports_quote_for_bert_tiny_is_the_nested_sum():
     assert num_parameters(model) == 4_386_178
 
 
-def test_an_adapter_trains_rank_times_both_dimensions(two):
-    adapt_(two, [LoraRule(pattern="body.0", rank=3, alpha=6)])
-    assert num_trainable(two) == 3 * (6 + 4)
-    assert num_parameters(two) == 36 + 30
-
-
-def test_also_train_keeps_a_head_learning(two):
-    adapt_(two, [LoraRule(pattern="body.0", rank=1, alpha=1)], also_train="head.*")
-    assert num_trainable(two) == 10 + 8
-
-
 def test_an_adapted_model_starts_as_the_model_it_adapts(two, x):
     before = two(x)
     adapt_(two, [LoraRule(rank=2, alpha=4)])
@@ -127,50 +113,6 @@ def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
     torch.testing.assert_close(two(x), unmerged, rtol=1e-5, atol=1e-5)
 
 
-def test_merging_without_adapters_is_an_error(two):
-    with pytest.raises(MadlError, match="no adapter to merge"):
-        merge_(two)
-
-
-@pytest.mark.parametrize("rank", [0, -1])
-def test_a_rank_below_one_is_refused(rank):
-    with pytest.raises(ValueError, match=f"at least 1, got {rank}"):
-        LoraRule(rank=rank, alpha=1)
-
-
-def test_an_alpha_of_zero_is_refused():
-    with pytest.raises(ValueError, match="alpha is positive, got 0"):
-        LoraRule(rank=1, alpha=0)
-
-
-@pytest.mark.parametrize(
-    ("rules", "also_train", "error", "text"),
-    [
-        ([LoraRule(rank=3, alpha=1)], None, ValueError, r"rank 3 .* head \(4 → 2\); at most 2"),
-        ([LoraRule(pattern="tail", rank=1, alpha=1)], None, MadlError, "'tail' took no Linear"),
-        ([LoraRule(rank=1, alpha=1)], "tail.*", MadlError, r"'tail.\*' matches no parameter"),
-    ],
-)
-def test_what_cannot_be_done_leaves_the_model_as_it_was(two, rules, also_train, error, text):
-    before = copy.deepcopy(two)
-    with pytest.raises(error, match=text):
-        adapt_(two, rules, also_train=also_train)
-    assert num_trainable(two) == 36
-    assert str(two) == str(before)
-
-
-def test_a_rule_behind_one_that_takes_everything_is_refused(two):
-    rules = [LoraRule(rank=1, alpha=1), LoraRule(pattern="head", rank=2, alpha=1)]
-    with pytest.raises(MadlError, match="'head' took no Linear layer"):
-        adapt_(two, rules)
-
-
-def test_a_second_adapter_on_a_layer_is_refused(two):
-    adapt_(two, [LoraRule(pattern="head", rank=1, alpha=1)])
-    with pytest.raises(ValueError, match="head has an adapter already"):
-        adapt_(two, [LoraRule(pattern="head", rank=1, alpha=1)])
-
-
 def test_memory_saved_for_the_backward_pass_is_what_a_hand_counts(two, x):
     from madl.machine.memory import saved_for_backward
 
@@ -212,19 +154,6 @@ def test_the_tuning_seed_judges_nothing_and_no_result_is_of_it():
     assert {case["seed"] for case in found["lab0_lora"]} == set(CONFIRMING_SEEDS)
 
 
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
-def test_all_that_the_question_asks_is_planned(profile):
-    (question,) = [question for question in Project().questions if question.id == "0.2"]
-    cases = planned(profile)["lab0_lora"]
-    for one in (one for asked in question.asked for one in asked.combinations):
-        assert any(one.items() <= case.items() for case in cases), one
-
-
-def test_a_quick_run_repeats_cases_of_full():
-    quick = [case for case in planned(PROFILES["full"])["lab0_lora"] if page.quick(case)]
-    assert [case["method"] for case in quick] == ["inputs"]
-
-
 @pytest.fixture
 def params(tiny_model, tiny_dataset):
     """A way of training a tiny model, without its method."""
@@ -260,11 +189,6 @@ def test_fusing_that_changes_the_model_fails_the_case(params, monkeypatch):
 def _doubled(layer):
     layer.lora_b.data *= 2
     return layer
-
-
-def test_the_tuning_seed_s_cases_see_no_test_sentence(params):
-    values = study.validated(params("full"), "cpu")
-    assert set(values) == {"validation_accuracy", "validation_loss"}
 
 
 @pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")

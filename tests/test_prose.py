@@ -1,6 +1,5 @@
 """Sentences that the data choose: claim blocks, numbers, and what a template may not ask for."""
 
-import json
 import re
 
 import numpy as np
@@ -121,30 +120,12 @@ def test_the_verdict_chooses_the_sentence(project, new, old, said, verdict):
     assert said.strip() in (project.docs / "index.md").read_text()
 
 
-def test_a_number_prints_links_to_its_records_and_says_of_how_many(project):
-    plan = plan_of(project, 0.9, 0.6)
-    report.write(plan, plan.store)
-    assert 'href="records/toy/new.json" data-n="' in page(plan)
-    assert "5 models" in page(plan)
-    twin = json.loads((project.docs / "labs" / "records" / "toy" / "new.json").read_text())
-    assert len(twin["records"]) == 5
-    for key in twin["records"]:
-        assert (project.docs / "labs" / "records" / "toy" / f"{key}.json").is_file()
-
-
 def test_a_secondary_comparison_has_an_effect_and_no_verdict(project):
     plan = plan_of(project, 0.9, 0.6)
     report.write(plan, plan.store)
     _, _, others = page(plan).partition("without a verdict")
     assert "at most ten points worse" in others
     assert not any(word in others.partition("##")[0] for word in ("supported", "refuted"))
-
-
-def test_what_is_missing_is_pending_and_the_rest_is_there(project):
-    plan = StoredPlan(project, Store(project.state), PROFILES["full"], {})
-    assert report.write(plan, plan.store).problems == []
-    assert "python cli.py run toy" in page(plan)
-    assert "Because." in page(plan)
 
 
 BLOCK = '{% claim "new_is_better" %}{% supported %}A{% refuted %}B{% undecided %}'
@@ -184,26 +165,6 @@ def test_what_a_template_may_not_say_is_one_line(project, answer, message):
     problems = report.write(plan, plan.store).problems
     assert bool(problems) == bool(message)
     assert not message or (message in problems[0] and "page.md.j2" in problems[0])
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("page.numbers(effect=of('new'))", "'effect'"),
-        ("page.numbers(text=lambda r: 'words')", "the number 'text' is str"),
-        ("page.numbers(new=of('old'))", "'new' is declared twice"),
-    ],
-)
-def test_a_number_that_is_none_is_one_line(project, code, message):
-    path = project.experiments / "toy" / "page.py"
-    path.write_text(path.read_text() + code)
-    plan = None
-    try:
-        plan = plan_of(project, 0.9, 0.6)
-        problems = report.write(plan, plan.store).problems
-    except MadlError as error:
-        problems = [str(error)]
-    assert message in problems[0]
 
 
 @pytest.mark.parametrize(

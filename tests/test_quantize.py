@@ -12,8 +12,7 @@ from madl.compression.quantize import Rule, fake_quantize, quantize_
 from madl.errors import MadlError
 from madl.formats import presets
 from madl.formats.blocked import MXInt
-from madl.formats.fixed import FixedPoint, ScaledInteger
-from madl.formats.minifloat import Minifloat
+from madl.formats.fixed import FixedPoint
 from tests.reference import same
 
 PRESETS = presets()
@@ -71,32 +70,6 @@ def test_a_kept_weight_follows_its_master():
         after = model(x)
         assert torch.equal(after, F.linear(x, FIXED8.quantize(model[0].weight), model[0].bias))
     assert not torch.equal(before, after)
-
-
-class InOnePlace(nn.Module):
-    """A parametrization whose results all lie at one address, as an allocator's may."""
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        super().__init__()
-        self.memory, self.factor = weight.detach().numpy().copy(), 1.0
-
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        self.memory[:] = weight.detach().numpy() * self.factor
-        return torch.from_numpy(self.memory)
-
-
-def test_a_weight_that_is_computed_anew_is_quantized_anew():
-    model, x = quantized(Rule(weight=FIXED8)).eval(), torch.randn(2, 48)
-    layer = model[0]
-    computed = InOnePlace(layer.weight)
-    torch.nn.utils.parametrize.register_parametrization(layer, "weight", computed)
-    with torch.no_grad():
-        before = model(x)
-        computed.factor = 3.0
-        after = model(x)
-        assert torch.equal(after, F.linear(x, FIXED8.quantize(layer.weight), layer.bias))
-    assert not torch.equal(before, after)
-    assert "weight" not in layer._frozen
 
 
 def test_a_weight_whose_memory_is_replaced_is_quantized_anew():
@@ -203,13 +176,6 @@ def kernel(request, monkeypatch):
     assert linear_bf16.is_fast(), linear_bf16.route().reason
     yield request.param
     build.load.cache_clear()
-
-
-def test_the_route_is_named_after_the_instructions(kernel):
-    best = "amx" if build.has_extension("amx_bf16") else "avx512"
-    assert linear_bf16.route().path == {"auto": best, "avx512": "avx512"}[kernel]
-    exact_gradients = "amx" if (kernel, best) == ("auto", "amx") else "torch"
-    assert linear_bf16.product_route().path == exact_gradients
 
 
 SHAPES = [(1, 1, 1), (13, 65, 7), (200, 130, 385), (40, 1000, 40), (33, 32, 64)]
@@ -341,27 +307,3 @@ def test_without_the_kernel_bf16_products_give_the_float32_result(monkeypatch):
             assert "MADL_KERNELS=torch" in route.reason
     finally:
         build.load.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (
-            lambda: Rule.uniform(FixedPoint(width=16, frac_width=8), products="bfloat16"),
-            "fixed.16,8",
-        ),
-        (lambda: Rule.uniform(ScaledInteger(width=8), products="bfloat16"), "scaled.8,row"),
-        (lambda: Rule(weight=FIXED8, products="bfloat16"), "the input, which is float32"),
-        (lambda: Rule(weight=FIXED8, products="int8"), "got 'int8'"),
-    ],
-)
-def test_bf16_products_are_refused_where_they_would_change_the_result(rule, message):
-    with pytest.raises(ValueError, match=message):
-        rule()
-
-
-def test_nine_bits_of_fixed_point_are_exact_in_bf16_and_ten_are_not():
-    assert FixedPoint(width=9, frac_width=4).exact_in_bf16
-    assert not FixedPoint(width=10, frac_width=4).exact_in_bf16
-    assert Minifloat(width=12, exponent_width=4).exact_in_bf16
-    assert not Minifloat(width=13, exponent_width=4).exact_in_bf16

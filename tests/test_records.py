@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madl.errors import MadlError
-from madl.files import tree_sha256
 from madl.logbook import records, shapes
 from madl.logbook.records import Case, Store
 from tests.conftest import a_record, a_run
@@ -49,31 +48,6 @@ def test_nan_never_enters_a_file(tmp_path):
     with pytest.raises(ValueError, match="loss is nan, which is no number"):
         store.put(a_record(values={"loss": float("nan")}))
     assert not list(tmp_path.rglob("*.json"))
-
-
-@pytest.mark.parametrize("cut", [0, 1, 40, -2])
-def test_a_truncated_record_is_refused_with_what_to_do(tmp_path, cut):
-    store, record = Store(tmp_path), a_record()
-    store.put(record)
-    path = next(tmp_path.rglob("*.json"))
-    path.write_text(path.read_text()[:cut])
-    with pytest.raises(MadlError, match=r"not a whole record.*delete it"):
-        store.get(record.case)
-    assert path.exists()
-
-
-def test_a_record_of_another_schema_is_refused(tmp_path):
-    data = json.loads(records.encode(a_record())) | {"schema": 99}
-    with pytest.raises(MadlError, match="schema 99, this version reads 1"):
-        records.decode(json.dumps(data), "here")
-
-
-@pytest.mark.parametrize("where", ["record", "case", "run"])
-def test_a_record_with_an_unknown_field_is_refused(where):
-    data = json.loads(records.encode(a_record()))
-    (data if where == "record" else data[where])["surprise"] = 1
-    with pytest.raises(MadlError, match="does not know"):
-        records.decode(json.dumps(data), "here")
 
 
 def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
@@ -166,24 +140,6 @@ def test_published_evidence_keeps_the_newer_result_and_a_good_one_before_any_oth
     assert records.read_published(path) == [good[2]]
 
 
-def test_published_evidence_behind_a_broken_link_is_named_and_the_rest_is_read(tmp_path):
-    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
-    records.publish([a_record()], tmp_path / "toy.jsonl")
-    machines, unusable = records.published_by_machine(tmp_path)
-    assert [one.get(a_record().case) for one in machines.values()] == [a_record()]
-    assert [str(error) for error in unusable] == [
-        f"{tmp_path}/gone.jsonl cannot be read (no such file or directory); restore it, or "
-        "remove it"
-    ]
-
-
-def test_a_folder_keeps_what_a_killed_case_wrote(tmp_path):
-    folder = Store(tmp_path).folder("study")
-    (folder / "journal").write_text("half")
-    assert (Store(tmp_path).folder("study") / "journal").read_text() == "half"
-    assert Store(tmp_path).folder("other") != folder
-
-
 # ---- records that are not what they should be ---------------------------------------------------
 
 OUTCOMES = {"n": 4, "bits": "8A==", "examples": "x"}  # four right ones
@@ -196,10 +152,6 @@ def changed(**changes) -> str:
         at = next((one for one in (data, data["case"], data["run"]) if name in one), data["values"])
         at[name] = value
     return json.dumps(data)
-
-
-def test_a_record_of_that_form_is_read():
-    assert records.decode(changed(), "here").values["outcomes"] == OUTCOMES
 
 
 WRONG = {
@@ -245,24 +197,6 @@ def test_a_record_with_a_wrong_value_is_refused_in_one_line(name, value):
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("null", "[]", "3", '"x"', "{", "{}", "", "\0", "[" * 100_000, '{"schema":1}'),
-        '{"schema":1,"case":' + "[" * 100_000,
-        changed(anything=0).replace('"anything": 0', '"anything": 1e999'),
-        changed(anything=0).replace('"anything": 0', '"anything": ' + "[" * 900 + "]" * 900),
-        changed(anything=0).replace('"anything": 0', '"anything": ' + "9" * 9000),
-    ],
-    ids=lambda text: text[:20],
-)
-def test_what_is_no_record_is_refused_in_one_line(text):
-    with pytest.raises(MadlError, match="^here .*; delete it and its case will run again$") as e:
-        records.decode(text, "here")
-    assert "\n" not in str(e.value)
-    assert len(str(e.value)) < 400
-
-
 @given(st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_what_can_be_written_can_be_read_and_what_cannot_is_said(value):
     try:
@@ -301,21 +235,6 @@ def test_a_record_whose_case_was_edited_is_refused(pair, field):
         store.get(a_record(1).case)
 
 
-@pytest.mark.parametrize("what", ["a folder", "bytes", "a loop"])
-def test_what_is_no_text_in_a_records_place_is_one_clear_line(pair, what):
-    store, (one, _) = pair
-    one.unlink()
-    if what == "a folder":
-        one.mkdir()
-    elif what == "a loop":
-        one.symlink_to(one)
-    else:
-        one.write_bytes(b'{"schema":1,\xff')
-    with pytest.raises(MadlError, match=r"cannot be read \(.*\); delete it and its case") as e:
-        store.get(a_record(1).case)
-    assert "\n" not in str(e.value)
-
-
 def test_published_lines_that_cannot_be_used_cost_themselves_only(tmp_path):
     path = tmp_path / "toy.jsonl"
     records.publish([a_record(x) for x in (1, 2, 3, 4)], path)
@@ -331,23 +250,7 @@ def test_published_lines_that_cannot_be_used_cost_themselves_only(tmp_path):
         records.read_published(path)
 
 
-def test_a_folder_in_the_place_of_evidence_is_one_clear_line(tmp_path):
-    (tmp_path / "toy.jsonl").mkdir()
-    with pytest.raises(MadlError, match=r"toy.jsonl cannot be read \(is a directory\); restore it"):
-        records.read_published(tmp_path / "toy.jsonl")
-
-
 # ---- shapes -------------------------------------------------------------------------------------
-
-
-def test_a_value_that_is_read_and_not_there_names_its_record(tmp_path):
-    store = Store(tmp_path)
-    store.put(a_record(1))
-    found = records.sealed(store.get(a_record(1).case))
-    assert found.values["square"] == 1
-    assert found.values.get("cube") is None
-    with pytest.raises(MadlError, match=r"toy/\w+\.json .* there is no value cube; del"):
-        found.values["cube"]
 
 
 # ---- artifacts ----------------------------------------------------------------------------------
@@ -382,45 +285,6 @@ def test_a_damaged_artifact_is_made_again(tmp_path, caplog, how):
     assert {path.name for path in folder.iterdir()} == {"weights"}
 
 
-def test_an_artifact_of_before_digests_were_kept_is_kept(tmp_path):
-    folder = tmp_path / "artifacts" / "model"
-    folder.mkdir(parents=True)
-    (folder / "weights").write_text("w")
-    assert Store(tmp_path).artifact("model", lambda folder: pytest.fail("built")) == folder
-    assert folder.with_name("model.sha256").read_text().strip() == tree_sha256(folder)
-
-
-def test_what_a_killed_builder_left_is_removed(tmp_path):
-    left, others = (tmp_path / "artifacts" / f".{name}-abc_def4" for name in ("model", "model-b"))
-    left.mkdir(parents=True)
-    others.mkdir()
-    Store(tmp_path).artifact("model", lambda folder: folder.mkdir())
-    assert not left.exists()
-    assert others.exists()
-
-
-def test_a_store_from_now_on_makes_everything_once_more(tmp_path):
-    made = []
-
-    def build(folder):
-        folder.mkdir()
-        made.append(folder)
-
-    def both(store):
-        store.artifact("model", build)
-        study = store.folder("study")
-        found = len(made), [path.name for path in study.iterdir()]
-        (study / str(len(made))).touch()
-        return found
-
-    before = Store(tmp_path)
-    assert [both(before), both(before)] == [(1, []), (1, ["1"])]
-    for folder in (tmp_path / "artifacts" / "model", tmp_path / "folders" / "study"):
-        os.utime(folder, (0, 0))  # a clock of files may be as coarse as a test is fast
-    anew = before.from_now_on()
-    assert [both(anew), both(anew), both(before)] == [(2, []), (2, ["2"]), (2, ["2"])]
-
-
 # ---- registration -------------------------------------------------------------------------------
 
 
@@ -444,9 +308,3 @@ def test_the_first_run_of_a_case_registers_its_own_claims():
     assert records.registered(one, []) == records.registered(one, [failed]) == one
     assert one.run.at_first == {"grows": "c"}
     assert "first_claims" not in records.encode(one)
-
-
-def test_claims_that_were_there_first_survive_json_none_at_all_too():
-    for first in ({}, {"grows": "a"}):
-        one = a_record(run=a_run(first_claims=first))
-        assert records.decode(records.encode(one), "it").run.first_claims == first

@@ -1,25 +1,20 @@
 """Pages: made from records alone, the same bytes every time, honest about what is missing."""
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
-from madl.errors import MadlError
 from madl.logbook import records as results
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
-from madl.logbook.stats import Estimate, Interval, Unit
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.site import report
-from madl.site.page import markdown_table
 from madl.site.views import pages
 from tests.conftest import TEMPLATE, a_record, a_run, write
 
@@ -84,12 +79,6 @@ def test_the_copy_of_a_record_has_objects_as_columns_and_loses_nothing(rows, col
     assert copied["case"]["params"] == record.case.params
 
 
-@pytest.mark.parametrize("rows", [[], [1, 2], [{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1}], [{}]])
-def test_what_is_no_table_stays_as_it_is(rows):
-    copied = json.loads(report._copied(replace(a_record(1), values={"of": rows})))
-    assert copied["values"]["of"] == rows
-
-
 def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(plan):
     source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("    many=lambda r: len(r.all()),\n", ""))
@@ -106,25 +95,6 @@ def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(pla
         *linked,
         *(f"records/toy/{key}.json" for key in keys),
     }
-
-
-def test_in_a_table_a_number_and_its_unit_stay_on_one_line_and_differences_have_signs():
-    difference = Estimate(0.012, Interval(-0.004, 0.028), Unit.POINTS, 1000)
-    table = markdown_table([{"a": "1024 → 4096", "b": "5.44 ms [4.40, 6.74]", "c": difference}])
-    cells = table.splitlines()[-1].replace("&#91;", "[").replace("&#93;", "]").strip("| ")
-    assert cells.split(" | ") == [
-        "1024\u00a0→\u00a04096",
-        "5.44\u00a0ms [4.40, 6.74]",
-        "+1.2\u00a0points [−0.4, +2.8]",
-    ]
-
-
-def test_rendering_twice_gives_the_same_bytes(plan):
-    store = fill(plan)
-    report.write(plan, store)
-    first = snapshot(plan.project.docs)
-    report.write(plan, store)
-    assert snapshot(plan.project.docs) == first
 
 
 def test_figures_are_the_same_bytes_when_drawn_anew(plan):
@@ -156,18 +126,6 @@ def test_a_question_is_answered_only_by_complete_records(plan):
     assert twin["questions"] == state.rows
 
 
-def test_the_ledger_and_its_twin_say_the_same_of_what_is_not_measured(plan):
-    waits = "0 of 4 cases. To complete it: `python cli.py run toy --profile full`"
-    unmeasured = "Not measured here yet: One squared is more than a half."
-    for count, said in ((0, waits), (1, unmeasured)):
-        state = report.write(plan, fill(plan, count))
-        assert state.rows[0]["answer"] == said
-        for name in ("ledger.md", "index.md"):
-            assert said.replace("`", "") in words(plan, name)
-    (claim,) = state.rows[0]["claims"]
-    assert (claim["verdict"], claim["finding"]) == ("not measured", "1 of 4 cases")
-
-
 def test_only_claims_registered_beforehand_are_promised_an_error_rate(plan):
     for registered, pages_wrong in (({}, "0.0"), (None, "0.1")):
         claims = plan.project.load("toy").claims
@@ -179,29 +137,12 @@ def test_only_claims_registered_beforehand_are_promised_an_error_rate(plan):
         assert f"{1 - bool(made)} after." in text
 
 
-def test_a_smoke_run_answers_nothing_and_says_so(toy):
-    plan = StoredPlan(toy, Store(toy.state), PROFILES["smoke"], {})
-    state = report.write(plan, fill(plan))
-    assert state.rows[0]["status"] == "partly"
-    assert "its numbers mean nothing" in page(plan)
-
-
 def test_a_stale_record_is_not_shown(plan):
     store = fill(plan)
     stale = a_record(99, values={"square": 424242})
     store.put(stale)
     report.write(plan, store)
     assert "424242" not in page(plan)
-
-
-def test_a_note_is_included_and_never_touched(plan):
-    note = plan.project.docs / "notes" / "9.1.md"
-    note.write_text("My *own* words, `<b>code</b>` and `{{ braces }}`.\n")
-    report.write(plan, fill(plan))
-    text = page(plan)
-    assert "<p>My <em>own</em> words, <code>&lt;b&gt;code&lt;/b&gt;</code> and " in text
-    assert "<code>{{ braces }}</code>" in text
-    assert note.read_text().startswith("My *own* words")
 
 
 NOTES = {  # what a note holds → what the page shows of it
@@ -235,43 +176,6 @@ def test_what_a_note_brings_is_structure_and_nothing_more(plan, name):
     assert not re.search(r"<script|<[^>]*\son\w+=|javascript:|vbscript:|<svg", note, re.IGNORECASE)
 
 
-def broken_notes(folder: Path) -> dict[str, tuple[Callable[[Path], object], str]]:
-    (folder / "secret").write_text("secret")
-    return {
-        "a link": (lambda note: note.symlink_to(folder / "secret"), "not a regular file of"),
-        "a folder": (lambda note: note.mkdir(), "not a regular file of"),
-        "a pipe": (os.mkfifo, "not a regular file of"),
-        "bytes": (lambda note: note.write_bytes(b"a\xff"), "byte 1 is not UTF-8"),
-        "a book": (lambda note: note.write_text("a" * 2**19), "more than 256 KB"),
-    }
-
-
-@pytest.mark.parametrize("name", ["a link", "a folder", "a pipe", "bytes", "a book"])
-def test_a_note_that_is_no_text_costs_itself_and_is_named(plan, name, tmp_path):
-    store = fill(plan)
-    report.write(plan, store)
-    before = snapshot(plan.project.docs)
-    make, message = broken_notes(tmp_path)[name]
-    make(plan.project.docs / "notes" / "9.1.md")
-    (problem,) = report.write(plan, store).problems
-    assert "docs/notes/9.1.md " in problem
-    assert message in problem
-    after = snapshot(plan.project.docs)
-    assert {name: text for name, text in after.items() if "notes" not in name} == before
-
-
-def test_a_note_that_stands_on_no_page_is_named_with_the_names_that_do(plan):
-    folder = plan.project.docs / "notes"
-    for name in ("9.1.md", "9,1.md", "9.2.md", ".hidden.md", "draft"):
-        (folder / name).write_text("My words.\n")
-    said = report.write(plan, fill(plan)).problems
-    assert [problem.partition(" ")[0] for problem in said] == [
-        "docs/notes/9,1.md",
-        "docs/notes/9.2.md",
-    ]
-    assert all(problem.endswith("is named after its question: 9.1.md") for problem in said)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -303,16 +207,6 @@ def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(pla
     for name in ("ledger.md", "index.md"):
         assert "9.1 Squares" in words(plan, name)
         assert "labs/toy.md" not in (docs / name).read_text()
-
-
-def test_a_home_page_that_cannot_be_rendered_costs_itself(plan):
-    report.write(plan, fill(plan))
-    (plan.project.templates / "index.md.j2").write_text("{{ nope }}")
-    (problem,) = report.write(plan, fill(plan)).problems
-    assert "index.md.j2: 'nope' is undefined" in problem
-    assert not (plan.project.docs / "index.md").exists()
-    assert "One squared is 1" in words(plan, "ledger.md")
-    assert "One squared is 1" in words(plan)
 
 
 def test_changes_are_kept_until_something_else_changes(plan):
@@ -353,24 +247,6 @@ def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(
     (data / "another.jsonl").unlink()
     (of_toy,) = pages(replace(plan, store=Store(plan.project.state / "none")))
     assert of_toy.view.machine == "recent"
-
-
-def test_other_machines_stand_beside_this_one(plan):
-    fill(plan, host="far away")
-    results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
-    report.write(plan, fill(plan, host="here"))
-    text = page(plan)
-    assert "| Machine | here; device cpu |" in text
-    assert "| here | far away |" in text
-    assert "| alike | supported, " in text
-
-
-def test_a_part_of_another_machine_s_run_does_not_stand_beside(plan):
-    fill(plan, host="far away")
-    some = results.Records(list(plan.records("toy"))[:3])
-    results.publish(some, plan.project.docs / "data" / "toy.jsonl")
-    report.write(plan, fill(plan, host="here"))
-    assert "## Elsewhere" not in page(plan)
 
 
 def test_other_data_stand_beside_and_say_what_replicates(plan):
@@ -421,14 +297,6 @@ def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
     assert "Not measured here yet: One squared is more than a half." in words(plan)
 
 
-def test_pages_of_experiments_that_are_gone_are_removed(plan):
-    store = fill(plan)
-    report.write(plan, store)
-    (plan.project.docs / "labs" / "gone.md").write_text("old")
-    report.write(plan, store)
-    assert not (plan.project.docs / "labs" / "gone.md").exists()
-
-
 @pytest.fixture
 def unasked(plan) -> Path:
     """The page of an experiment that no question asks for, which lies beside those of hand."""
@@ -450,14 +318,6 @@ def test_a_page_that_no_question_asks_for_goes_with_its_experiment(unasked, plan
     assert {path.name for path in plan.project.docs.glob("*.md")} == {
         *("index.md", "ledger.md", "usage.md", "other.md")
     }
-
-
-def test_a_page_that_a_question_asks_for_is_no_longer_where_it_was(unasked, plan):
-    questions = plan.project.experiments / "questions.toml"
-    questions.write_text(questions.read_text().replace('"nothing"', '"plain"'))
-    report.write(replace(plan, project=Project(plan.project.root)), Store(plan.project.state))
-    assert not unasked.exists()
-    assert (plan.project.docs / "labs" / "plain.md").is_file()
 
 
 BOXES = """
@@ -503,31 +363,6 @@ def test_a_drawing_is_svg_in_the_page_folded_where_it_says_so(plan):
     assert not list(figures.glob("boxes*.svg"))
 
 
-def test_the_home_page_shows_the_first_plot_not_a_drawing(plan):
-    with_a_drawing(plan)
-    report.write(plan, fill(plan))
-    home = (plan.project.docs / "index.md").read_text()
-    assert home.count('<div class="thumb"><svg class="thumb"') == 2  # in its opening and its card
-    assert 'class="drawing"' not in home
-
-
-def test_a_captured_text_is_shown_as_it_was_and_pending_until_it_is_there(plan):
-    with_a_drawing(plan)
-    report.write(plan, fill(plan, count=3))
-    assert "x is" not in page(plan)
-    assert "3 of 4 cases" in page(plan)
-    report.write(plan, fill(plan))
-    assert "``` { .text .captured }\nx is 9 {{ }}\n```" in page(plan).replace("```{", "``` {")
-
-
-def test_a_page_whose_captured_text_is_missing_is_not_answered(plan):
-    with_a_drawing(plan)
-    source = plan.project.experiments / "toy" / "page.py"
-    source.write_text(source.read_text().replace("r.one(x=3)", "r.one(x=9)"))
-    state = report.write(plan, fill(plan))
-    assert state.rows[0]["status"] == "partly"
-
-
 REPORTED = """
 [toy]
 source = "two <other> toys"
@@ -551,33 +386,6 @@ def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
         '<p class="facts">Source: two &lt;other&gt; toys; workload: cubes; '
         "nothing on this page is decided by them.</p>"
     ) in text
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "has no table [toy]; known: none"),
-        ("[toy", "experiments/reported.toml is not TOML"),
-        ("toy = 3", "reported.toml, toy: a table has source and workload"),
-        (REPORTED.replace("[toy]", "[tyo]"), "tyo: a table has"),
-        (REPORTED.replace("source =", "sauce ="), "'sauce'"),
-        (REPORTED.replace('"cubes"', "3"), "workload is 3, not a text"),
-        (REPORTED.replace('"two <other> toys"', '" "'), "source is ' ', not a text"),
-        (REPORTED.replace("rows =", "cells ="), "'rows'"),
-        (re.sub("rows = .*", "rows = []", REPORTED), "there are no rows"),
-        (re.sub("rows = .*", "rows = [3]", REPORTED), "3 is not a row"),
-        (REPORTED.replace("x = 2", "x = true"), "'x' is True, neither a text nor a number"),
-        (REPORTED.replace("x = 2", "x = [2]"), "'x' is [2], neither a text nor a number"),
-    ],
-)
-def test_reported_figures_that_are_missing_or_malformed_are_one_clear_line(plan, text, message):
-    with_reported(plan, text)
-    (problem,) = report.write(plan, fill(plan)).problems
-    assert message in problem
-
-
-def test_a_page_without_reported_figures_needs_no_file_of_them(plan):
-    assert dict(plan.project.reported) == {}
 
 
 def test_each_reported_figure_is_shown_once_on_its_page():
@@ -664,22 +472,6 @@ def test_a_bad_line_of_published_evidence_costs_its_row_and_is_named(plan, how):
     assert "3 of 4 cases" in page(plan)
 
 
-def test_what_no_record_has_is_the_experiment_s_fault_and_said_once(plan):
-    source = plan.project.experiments / "toy" / "page.py"
-    source.write_text(
-        source.read_text().replace('one.values["square"] - ', 'one.values["cube"] - ')
-    )
-    state = report.write(plan, fill(plan))
-    (problem,) = state.problems
-    assert "claim grows of toy: " in problem
-    assert "there is no value cube" in problem
-    assert "; correct experiments/toy/page.py, or, if it should be there, delete it" in problem
-    assert "4 of 4 cases" in page(plan)
-    assert "it could not be computed" in words(plan)
-    with pytest.raises(MadlError, match="claim grows of toy: there is no value cube"):
-        pages(plan)[0].view.results  # noqa: B018 (where nobody is told, it is raised)
-
-
 @pytest.mark.parametrize(
     ("what", "old", "new", "said"),
     [
@@ -718,20 +510,3 @@ def test_what_a_build_left_broken_is_made_again(plan, name, text):
     (plan.project.root / name).write_bytes(text)
     report.write(plan, store)
     assert snapshot(plan.project.docs) == before
-
-
-@pytest.mark.parametrize("cut", [0, 100, None])
-def test_a_broken_figure_in_the_cache_is_drawn_again(plan, cut):
-    store = fill(plan)
-    report.write(plan, store)
-    before = snapshot(plan.project.docs)
-    for kept in (store.root / "build" / "charts").iterdir():
-        data = kept.read_bytes()
-        kept.write_bytes(data[:cut] if cut is not None else data.replace(b"grow", b"\xffrow"))
-    report.write(plan, store)
-    assert snapshot(plan.project.docs) == before
-
-
-def test_what_pages_have_in_common_is_said_once_and_else_counted():
-    assert report._counted(["full", "full"]) == "full"
-    assert report._counted(["full", "quick", "full"]) == "2 pages: full; 1 page: quick"

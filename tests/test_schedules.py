@@ -54,14 +54,6 @@ def recipe(net):
     return baseline.training_recipe(net.params, prefix="trial_", epochs=1)
 
 
-def test_two_halves_hold_every_example_once(net):
-    examples = net.trial_examples
-    first, second = study.halved(examples)
-    assert [*first.token_ids, *second.token_ids] == list(examples.token_ids)
-    assert [*first.labels, *second.labels] == list(examples.labels)
-    assert [len(half) for half in study.halved(examples.first(7))] == [3, 3]
-
-
 def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_rates(
     net, monkeypatch
 ):
@@ -107,13 +99,6 @@ def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_traini
     assert bits[AFTER] == bits[BETWEEN] < bits[PLAIN] / 6  # 8 of 32 bits, half of them, the bitmap
 
 
-def test_training_behind_the_compression_changes_the_weights_that_are_left(net):
-    halves, weights = study.halved(net.trial_examples), {}
-    for schedule, model in study.trained(net.build({}), halves, recipe(net), net.params, "cpu"):
-        weights[schedule] = model.classifier.weight.detach().clone()
-    assert not (weights[AFTER] == weights[BETWEEN]).all()
-
-
 def test_a_candidate_is_judged_on_test_where_it_is_compressed_only(net):
     values = study.candidate(net.params, net.ctx)
     assert "outcomes" not in values[PLAIN]
@@ -125,15 +110,6 @@ def lab_space(net):
     from madl.training.supernet import space
 
     return space(net.config, "compact", identities=False)
-
-
-def test_a_study_draws_every_point_before_one_comes_again():
-    space = {"a": [1, 2, 3], "b": [1, 2]}
-    points = [tuple(study.drawn(space, 5, trial).values()) for trial in range(12)]
-    assert len(set(points[:6])) == 6
-    assert points[:6] == points[6:]
-    other = [tuple(study.drawn(space, 6, trial).values()) for trial in range(6)]
-    assert points[:6] != other
 
 
 # ---- what the page makes of the candidates ------------------------------------------------------

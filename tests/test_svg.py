@@ -8,7 +8,6 @@ from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import markdown
 import pytest
 
 from madl.logbook.charts import (
@@ -29,7 +28,7 @@ from madl.logbook.charts import (
 from madl.logbook.stats import Estimate, Interval, Unit
 from madl.site import svg
 from madl.site.plotting.layout import tick
-from madl.site.plotting.palette import KNOWN, MARKERS, looks
+from madl.site.plotting.palette import KNOWN, looks
 from madl.site.plotting.size import NARROW, SMALL, width
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
@@ -178,15 +177,6 @@ def test_no_text_stands_on_another_and_all_are_readable_on_a_phone(name, drawn):
     assert SMALL * 358 / NARROW.width >= 11
 
 
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_thumbnail_has_axes_and_nothing_to_point_at(name):
-    made = svg.thumbnail(CHARTS[name], id="f")
-    drawing = ElementTree.fromstring(made)
-    assert drawing.get("aria-hidden") == "true"
-    assert "var(--chart-muted)" in made
-    assert not titles(drawing)
-
-
 # ---- one figure ---------------------------------------------------------------------------------
 
 
@@ -217,14 +207,6 @@ def test_two_figures_on_a_page_share_no_id_and_refer_to_their_own():
     assert referred <= set(ids)
 
 
-def test_a_figure_survives_markdown():
-    made = svg.figure(lines(), id="f", title="It grows.", caption="It is.", data="f.csv")
-    extensions = ["md_in_html", "tables", "attr_list", "toc"]
-    page = markdown.markdown(f"# One\n\n{made}\n\nAfter *it*.\n", extensions=extensions)
-    assert made in page
-    assert "<em>it</em>" in page
-
-
 def test_texts_are_escaped_and_a_dollar_is_a_dollar():
     nasty = "<script>alert('1') & \"2\" $a$ $b</script>"
     rows = [{"x": i, nasty: i, "name": nasty} for i in range(3)]
@@ -238,13 +220,6 @@ def test_texts_are_escaped_and_a_dollar_is_a_dollar():
     assert any(title.startswith(nasty) for title in titles(drawings(made)[0]))
 
 
-def test_the_picture_has_a_name_and_its_drawings_are_hidden_from_readers_of_screens(drawn):
-    view = ElementTree.fromstring(drawn["lines"]).find("div[@class='view']")
-    assert view.get("role") == "img"
-    assert view.get("aria-label").startswith("It grows. test accuracy against width")
-    assert all(one.get("aria-hidden") == "true" for one in view)
-
-
 def test_titles_have_values_in_readers_units_with_their_interval(drawn):
     said = titles(drawings(drawn["lines"])[0])
     assert "PTQ, 8 bits: 58.0 % [57.0, 59.0]" in said
@@ -252,39 +227,9 @@ def test_titles_have_values_in_readers_units_with_their_interval(drawn):
     assert sum(title.startswith("QAT") for title in said) == 10  # of thirteen widths
 
 
-def test_long_lines_have_some_places_to_point_at(drawn):
-    said = titles(drawings(drawn["search"])[0])
-    for series in ("Random", "Grid", "TPE"):
-        assert 20 <= sum(title.startswith(series) for title in said) <= 60
-
-
 def test_values_outside_the_limits_are_not_pointed_at(drawn):
     said = [t for t in titles(drawings(drawn["limits"])[0]) if t.startswith("PTQ")]
     assert len(said) == len([w for w in WIDTHS if 0.55 <= 0.5 + w / 100 <= 0.8])
-
-
-def test_cells_have_numbers_in_the_wide_drawing_alone_and_a_scale(drawn):
-    wide, narrow = (sum(t.text == "10.0" for t in d.iter("text")) for d in drawings(drawn["cells"]))
-    assert (wide, narrow) == (1, 0)
-    scale = ElementTree.fromstring(drawn["cells"]).find("ul/li[@class='shades']")
-    assert "".join(scale.itertext()) == "error: 0.1  0.9"
-
-
-def test_fourteen_panels_each_have_their_title(drawn):
-    for drawing in drawings(drawn["facets"]):
-        words = [text.text for text in drawing.iter("text")]
-        assert all(f"encoder.{i}.attention" in words for i in range(14))
-    assert "<ul" not in drawn["facets"]  # one series: nothing to tell apart
-
-
-def test_lines_are_named_at_their_ends_and_in_the_legend_where_that_has_no_room(drawn):
-    wide, narrow = drawings(drawn["lines"])
-    assert {"PTQ", "FP32", "chance"} <= {text.text for text in wide.iter("text")}
-    assert "PTQ" not in {text.text for text in narrow.iter("text")}
-    entries = ElementTree.fromstring(drawn["lines"]).find("ul")
-    assert [entry.get("class") for entry in entries] == ["direct", None, "direct", "direct"]
-    names = ["".join(entry.itertext()) for entry in entries]
-    assert [name.lstrip("●■") for name in names] == ["PTQ", "QAT", "FP32", "chance"]
 
 
 def test_a_tick_is_readable():
@@ -296,13 +241,6 @@ def test_a_tick_is_readable():
 # ---- looks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [2, 8, 9, 16])
-def test_no_two_series_look_alike(count):
-    made = list(looks(search(count)).values())[:-1]  # without the span
-    assert all(a != b for a, b in combinations(made, 2))
-    assert len({look.color for look in made}) == min(count, len(MARKERS))
-
-
 def test_a_name_has_its_colour_on_every_page_and_lends_it():
     assert looks(lines(marks=[line("QAT")]))["QAT"].color == KNOWN["qat"]
     assert looks(lines(marks=[line("PTQ", "x"), line("QAT")]))["QAT"].color == KNOWN["qat"]
@@ -310,13 +248,6 @@ def test_a_name_has_its_colour_on_every_page_and_lends_it():
     assert owner.color == other.color
     assert other.hollow
     assert owner.dash != other.dash
-
-
-def test_known_names_of_one_colour_differ_within_a_chart():
-    rows = [{"x": 1, "weights": 1, "L1-norm": 2, "MXINT8": 3}]
-    marks = [line("weights"), line("L1-norm"), line("MXINT8")]
-    made = looks(Chart(rows, x=linear("x"), y=linear(None, "y"), marks=marks))
-    assert len({look.color for look in made.values()}) == 3
 
 
 def luminance(color: str) -> float:
@@ -358,12 +289,6 @@ def test_a_figure_is_drawn_again_only_if_something_about_it_changed(tmp_path, mo
     assert len(list(tmp_path.iterdir())) == 6
     monkeypatch.setattr(svg.layout, "plot", None)
     assert svg.figure(lines(), id="f", caption="c", cache=tmp_path) == made
-
-
-def test_the_script_is_small_and_asks_nobody():
-    text = (ASSETS / "charts.js").read_text()
-    assert len(text) <= 6 * 1024
-    assert not re.search(r"https?:|import|fetch|XMLHttp", text)
 
 
 SCRIPT = """addEventListener("load", () => {

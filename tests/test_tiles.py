@@ -37,13 +37,6 @@ def test_sectors_and_passes_of_known_accesses(addresses, size, sectors, passes):
     assert study.passes(access) == passes
 
 
-def test_a_load_is_one_vector_of_each_thread_of_a_warp():
-    values = [(t, v, 8 * t + v, 0, 1, 8 * t + v, -1) for t in range(64) for v in range(8)]
-    loads = study.by_load(values, 8)
-    assert [len(load) for load in loads] == [32, 32]
-    assert [load[0][5] for load in loads] == [0, 256]
-
-
 def test_cute_maps_as_the_layouts_read():
     if why := page.unavailable({}):
         pytest.skip(why)
@@ -79,12 +72,6 @@ def test_a_place_in_another_block_is_confirmed_or_refused():
         study.confirm(a_mapping(layout="(4,2):(2,1)"), (1, 1))
 
 
-def test_loads_that_differ_fail_the_case():
-    assert study.alike([2, 2]) == 2
-    with pytest.raises(MadlError, match=r"differ: \[1, 2\]"):
-        study.alike([1, 2])
-
-
 @pytest.mark.parametrize("group", RECORDS)
 def test_what_the_page_says_holds_in_the_published_evidence(group):
     study.check(RECORDS[group], SLOTS)
@@ -95,8 +82,3 @@ def test_a_mapping_that_is_not_what_the_page_says_fails_the_case(changes):
     right = RECORDS[32]
     with pytest.raises(MadlError, match="at groups of 32"):
         study.check({**right, LAB: {**right[LAB], **changes}}, SLOTS)
-
-
-def test_a_slot_that_stays_empty_fails_the_case():
-    with pytest.raises(MadlError, match="1023 slots filled"):
-        study.check(RECORDS[32], SLOTS - 1)

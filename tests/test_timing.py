@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from madl.errors import MadlError
 from madl.logbook import stats
 from madl.machine import device, fresh, lint, timing
 from tests.in_fresh import spin
@@ -99,16 +98,6 @@ def test_what_a_record_does_not_state_counts_against_it(field, check):
     assert {f.why for f in findings} == {"not stated"}
 
 
-def test_a_training_step_may_train_and_record():
-    step = subject(training=True, records_gradient=True, is_training_step=True)
-    assert lint.mistakes(step, against=SLOWER) == []
-
-
-def test_a_synchronized_cuda_record_passes():
-    on_gpu = changed(device="cuda", clock="cuda events", result_on="cuda", unfinished=0)
-    assert lint.mistakes(on_gpu, against=SLOWER) == []
-
-
 def test_more_calls_in_a_row_than_the_rival_are_a_mistake():
     assert lint.mistakes(changed(calls_per_sample=7), against=SLOWER) == [lint.ALIKE]
 
@@ -120,23 +109,6 @@ def test_an_effect_inside_the_spread_is_no_effect():
     assert lint.EFFECT not in lint.mistakes(GOOD, against=SLOWER)
     assert lint.EFFECT not in lint.mistakes(GOOD, against=GOOD)  # the same, and clearly so
     assert lint.mistakes(GOOD) == [lint.EFFECT]  # nothing to compare with
-
-
-def test_each_check_is_tried_here():
-    """The parametrized cases above name every check there is."""
-    tried = {mark.args[1][i][0] for mark in _marks() for i in range(len(mark.args[1]))}
-    assert set(lint.CHECKS) <= tried
-
-
-def _marks():
-    return [
-        m for m in test_each_mistake_is_found_and_nothing_else.pytestmark if m.name == "parametrize"
-    ]
-
-
-def test_something_else_is_no_measurement():
-    with pytest.raises(ValueError, match="not a measurement"):
-        lint.lint({"accuracy": 0.9})
 
 
 # ---- real measurements --------------------------------------------------------------------------
@@ -280,13 +252,6 @@ def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
     assert len({answer["cache"] for answer in found} | {str(tmp_path)}) == 3
 
 
-def test_a_fresh_process_that_fails_says_why_in_one_line():
-    with pytest.raises(MadlError) as told:
-        fresh.call("tests.in_fresh:fail", {"what": "it"})
-    failed = "tests.in_fresh:fail failed in its own process"
-    assert str(told.value) == f"{failed}: RuntimeError: cannot do it"
-
-
 def test_a_measurement_says_where_it_was_taken():
     measured = timing.compare({"": lambda: None}, budget_s=0.0)[""]
     record = json.loads(json.dumps(measured.to_json()))
@@ -307,18 +272,6 @@ def test_who_took_turns_is_counted_from_what_happened():
     assert "interleaved" in lint.mistakes(alone.to_json())
 
 
-def test_several_processes_give_a_run_each():
-    found = timing.over_processes("tests.in_fresh:measure_ones", {"size": 3}, processes=2)
-    runs = found["measurements"]["ones"]
-    assert [run["subject"]["shape"] for run in runs] == ["3", "3"]
-    assert found["process"] == 0
-
-
 def test_later_processes_find_what_the_first_one_compiled():
     found = timing.over_processes("tests.in_fresh:count_kernels", {}, processes=3, keep_caches=True)
     assert [run["found"] for run in found["measurements"]["kernels"]] == [0, 1, 1]
-
-
-def test_what_one_process_cannot_measure_is_not_measured():
-    found = timing.over_processes("tests.in_fresh:fail_in_the_second", {}, processes=3)
-    assert found == {"failed": "process 1"}
