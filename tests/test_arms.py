@@ -46,26 +46,6 @@ def test_validation_is_the_mean_over_the_seeds():
     assert best(read(*once_lucky, *steady)).param("width") == 8
 
 
-def study(number: int, correct: int, seed: int = 0):
-    return model(correct, params={"study": number, "seed": seed})
-
-
-def studies(*found, units="studies") -> Arm:
-    return Arm(label="x", records=tuple(read(*found)), units=units)
-
-
-def test_several_models_of_one_seed_are_the_units_and_of_several_seeds_the_seeds_are():
-    a, b = studies(study(0, 1700), study(1, 1600)), studies(study(0, 1500), study(1, 1500))
-    assert (a.drawn, len(a.groups)) == ("studies", 2)
-    made = versus(a, b)
-    assert (made.population, made.units, made.examples) == ("studies", 2, 2000)
-    assert f"{a}, {a - b}" == "82.5 %, 7.5 points"
-    two = studies(study(0, 1700), study(1, 1500), study(0, 1800, seed=1), study(1, 1800, seed=1))
-    assert (two.drawn, [len(group) for group in two.groups]) == ("models", [2, 2])
-    assert f"{two}" == "85.0 %"
-    assert two.accuracy.seeds == 2
-
-
 def test_a_missing_case_means_that_none_is_the_best():
     missing = [width(16, 0).case]
     for choose in (arm, best, every_arm):
@@ -154,15 +134,6 @@ def test_what_cannot_be_paired_is_one_line_that_names_both(other, why):
         versus(an_arm("PTQ", 1400, 1450), other)
     assert str(caught.value).startswith("PTQ and QAT cannot be compared: ")
     assert why in str(caught.value)
-
-
-def test_an_arm_and_a_difference_are_printed_as_a_page_shows_them():
-    a, b = an_arm("A", 1640), an_arm("B", 1600)
-    assert f"{a}" == str(a) == "82.0 %"
-    assert f"{a:i}" == "82.0 % [80.3, 83.6]"
-    assert f"{a - b}" == "2.0 points"
-    assert f"{b - a:+}" == "−2.0 points"
-    assert f"{a - b:+i}" == "+2.0 points [+1.5, +2.7]"
 
 
 # ---- times --------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 Times are made up where the page reads them; nothing here asserts how fast anything is.
 """
 
-import dataclasses
 import platform
 
 import pytest
@@ -14,11 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments.lab4_attention import page as lab4_attention
 from experiments.lab4_attention import study
 from experiments.lab4_attention.study import TOLERANCE, Problem
-from madl.logbook.claims import judge
-from madl.logbook.records import Case, Pending, Record, Records
 from madl.machine import fresh, memory
-from tests.conftest import a_record
-from tests.synthetic import a_measurement, samples
 
 SMALL = {"batch": 2, "heads": 3, "length": 24, "head_dim": 16}
 LIMITS = {"device": "cpu", "limit_gb": 1.0, "limit_s": 60.0, "budget_s": 0.0}
@@ -96,15 +91,6 @@ def test_out_of_memory_is_a_cell_and_the_rest_goes_on():
     assert torch.ones(256 << 20, dtype=torch.uint8).sum() > 0  # the limit is gone again
 
 
-def test_forms_take_turns_with_equal_calls_a_sample():
-    found = study.time_forms({**LIMITS, **SMALL, "dtype": "bfloat16"})["measurements"]
-    assert set(found) == set(WRITTEN_AND_CPU)
-    assert all(run["turns"] > 0 for run in found.values())
-    assert len({run["calls_per_sample"] for run in found.values()}) == 1
-    assert found["flash"]["subject"]["shape"].startswith("2×3×24×16")
-    assert found["flash"]["subject"]["dtype"] == "bfloat16"
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_large_scores_of_the_naive_form_are_faulted_in_anew_and_the_tuned_form_keeps_its_own():
     shape = {"batch": 1, "heads": 8, "head_dim": 16, "dtype": "float32", "length": 1600}
@@ -119,47 +105,3 @@ def test_large_scores_of_the_naive_form_are_faulted_in_anew_and_the_tuned_form_k
 
 
 # ---- what the page makes of times ---------------------------------------------------------------
-
-
-def a_case(ms: dict[str, float], process: int, **params) -> Record:
-    """A case whose forms took these times, with a scatter of a per cent."""
-    runs = {
-        form: a_measurement(samples(one / 1e3, seed=hash((form, process)) % 999))
-        for form, one in ms.items()
-    }
-    where = {"kind": "time", "device": "cpu", "dtype": "float32", **params, "process": process}
-    values = {"measurements": runs, "missing": {"cudnn": "no kernel"}}
-    case = Case(experiment="lab4_attention", params=where)
-    return dataclasses.replace(a_record(), case=case, values=values)
-
-
-def read(tuned: dict[int, dict[str, float]], confirmed: dict[int, dict[str, float]]) -> Records:
-    """By length: what a tuning process and five others took."""
-    tuning = Records(a_case(ms, 0, length=length) for length, ms in tuned.items())
-    own = [a_case(ms, i, length=n) for n, ms in confirmed.items() for i in (1, 2, 3, 4, 5)]
-    return Records(own, tuning=tuning)
-
-
-FAST = {"naive": 9.0, "tuned": 4.0, "flash": 2.0}
-
-
-def verdict(r: Records) -> str | None:
-    claim = lab4_attention.page.claims["fused_is_faster_in_fp32"]
-    return judge({claim.name: claim}, {claim.name: claim.test(r)}, {}, {})[claim.name].verdict
-
-
-def test_the_rival_is_what_the_tuning_process_found_fastest():
-    by_tuning = read({512: {**FAST, "naive": 3.0}}, {512: FAST})
-    found = lab4_attention.fused_is_faster_in_fp32(by_tuning)
-    assert found.b.label == "naive"
-    assert len(found.comparison.by_unit) == 5
-    assert verdict(by_tuning) == "supported"
-    assert verdict(read({512: FAST}, {512: {**FAST, "tuned": 1.0}})) == "refuted"
-
-
-def test_the_claim_is_of_the_longest_sequence_that_both_hold():
-    held = {512: {"tuned": 1.0, "flash": 2.0}, 1024: FAST, 2048: {"flash": 20.0}}
-    found = lab4_attention.fused_is_faster_in_fp32(read(held, held))
-    assert {case.params["length"] for case in found.cases} == {1024}
-    with pytest.raises(Pending):  # a shorter one does not take its place
-        lab4_attention.fused_is_faster_in_fp32(read(held, {512: FAST}))

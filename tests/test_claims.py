@@ -86,16 +86,6 @@ def test_a_margin_is_asked_about_as_its_name_says(points, question, expected):
     assert verdict(question(compare(*ahead(points)))) == expected
 
 
-def test_a_margin_of_times_is_a_share_of_the_time():
-    fast, slow = a_timed_arm("fast", samples(1.0)), a_timed_arm("slow", samples(1.1, seed=1))
-    assert verdict(compare(fast, slow)) == "supported"
-    assert verdict(compare(slow, fast)) == "refuted"
-    assert verdict(compare(fast, slow).more_than(0.05)) == "supported"
-    assert verdict(compare(fast, slow).more_than(0.2)) == "refuted"
-    assert verdict(compare(slow, fast).no_worse(0.2)) == "supported"
-    assert verdict(compare(slow, fast).within(0.05)) == "refuted"
-
-
 @pytest.mark.parametrize(
     ("correct", "expected"), [(1100, "supported"), (900, "refuted"), (1010, "undecided")]
 )
@@ -162,15 +152,6 @@ def test_a_result_holds_what_a_sentence_is_made_of():
     assert (made.comparison.population, made.comparison.units) == ("models", 3)
     assert family(it=compare(*arms))["it"].agree == 2
     assert family(it=compare(*arms).within(0.04))["it"].agree == 2
-
-
-def test_the_smallest_effect_is_of_holm_s_level():
-    alone, among = family(a=of_t(0.5))["a"], family(a=of_t(0.5), b=of_t(0.6), c=of_t(0.7))["a"]
-    assert alone.smallest == alone.comparison.smallest(stats.ALPHA)
-    assert among.smallest == among.comparison.smallest(stats.ALPHA / 3) > alone.smallest
-    assert family(a=of_t(0.5), secondary=("a",))["a"].smallest == alone.smallest
-    close = of_t(0.5).within(0.1)
-    assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
 
 
 def test_times_taken_beside_other_work_are_undecided():
@@ -242,29 +223,6 @@ def view(plan, *, filled: int = 0, claims=None) -> View:
         values = {"square": case.params["x"] ** 2}
         plan.store.put(a_record(case=case, values=values, run=a_run(claims=claims or {})))
     return View(name="toy", plan=plan, published=False)
-
-
-COMPARES = '''
-
-@page.claim(primary=True)
-def fair(r):
-    """It grows."""
-    return grows(r)
-
-
-@page.claim
-def nearly(r):
-    """It does not shrink."""
-    return grows(r).no_worse(0.1)
-'''
-
-
-def test_of_a_page_s_comparisons_the_primary_ones_are_judged_as_one_family(plan):
-    made = view(toy_with(plan, COMPARES), filled=4).results
-    assert {name: one.verdict for name, one in made.items()} == {
-        **{"grows": "supported", "fair": "supported", "nearly": None},
-    }
-    assert made["grows"].p_adjusted == 2 * made["grows"].p
 
 
 # ---- registered ---------------------------------------------------------------------------------

@@ -1,16 +1,12 @@
 """The command line: torch-free until a case runs, every mistake one clear line."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import cli
-from madl.site.report import Ledger
 from tests.conftest import write
 
 ROOT = Path(__file__).parents[1]
@@ -26,50 +22,6 @@ def test_every_command_has_help_and_is_documented(command):
     assert result.exit_code == 0
     assert cli.main.commands[command].help
     assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["checklist"], ["report"], ["status"]])
-def test_torch_is_not_imported_where_no_case_runs(toy, arguments, python_file):
-    script = python_file(
-        "blocked.py",
-        f"""
-        import sys
-        sys.path.insert(0, {str(ROOT)!r})
-
-        class Blocked:
-            def find_spec(self, name, *_):
-                if name in ("torch", "transformers", "datasets", "tokenizers", "safetensors"):
-                    raise ImportError(f"{{name}} is not installed here")
-
-        sys.meta_path.insert(0, Blocked())
-        import cli
-        cli.main({arguments!r})
-        """,
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_all_makes_the_site_before_and_after_what_it_runs_and_again_does_neither(toy, monkeypatch):
-    made = []
-    monkeypatch.setattr("madl.site.report.write", lambda *_: made.append(True) or Ledger())
-    monkeypatch.setattr("madl.site.build.build", lambda project: None)
-    (toy.root / "site").mkdir()
-    (toy.root / "site" / "index.html").touch()
-    write(toy.root / "mkdocs.yml", "")
-    write(toy.root / "cli.py", "")
-    assert "open " in call("all", "--executor", "inline").output
-    assert len(made) == 2
-    assert call("all", "--executor", "inline").exit_code == 0
-    assert len(made) == 2
-
-
-def test_quick_runs_the_sample_alone(toy, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOY_QUICK", "2")
-    call("run", "--executor", "inline")
-    assert (tmp_path / "log").read_text().split() == ["0", "1"]
-    assert "2 of 2 done" in call("status").output
-    assert "2 of 4 done, 0 failed, 2 left" in call("status", "--profile", "full").output
 
 
 def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same(toy, monkeypatch):
@@ -170,29 +122,3 @@ def test_publish_writes_one_line_a_case(toy):
     call("run", "--executor", "inline")
     call("publish")
     assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4
-
-
-@pytest.mark.parametrize("name", ["MADL_KERNELS", "MADL_CUDA_KERNELS"])
-def test_a_path_of_kernels_that_there_is_not_is_refused_before_anything_runs(
-    toy, monkeypatch, tmp_path, name
-):
-    monkeypatch.setenv(name, "fast")
-    done = call("run")
-    assert done.exit_code == 2
-    assert f"{name}=fast: unknown path; known: auto" in done.output
-    assert (tmp_path / "log").read_text() == ""
-
-
-def test_the_log_has_one_plain_line_a_case(toy, tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "cli.py", "run", "--executor", "inline"],
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        check=True,
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert [line.split("  ")[0] for line in lines] == [
-        f"[{i}/4] toy x={i - 1}" for i in range(1, 5)
-    ]
-    assert done.stdout == ""

@@ -19,7 +19,7 @@ from madl.errors import MadlError
 from madl.logbook.records import Store
 from madl.running import executors, plans, runner, shards
 from madl.running.plans import Options
-from tests.conftest import hears_ctrl_c, wait_for, write
+from tests.conftest import hears_ctrl_c, wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -190,13 +190,6 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert len(stored(plan)) == 2
 
 
-def test_a_worker_with_other_code_is_refused(plan, cluster, monkeypatch):
-    monkeypatch.setattr(runner, "_code_at_start", lambda: "other")
-    cluster.add_worker()
-    with pytest.raises(MadlError, match="runs other code than this project's; start the workers"):
-        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
 def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
     """However the two come: a set has no order."""
 
@@ -223,13 +216,6 @@ def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
         assert sorted(seen) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "127.0.0.1:x", "a://b:1"])
-def test_no_scheduler_is_one_clear_line(address, monkeypatch):
-    monkeypatch.setattr(executors, "CONNECT_S", 1)
-    with pytest.raises(MadlError, match="no Dask scheduler answers at"):
-        list(executors.cluster([], lambda n, case: None, scheduler=address, alone=False, lost=None))
-
-
 # ---- shards -------------------------------------------------------------------------------------
 
 
@@ -248,36 +234,6 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
     assert sorted(executed(tmp_path)) == [0, 1, 2, 3]
     assert (tmp_path / "log.built").read_text() == "x"
     assert plan.is_complete("toy")
-
-
-FULL = ("run", "--profile", "full")  # what a page needs runs there, too
-
-
-@pytest.fixture
-def later(plan) -> None:
-    """An experiment that needs the toy."""
-    text = (plan.project.experiments / "toy" / "page.py").read_text()
-    text = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    write(plan.project.experiments / "later" / "page.py", text)
-    write(plan.project.experiments / "later" / "page.md.j2", "")
-
-
-@pytest.fixture
-def gate(toy) -> Path:
-    """A file for which every case of the toy waits."""
-    path = toy.experiments / "toy" / "page.py"
-    gate = "    while not log.with_suffix('.go').exists():\n        time.sleep(0.05)\n    if params"
-    path.write_text(path.read_text().replace("    if params", gate, 1))
-    return Path(os.environ["TOY_LOG"]).with_suffix(".go")
-
-
-def test_a_shard_waits_for_what_the_other_is_computing(later, gate, plan, cli):
-    runs = [cli(*FULL, "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
-    wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
-    gate.touch()  # both are at work from here on
-    errors = [run.communicate(timeout=60)[1] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], errors
-    assert plan.is_complete("later")
 
 
 def test_a_shard_that_is_being_run_is_refused(tmp_path):

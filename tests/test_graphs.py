@@ -1,14 +1,12 @@
 """Graphs: counts checked by hand, passes that change what they should, the genuine error."""
 
 import json
-from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
 from experiments.lab0_graph import study
-from experiments.lab0_lora import inputs
 from madl.execution import graphs
 from madl.training import models
 from madl.training.data import Encoded
@@ -58,12 +56,6 @@ def captured(bert):
     return {training: graphs.capture(*bert, training=training) for training in (True, False)}
 
 
-@pytest.fixture(scope="module")
-def nodes(captured):
-    """Those of training mode, described."""
-    return graphs.describe(captured[True].graph)
-
-
 def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
     _, captured = residual
     assert study.census(captured.graph) == {
@@ -75,15 +67,6 @@ def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
         "output": 1,
     }
     assert study.operators(captured.graph) == {"add": 2, "linear": 2, "dropout": 1}
-
-
-def test_a_captured_graph_takes_batches_of_other_sizes(residual):
-    model, _ = residual
-    evaluation = graphs.capture(
-        model, {"x": torch.ones(2, 4), "y": torch.ones(2, 4)}, training=False
-    )
-    x = torch.randn(7, 4)
-    assert torch.equal(evaluation(x=x, y=x), model.eval()(x, x))
 
 
 def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(residual, batch):
@@ -132,24 +115,7 @@ def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert, ca
     assert torch.equal(study.with_graph(training, clean)(**example).logits, model(**example).logits)
 
 
-def test_without_labels_the_loss_goes_and_nothing_comes(bert, nodes):
-    model, example = bert
-    fewer = {name: tensor for name, tensor in example.items() if name != "labels"}
-    found = inputs.diff(nodes, graphs.describe(graphs.capture(model, fewer, training=True).graph))
-    by_mark = {m: [c.node.operator for c in found if c.mark == m] for m in ("added", "removed")}
-    assert by_mark == {"added": [], "removed": ["labels", "view", "view", "cross_entropy_loss"]}
-    assert [c.node.kind for c in found if c.mark == "rewired"] == ["output"]
-
-
 # ---- drawing ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_a_described_node_says_whether_and_how_it_drops(captured, training):
-    graph = captured[training].graph
-    found = Counter(node.drops for node in graphs.describe(graph))
-    assert found["node"] == len(study.dropout_nodes(graph)) == 1 + 2 * 2 + 1
-    assert found["inside"] == len(study.attention_dropouts(graph)) == (2 if training else 0)
 
 
 def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
@@ -167,24 +133,3 @@ def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
 
 
 # ---- what changed -------------------------------------------------------------------------------
-
-
-def test_captured_without_a_mask_the_graph_makes_one_that_is_true_and_the_model_makes_none(bert):
-    model, example = bert
-    sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
-    data = Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0)
-    found = inputs.study(model, example, data, pads=3, tolerance=1e-4)
-    assert found["attention"] == {
-        "masked": 2,
-        "entries": 2 * 4 * 9 * 9,
-        "true entries": 2 * 4 * 9 * 9,
-        "masked by the model": 0,
-    }
-    assert found["padding"]["whole, no mask"]["moved"] == 0
-    assert found["padding"]["padded, mask"]["moved"] == 0
-    largest = {name: moves["largest"] for name, moves in found["padding"].items()}
-    assert largest["padded, no mask"] > 10 * largest["padded, mask"]
-    shown = found["changes"]["attention mask"]
-    assert "arange" in {change["operator"] for change in shown if change["mark"] == "same"}
-    assert {change["operator"] for change in shown if change["unread"]} == {"unsqueeze"}
-    assert json.loads(json.dumps(found)) == found  # plain data, as a record keeps it

@@ -113,16 +113,6 @@ def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
     torch.testing.assert_close(two(x), unmerged, rtol=1e-5, atol=1e-5)
 
 
-def test_memory_saved_for_the_backward_pass_is_what_a_hand_counts(two, x):
-    from madl.machine.memory import saved_for_backward
-
-    # The first layer needs its input (5 × 6 floats), ReLU its result (5 × 4), which is the head's
-    # input too and counts once.
-    assert saved_for_backward(lambda: two(x), exclude=two.parameters()) == 4 * (30 + 20)
-    two.requires_grad_(False)
-    assert saved_for_backward(lambda: two(x), exclude=two.parameters()) == 0
-
-
 # ---- the ways of training -----------------------------------------------------------------------
 
 
@@ -130,22 +120,6 @@ def planned(profile):
     workload = workloads.resolve("snippets", model=None, dataset=None).params()
     plan = StoredPlan(Project(), Published({}), profile, workload)
     return {name: [case.params for case in plan.cases(name)] for name in ("lab0_lora", TUNING)}
-
-
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
-def test_ways_of_training_differ_in_what_learns_and_at_which_rate(profile):
-    ways: dict[int, list[dict]] = {}
-    for case in planned(profile)["lab0_lora"]:
-        if case["method"] in page.WAYS:
-            ways.setdefault(case["seed"], []).append(case)
-    own = {"method", "learning_rate", "rank", "alpha"}
-    for seed, of_seed in ways.items():
-        once = {"frozen"} if seed == min(ways) else set()
-        assert {case["method"] for case in of_seed} == {"full", "lora"} | once
-        common = [{k: v for k, v in case.items() if k not in own} for case in of_seed]
-        assert all(one == common[0] for one in common)
-        assert common[0]["draw"] == seed
-        assert common[0]["epochs"] == 1
 
 
 def test_the_tuning_seed_judges_nothing_and_no_result_is_of_it():

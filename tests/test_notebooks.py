@@ -1,17 +1,15 @@
 """Notebooks: executed on committed evidence, needing little; a reader's own stay as they are."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from madl.running.project import Project
-from madl.site import notebook_hooks, notebooks
+from madl.site import notebooks
 from madl.site.page import PageCalls
 from tests.synthetic import evidence
 
@@ -108,14 +106,6 @@ def a_source(root: Path, code: str) -> Project:
     return Project(root)
 
 
-def test_one_that_fails_is_a_line_and_is_there_without_outputs(tmp_path):
-    project = a_source(tmp_path, "print(1 / 0)")
-    assert notebooks.write(project, None) == [
-        "templates/notebooks/own.py cannot be executed: ZeroDivisionError: division by zero"
-    ]
-    assert "".join(read(project, "own")["cells"][1]["source"]) == "Not run: it failed."
-
-
 def test_it_is_executed_again_when_its_data_change_and_only_then(tmp_path, monkeypatch):
     code = 'from pathlib import Path\ndef read(path): return Path("..", path).read_text()\n'
     project = a_source(tmp_path, code + 'print(read("data.csv"))')
@@ -128,22 +118,3 @@ def test_it_is_executed_again_when_its_data_change_and_only_then(tmp_path, monke
         assert notebooks.write(project, tmp_path / "cache") == []
         assert read(project, "own")["cells"][1]["outputs"][0]["text"] == [f"{text}\n"]
     assert len(runs) == 2
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_its_page_is_in_the_site_s_own_look(logbook, name):
-    convert = pytest.importorskip("mkdocs_jupyter.convert", reason="mkdocs-jupyter is not there")
-    _ = read(logbook, name)
-    path = logbook.docs / "notebooks" / f"{name}.ipynb"
-    html = convert.nb2html(str(path), execute=False, allow_errors=False)
-    page = SimpleNamespace(file=SimpleNamespace(src_uri=f"notebooks/{name}.ipynb"))
-    made = notebook_hooks.content(html, page)
-    assert made is not None
-    assert len(made) < 50_000 < len(html)
-    assert not re.findall(r"<(?:script|style|link|img|iframe)\b", made)
-    assert made.count('<svg aria-label="') + made.count('<svg role="img"') == 2
-    assert '<div class="highlight"><pre data-search-exclude="">' in made
-    assert len(re.findall(r"<svg [^>]*data-search-exclude", made)) == 2
-    assert "<h1" in made
-    page.file.src_uri = "usage.md"
-    assert notebook_hooks.content(html, page) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.training import data, models, outside, workloads
+from madl.training import data, models, outside
 
 ROOT = Path(__file__).parents[1]
 
@@ -204,36 +204,3 @@ def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
 
 
 # ---- names --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("what", "files", "said"),
-    [
-        ("model", ["notes.txt"], "has no config.json; give a folder with nothing but the model"),
-        ("dataset", ["config.json"], "has no Parquet files; give a folder with nothing but the"),
-        ("model", ["config.json", "a", "b", "c"], "holds more than 3 files; give a folder"),
-        ("dataset", ["train.parquet", "a", "b", "c"], "holds more than 3 files; give a folder"),
-    ],
-)
-def test_a_folder_of_something_else_is_refused_before_it_is_read(
-    tmp_path, monkeypatch, what, files, said
-):
-    monkeypatch.setattr(workloads, "FILES", 3)
-    monkeypatch.setattr(workloads, "file_sha256", lambda path: pytest.fail(f"{path} was read"))
-    for name in files:
-        (tmp_path / name).touch()
-    with pytest.raises(MadlError, match=said):
-        workloads.resolve("snippets", **{what: str(tmp_path)}).params()
-
-
-def test_the_workload_of_a_case_is_found_with_the_sizes_that_it_states():
-    sizes = {"max_length": 128, "train_examples": None, "seed": 0}
-    for preset in workloads.PRESETS.values():
-        assert workloads.of_case(sizes | preset.params()) == preset.params()
-    other = {"model": "org/m", "dataset": "d"}
-    assert workloads.of_case({**sizes, **other}) == other
-    assert workloads.of_case({"model": "org/m"}) is None
-    openings = workloads.PRESETS["imdb-openings"].params() | {"model": "org/m"}
-    assert workloads.of_case({"seed": 0, **openings}) == openings
-    said = workloads.differences(openings, workloads.PRESETS["snippets"].params())
-    assert said == ["org/m", "stanfordnlp/imdb", "64 tokens of a text", "8,000 texts to train on"]

@@ -60,17 +60,6 @@ def test_one_layer_alone_is_what_its_rule_says(model, batch):
     assert len(quantized) == 1
 
 
-@pytest.mark.parametrize("change", ["less", "more"])
-def test_a_precision_for_other_layers_is_refused(model, change):
-    formats = precision.uniform(model, None)
-    if change == "less":
-        del formats["classifier"]
-    else:
-        formats["classifer"] = None
-    with pytest.raises(ValueError, match="names every Linear layer, and no other: see classif"):
-        precision.set_precision_(copy.deepcopy(model), formats)
-
-
 def test_bits_are_averaged_over_weights(model):
     nothing = precision.uniform(model, None)
     assert precision.mean_bits(model, nothing) == 32

@@ -57,28 +57,6 @@ def test_pages_are_the_golden_ones(plan, name):
     assert text == golden.read_text()  # but for the drawing, whose own tests are in test_svg.py
 
 
-def unfolded(value, rows=2):
-    """What `_columns` wrote of a list of objects, as it was."""
-    cells = {n: v if isinstance(v, list) else [v] * rows for n, v in value.items()}
-    return [{name: cells[name][i] for name in cells} for i in range(rows)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [
-        ([{"a": 1, "b": "x"}, {"a": 2, "b": "x"}], {"a": [1, 2], "b": "x"}),
-        ([{"a": 1, "b": [5, 5]}, {"a": 2, "b": [5, 5]}], {"a": [1, 2], "b": [[5, 5], [5, 5]]}),
-        ([{"a": 1, "b": {"c": 2}}, {"a": 3, "b": {"c": 2}}], {"a": [1, 3], "b": {"c": 2}}),
-    ],
-)
-def test_the_copy_of_a_record_has_objects_as_columns_and_loses_nothing(rows, columns):
-    record = a_record(1)
-    copied = json.loads(report._copied(replace(record, values={"of": rows})))
-    assert copied["values"]["of"] == columns
-    assert unfolded(columns) == rows
-    assert copied["case"]["params"] == record.case.params
-
-
 def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(plan):
     source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("    many=lambda r: len(r.all()),\n", ""))
@@ -295,29 +273,6 @@ def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
     assert state.rows[0]["status"] == "partly"
     assert '<p class="pending">Not run here: no such tool.</p>' in page(plan)
     assert "Not measured here yet: One squared is more than a half." in words(plan)
-
-
-@pytest.fixture
-def unasked(plan) -> Path:
-    """The page of an experiment that no question asks for, which lies beside those of hand."""
-    source = (plan.project.experiments / "toy" / "page.py").read_text()
-    for name in ("plain", "other"):
-        write(plan.project.experiments / f"{name}" / "page.py", source)
-        write(plan.project.experiments / f"{name}" / "page.md.j2", "Plain.\n")
-    (plan.project.docs / "usage.md").write_text("Written by hand.\n")
-    report.write(plan, Store(plan.project.state))
-    (plan.project.docs / "other.md").write_text("Written in.\n")
-    return plan.project.docs / "plain.md"
-
-
-def test_a_page_that_no_question_asks_for_goes_with_its_experiment(unasked, plan):
-    assert unasked.is_file()
-    for name in ("plain", "other"):
-        (plan.project.experiments / f"{name}" / "page.py").unlink()
-    report.write(replace(plan, project=Project(plan.project.root)), Store(plan.project.state))
-    assert {path.name for path in plan.project.docs.glob("*.md")} == {
-        *("index.md", "ledger.md", "usage.md", "other.md")
-    }
 
 
 BOXES = """

@@ -3,16 +3,13 @@
 import pytest
 import torch
 
-from experiments.lab2_compression import page, study
+from experiments.lab2_compression import study
 from experiments.lab2_compression.page import AFTER, BETWEEN, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
-from madl.logbook.charts import plain
-from madl.logbook.records import Case, Records, Store, sealed
+from madl.logbook.records import Store
 from madl.training import baseline, train
 from madl.training.supernet import Supernet
-from tests.conftest import a_record
-from tests.synthetic import judgement
 
 
 class Ctx:
@@ -113,54 +110,3 @@ def lab_space(net):
 
 
 # ---- what the page makes of the candidates ------------------------------------------------------
-
-SCORES = [(0.5, 0.9, 0.6), (0.7, 0.8, 0.7), (0.7, 0.7, 0.8)]  # by objective
-LOSSES = [0.5, 0.4, 0.6]  # of the candidates, under every objective
-SIZES = [3e6, 1e6, 2e6]
-
-
-def records(seeds=1) -> Records:
-    """A search of three candidates for each model, in any order."""
-    found = []
-    for seed in range(seeds):
-        for trial, scores in enumerate(SCORES):
-            params = {"seed": seed, "study": 0, "trial": trial}
-            values = {
-                objective: judgement(1000 + 10 * trial, validation=score)
-                | {"validation_loss": LOSSES[trial], "linear_bits": SIZES[trial]}
-                for objective, score in zip(page.OBJECTIVES, scores, strict=True)
-            }
-            values["point"] = [6, trial]
-            found.append(
-                sealed(a_record(case=Case(experiment=page.STEM, params=params), values=values))
-            )
-    return Records(reversed(found))
-
-
-def trials(found):
-    return [one.case.params["trial"] for one in found]
-
-
-def test_each_objective_chooses_its_own_and_of_equal_ones_by_loss():
-    (own,) = page.searched(records())
-    assert [page.best(own, one).case.params["trial"] for one in page.OBJECTIVES] == [1, 0, 2]
-
-
-def test_under_a_size_limit_nothing_larger_is_chosen():
-    limits = page.limits(records())
-    assert limits == sorted(SIZES)
-    assert trials(page.chosen(records(), AFTER, limits)) == [1, 1, 0]
-    assert trials(page.chosen(records(), BETWEEN, limits)) == [1, 2, 2]
-    assert page.chosen(records(), PLAIN, [0.5e6]) == []
-
-
-def test_models_are_the_units_where_there_are_several():
-    one, two = (page.choices(records(seeds), BETWEEN, BETWEEN) for seeds in (1, 2))
-    assert (one.drawn, len(one.groups)) == ("size limits", 3)
-    assert (two.drawn, len(two.groups)) == ("models", 2)
-
-
-def test_the_curve_shows_what_each_objective_would_choose_under_one_schedule():
-    last = page.curves(records()).rows[-1]
-    shown = [plain(last[name]) for name in page.SHOWN.values()]
-    assert shown == pytest.approx([0.7, 0.6, 0.8])
