@@ -31,9 +31,10 @@ ROOT = Path(__file__).parents[1]
 class Cluster:
     """A Dask scheduler and workers as a user starts them, each a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.file = folder / "scheduler.json"
         self.folder = folder
+        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         self.started: list[subprocess.Popen] = []
         self.scheduler = self._start(
             *("scheduler", "--port", "0", "--no-dashboard"),
@@ -45,7 +46,7 @@ class Cluster:
     def _start(self, *arguments: str) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-m", "dask", *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=self.environment,
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

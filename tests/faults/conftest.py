@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import TEMPLATE, TOY, hears_ctrl_c, wait_for
 
 ROOT = Path(__file__).parents[2]
+DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
 
 NEST = '''
@@ -34,11 +35,12 @@ import nest_wait
 
 page = Experiment(title="Nest")
 WAYS = os.environ["NEST_WAYS"].split()
+DRAWS = int(os.environ["NEST_DRAWS"])
 
 
 @page.cases
 def cases(plan):
-    return [{"way": way, "draw": draw, "seed": 0} for draw in range(30) for way in WAYS]
+    return [{"way": way, "draw": draw, "seed": 0} for draw in range(DRAWS) for way in WAYS]
 
 
 @page.quick
@@ -166,6 +168,7 @@ class Nest:
             "NEST": str(self.at),
             "NEST_WAYS": ways,
             "NEST_S": str(seconds),
+            "NEST_DRAWS": str(DRAWS),
             "PYTHONPATH": os.pathsep.join(paths),
         }
 
