@@ -23,7 +23,6 @@ from madl.logbook.claims import (
     compare,
     contrast,
     judge,
-    pooled,
     power_of,
 )
 from madl.logbook.records import Store
@@ -32,7 +31,7 @@ from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
 from madl.site.views import View
-from tests.conftest import a_record, a_run
+from tests.conftest import a_run
 from tests.synthetic import EXAMPLES, a_timed_arm, an_arm, samples, two_models
 
 ROOT = Path(__file__).parents[1]
@@ -165,16 +164,6 @@ def test_times_taken_beside_other_work_are_undecided():
 # ---- pooled, and power --------------------------------------------------------------------------
 
 
-def test_contrasts_on_the_same_seeds_are_pooled_and_keep_their_question():
-    a, b, c = (an_arm(name, 1700 + i, 1690 - 9 * i, 1720 + 5 * i) for i, name in enumerate("ABC"))
-    made = pooled([compare(b, a).no_worse(0.02), compare(c, a)])
-    assert [one.boundary for one in made] == [-0.02, 0]
-    assert all(one.comparison.method.endswith("pooled") for one in made)
-    assert all(len(one.cases) == 9 for one in made)
-    with pytest.raises(MadlError, match=r"^B, C cannot be pooled: .* the same seeds"):
-        pooled([compare(b, a), compare(an_arm("C", 9, 8), an_arm("A", 9, 7))])
-
-
 @pytest.mark.parametrize(("question", "margin"), [("no_worse", 0.015), ("within", 0.018)])
 def test_the_power_of_a_margin_is_how_often_two_equal_sides_pass(question, margin):
     rng, passed, said = np.random.default_rng(0), 0, []
@@ -215,14 +204,6 @@ def toy_with(plan, more: str, **replaced: str) -> StoredPlan:
         text = text.replace(old, new)
     source.write_text(text + more)
     return StoredPlan(Project(plan.project.root), plan.store, plan.profile, plan.workload)
-
-
-def view(plan, *, filled: int = 0, claims=None) -> View:
-    """The toy's page, with this many of its cases done by code that held these digests."""
-    for case in plan.cases("toy")[:filled]:
-        values = {"square": case.params["x"] ** 2}
-        plan.store.put(a_record(case=case, values=values, run=a_run(claims=claims or {})))
-    return View(name="toy", plan=plan, published=False)
 
 
 # ---- registered ---------------------------------------------------------------------------------
@@ -373,12 +354,3 @@ def test_a_claim_is_registered_known_or_worded_after(at_first, then, expected):
     both = dict(zip((case.key for case in made.cases), (before, run)))
     assert family(both, it=made)["it"].state == expected
     assert family({"another case of the page": run}, it=made)["it"].state == expected
-
-
-def test_a_file_edited_while_its_cases_run_registers_what_ran(plan):
-    edits = '    Path(__file__).write_text("# new\\n" * 9 + Path(__file__).read_text())\n'
-    start = "def run(params, ctx):\n"
-    plan = toy_with(plan, "", **{start: start + edits})
-    before = plan.project.load("toy").digests
-    run_inline(plan)
-    assert [plan.store.get(case).run.claims for case in plan.cases("toy")] == [before] * 4

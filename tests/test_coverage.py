@@ -2,9 +2,6 @@
 
 import json
 
-import pytest
-
-from madl.errors import MadlError
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.site import report
@@ -75,13 +72,3 @@ def test_a_combination_is_covered_by_all_of_its_cases(plan):
     plan = asking(plan, f"asked = [{part('seeds', seed=[0])}]")
     assert write(plan, done=3)["coverage"][0]["run"] == 0
     assert write(plan)["coverage"][0]["run"] == 1
-
-
-def test_what_is_asked_of_another_experiment_is_looked_for_there_if_it_is_needed(plan):
-    named = part("numbers", x=[0, 1, 2]).replace("{ ", '{ experiment = ["toy"], ')
-    assert write(asking(plan, f"asked = [{named}]"))["coverage"][0] == {
-        **{"what": "numbers", "asked": 3, "run": 3}
-    }
-    plan = asking(plan, f"asked = [{named.replace('toy', 'nowhere')}]")
-    with pytest.raises(MadlError, match="9.1: toy does not need nowhere"):
-        write(plan)

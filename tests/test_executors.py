@@ -1,28 +1,25 @@
 """Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections import deque
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
 from madl.errors import MadlError
 from madl.logbook.records import Store
-from madl.running import executors, plans, runner, shards
+from madl.running import plans, runner, shards
 from madl.running.plans import Options
-from tests.conftest import hears_ctrl_c, wait_for
+from tests.conftest import wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
+from tests.test_runner import cli as cli
 from tests.test_runner import executed, stored
 
 ROOT = Path(__file__).parents[1]
@@ -74,27 +71,6 @@ def cluster(plan, tmp_path):
     made = Cluster(folder)
     yield made
     made.close()
-
-
-@pytest.fixture
-def cli():
-    """Start the command line; what is still running at the end of the test is killed."""
-    started: list[subprocess.Popen] = []
-
-    def start(*arguments: str) -> subprocess.Popen:
-        run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=hears_ctrl_c,
-        )
-        started.append(run)
-        return run
-
-    yield start
-    for run in started:
-        run.kill()
-        run.communicate()
 
 
 def on(cluster: Cluster) -> tuple[str, ...]:
@@ -191,32 +167,6 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert len(stored(plan)) == 2
 
 
-def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
-    """However the two come: a set has no order."""
-
-    class Pool:
-        _processes = None
-
-        def submit(self, execute, case):
-            future = Future()
-            if case == "dies":
-                future.set_exception(BrokenProcessPool())
-            else:
-                future.set_result(case)
-            return future
-
-        def shutdown(self, **_):
-            pass
-
-    monkeypatch.setattr(executors, "ProcessPoolExecutor", lambda **_: Pool())
-    for cases in itertools.permutations(["a", "dies", "b", "c"]):
-        seen = []
-        records = executors.processes(deque(cases), str, jobs=2, threads=1, start=print)
-        with pytest.raises(MadlError, match="a worker process died"):
-            seen.extend(records)
-        assert sorted(seen) == ["a", "b", "c"]
-
-
 # ---- shards -------------------------------------------------------------------------------------
 
 
@@ -244,15 +194,6 @@ def test_a_shard_that_is_being_run_is_refused(tmp_path):
             MadlError, match="shard 1/2 is at work on .* already; give each run its own, or stop it"
         ),
         shards.at_work(tmp_path, (1, 2)),
-    ):
-        pass
-
-
-def test_a_division_by_another_number_is_refused(tmp_path):
-    with (
-        shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match="shard 1/2 is at work.*divide by the same number"),
-        shards.at_work(tmp_path, (1, 3)),
     ):
         pass
 

@@ -80,18 +80,6 @@ def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(r
     assert not torch.equal(captured(**batch), expected)  # its dropout is on for good
 
 
-def test_erasing_without_redirecting_raises_with_the_users_that_are_there(residual):
-    _, captured = residual
-    (node,) = study.dropout_nodes(captured.graph)
-    error = study.erase_without_redirecting(captured.graph, node.name)
-    assert sorted(user.name for user in node.users) == ["add", "linear_1"]
-    assert error is not None
-    assert error.startswith("RuntimeError: Tried to erase Node dropout")
-    assert "2 users" in error
-    assert "linear_1: None" in error
-    assert study.dropout_nodes(captured.graph) == [node]
-
-
 def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
     graph = captured[True].graph
     counts = study.operators(graph)

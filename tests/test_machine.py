@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from madl.machine import device, memory, sources, timing
+from madl.machine import device, sources, timing
 from madl.machine.contention import ContentionMeter, GpuMeter
 
 
@@ -74,28 +73,6 @@ def test_the_meter_sees_other_processes_and_not_our_own_work():
     assert found <= 1.0 - used + 0.1  # what we used ourselves is no contention
 
 
-def test_freed_pages_are_kept_by_glibc():
-    """A freed block of 8 MB stays with the process, so the next one faults in no pages."""
-    script = """
-import resource
-from madl.machine import memory
-kept = memory.keep_freed_pages()
-import numpy as np
-np.ones(1 << 20)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    np.ones(1 << 20)
-print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    kept, faults = done.stdout.split()
-    assert kept == str(memory.keep_freed_pages())
-    if kept == "True":
-        assert int(faults) < 2048  # without it: 20 × 2,048
-
-
 def test_seeding_repeats_every_generator():
     import random
 
@@ -157,29 +134,6 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
         now = sources.digest(tmp_path, "a")
         assert now != first, name
         first = now
-
-
-def test_a_name_is_found_wherever_it_is_imported_from(tmp_path):
-    """Through packages, other names, imports inside functions, and what passes it on."""
-
-    def digest(**files):
-        for name, text in files.items():
-            path = tmp_path / (name.replace("__", "/") + ".py")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return sources.digest(tmp_path, "b")
-
-    for use in (
-        "from madl.deep.er import thing\n    return thing()",
-        "from madl.deep import er as x\n    return x.thing()",
-        "import madl.deep.er\n    return madl.deep.er.thing()",
-        "import madl.deep.er as y\n    return call(y)",
-        "from madl.again import thing\n    return [thing]",
-    ):
-        run = f"@page.run\ndef run():\n    {use}\n"
-        files = {"madl__again": "from madl.deep.er import thing\n", "experiments__b__page": run}
-        first = digest(**files, madl__deep__er="def thing():\n    return 1\n")
-        assert digest(madl__deep__er="def thing():\n    return 2\n") != first, use
 
 
 def test_what_a_question_is_answered_by_is_reached():

@@ -1,6 +1,5 @@
 """The memory ledger by hand on a two-layer model, what measures beside it, and the page of 4.3d."""
 
-import mmap
 import sys
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import torch
 from torch import nn
 
 from madl.logbook.records import Case, Records
-from madl.machine.memory import Ledger, ledger, live_bytes, peak_resident_bytes, resident_bytes
+from madl.machine.memory import Ledger, ledger, live_bytes
 from madl.running.project import Project
 from tests.conftest import a_record
 from tests.synthetic import published
@@ -57,23 +56,6 @@ def test_live_bytes_by_hand():
     meta = torch.zeros(50, device="meta")
     assert live_bytes(lambda: torch.cat([meta, meta]) * 2) == 800
     assert live_bytes(lambda: None) == 0
-
-
-@pytest.mark.skipif(resident_bytes() is None, reason="no /proc here")
-def test_a_large_tensor_shows_in_resident_memory():
-    size = 64 << 20
-
-    def fresh() -> torch.Tensor:  # from the system: an allocator may use freed pages again
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return torch.frombuffer(pages, dtype=torch.float32).fill_(1)
-
-    before = resident_bytes()
-    kept = fresh()
-    assert abs(resident_bytes() - before - size) < 4 << 20
-    peak = peak_resident_bytes(lambda: fresh().sum())
-    if peak is not None:
-        assert abs(peak - size) < 4 << 20
-    del kept
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -137,17 +119,3 @@ def test_the_parts_of_a_model_add_up_to_its_peak(ran):
         for one in ran.where(what="resident", variant="MXINT8")
     }
     assert small["activations"] + small["written-out weight"] == held
-
-
-def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
-    ledger = published("lab4_memory")
-    every = MODULE.calculator(Records([*ledger, *published("formats")]))
-    assert len({row["format"] for row in every}) > 30
-    for record in (one for one in ledger if one.case.params["what"] == "ledger"):
-        (packed,) = (
-            row
-            for row in every
-            if (row["model"], row["format"]) == (record.case.params["of"], "mxint8")
-        )
-        assert packed["Linear weights"] == record.values["ledger"]["packed_bytes"]
-    assert {row["format"] for row in MODULE.calculator(Records(ledger))} == {"FP32", "mxint8"}

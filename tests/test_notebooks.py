@@ -96,25 +96,3 @@ def test_one_that_a_reader_has_changed_stays(logbook):
     path.unlink()
     assert notebooks.write(logbook, logbook.root / "cache") == []
     assert path.read_text() == before
-
-
-def a_source(root: Path, code: str) -> Project:
-    (root / "templates" / "notebooks").mkdir(parents=True)
-    (root / "templates" / "notebooks" / "own.py").write_text(
-        f"# %% [markdown]\n# # Own\n\n# %%\n{code}\n"
-    )
-    return Project(root)
-
-
-def test_it_is_executed_again_when_its_data_change_and_only_then(tmp_path, monkeypatch):
-    code = 'from pathlib import Path\ndef read(path): return Path("..", path).read_text()\n'
-    project = a_source(tmp_path, code + 'print(read("data.csv"))')
-    project.docs.mkdir()
-    runs: list[str] = []
-    real = notebooks._run
-    monkeypatch.setattr(notebooks, "_run", lambda *a: runs.append("x") or real(*a))
-    for text in ("one", "one", "two"):
-        (project.docs / "data.csv").write_text(text)
-        assert notebooks.write(project, tmp_path / "cache") == []
-        assert read(project, "own")["cells"][1]["outputs"][0]["text"] == [f"{text}\n"]
-    assert len(runs) == 2

@@ -101,13 +101,3 @@ def test_moving_rearranges_the_weight(monkeypatch):
     assert moved.packed.shape == (50, 40)
     assert moved.packed_scales.shape == (50, 2)
     assert layer.to(torch.float64).packed.dtype is torch.uint8
-
-
-@pytest.mark.cuda
-def test_on_a_gpu_the_weight_stays_packed_and_the_input_is_taken_as_it_is():
-    linear, x = small()[0], torch.randn(7, 40)
-    layer = MXInt8Linear.from_linear(linear.cuda())
-    assert layer.packed.shape == (50, 40)
-    expected = nn.functional.linear(x, layer.dequantized().float().cpu(), linear.bias.cpu())
-    torch.testing.assert_close(layer(x.cuda()).cpu(), expected, rtol=1e-4, atol=1e-4)
-    assert torch.equal(layer.cpu().packed, MXInt8Linear.from_linear(linear.cpu()).packed)

@@ -17,7 +17,6 @@ from tests.reference import same
 
 PRESETS = presets()
 FIXED8 = FixedPoint(width=8, frac_width=4)
-WITH_RANGE = [f for f in PRESETS.values() if f.range is not None]
 EXACT = [f for f in PRESETS.values() if f.exact_in_bf16]
 
 
@@ -260,39 +259,6 @@ def test_nan_and_infinity_reach_the_rows_they_are_in():
     got = linear_bf16.product_bf16(a, torch.ones(40, 20))
     for row, expected in enumerate((40.0, float("nan"), float("inf"), -float("inf"), float("nan"))):
         assert same(got[row], torch.full((20,), expected))
-
-
-def test_float32_models_do_not_notice_bf16_products():
-    model, x = linear(), torch.randn(70, 48)
-    before = model(x)
-    exact = quantized(Rule.uniform(FIXED8, products="bfloat16"))(x)
-    assert torch.equal(model(x), before)
-    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
-    exact.sum().backward()
-    assert torch.equal(model(x), before)
-
-
-def test_the_bf16_operators_check_their_arguments_and_pass_torchs_own_check(kernel):
-    x, w = torch.ones(3, 4), torch.ones(5, 4)
-    for operator, arguments in (
-        (torch.ops.madl.linear_bf16.default, (x, w, None)),
-        (torch.ops.madl.linear_bf16.default, (x, w, None, *FIXED8.fields_of_cpp(x))),
-        (torch.ops.madl.product_bf16.default, (x, w.t())),
-    ):
-        torch.library.opcheck(
-            operator,
-            arguments,
-            test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
-        )
-    with pytest.raises(ValueError, match="agree in the last dimension"):
-        linear_bf16.linear_bf16(x, torch.ones(5, 3), None)
-    with pytest.raises(ValueError, match=r"bias must be float32 \(5,\)"):
-        linear_bf16.linear_bf16(x, w, torch.ones(4))
-    with pytest.raises(RuntimeError, match="agree in the last dimension"):
-        torch.ops.madl.linear_bf16(x, torch.ones(5, 3), None)
-    for a, b in ((x, w), (x, w.t().double()), (x[0], w.t())):
-        with pytest.raises(ValueError, match="must be float32 matrices that fit together"):
-            linear_bf16.product_bf16(a, b)
 
 
 def test_without_the_kernel_bf16_products_give_the_float32_result(monkeypatch):

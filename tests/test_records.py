@@ -187,16 +187,6 @@ def test_a_record_with_a_wrong_value_is_refused_in_one_line():
         assert "\n" not in str(e.value)
 
 
-@given(st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_what_can_be_written_can_be_read_and_what_cannot_is_said(value):
-    try:
-        text = records.encode(a_record(values={"some": value, "loss": 1}))
-    except ValueError:
-        assert not shapes.is_number(value)
-    else:
-        assert records.decode(text, "here").values["some"] == value
-
-
 @pytest.fixture
 def pair(tmp_path):
     """A store with two sibling records, and their files."""

@@ -103,17 +103,6 @@ def test_a_question_is_answered_only_by_complete_records(plan):
     assert twin["questions"] == state.rows
 
 
-def test_only_claims_registered_beforehand_are_promised_an_error_rate(plan):
-    for registered, pages_wrong in (({}, "0.0"), (None, "0.1")):
-        claims = plan.project.load("toy").claims
-        made = registered if registered is not None else {n: c.digest for n, c in claims.items()}
-        report.write(plan, fill(plan, claims=made))
-        text = (plan.project.docs / "ledger.md").read_text()
-        assert f"of the registered ones, at most {pages_wrong} pages" in text
-        assert f"Of 1 claim {int(bool(made))} were registered before their runs" in text
-        assert f"{1 - bool(made)} after." in text
-
-
 def test_a_stale_record_is_not_shown(plan):
     store = fill(plan)
     stale = a_record(99, values={"square": 424242})
@@ -183,21 +172,6 @@ def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(pla
         assert "labs/toy.md" not in (docs / name).read_text()
 
 
-def test_changes_are_kept_until_something_else_changes(plan):
-    store = fill(plan)
-    report.write(plan, store)
-    for _ in range(2):
-        for record in plan.records("toy"):
-            if record.case.params["x"] == 1:
-                store.put(results.Record(**{**fields(record), "values": {"square": 5}}))
-        report.write(plan, store)
-        assert re.search(r"toy.grows: \+4.52.bits .* Before: \+0.52.bits", words(plan, "ledger.md"))
-
-
-def fields(record) -> dict:
-    return {name: getattr(record, name) for name in record.__slots__}
-
-
 def test_published_evidence_stands_in_where_this_machine_has_none(plan):
     fill(plan, host="far away")
     results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
@@ -261,16 +235,6 @@ def test_what_this_machine_cannot_run_is_borrowed_and_named(plan):
     assert "3 of 4 cases, 1 not for this machine" in page(plan)
 
 
-def test_what_nobody_has_run_is_not_run_here_and_leaves_the_question_open(plan):
-    store = fill(plan)
-    case = plan.cases("toy")[1]
-    store.put(a_record(1, case=case, status="skipped", values={}, error="no such tool"))
-    state = report.write(plan, store)
-    assert state.rows[0]["status"] == "partly"
-    assert '<p class="pending">Not run here: no such tool.</p>' in page(plan)
-    assert "Not measured here yet: One squared is more than a half." in words(plan)
-
-
 BOXES = """
 
 from madl.logbook.drawing import Panel
@@ -300,43 +264,6 @@ def with_a_drawing(plan) -> None:
     text = source.read_text()
     source.write_text(text + BOXES)
     with_in_why(plan, '\n{{ figure("boxes") }}\n{{ output("said") }}\n')
-
-
-def test_a_drawing_is_svg_in_the_page_folded_where_it_says_so(plan):
-    with_a_drawing(plan)
-    report.write(plan, fill(plan))
-    text = page(plan)
-    assert '<div class="panel"><p>All of it</p><svg></svg></div>' in text
-    assert "<details><summary>a &lt; 2</summary>" in text
-    assert 'aria-label="two boxes"' in text
-    figures = plan.project.docs / "labs" / "figures" / "toy"
-    assert (figures / "boxes.csv").read_text() == "x,square\n0,0\n1,1\n"
-    assert not list(figures.glob("boxes*.svg"))
-
-
-REPORTED = """
-[toy]
-source = "two <other> toys"
-workload = "cubes"
-rows = [{ x = 2, cube = "8 to 9" }, { x = 3, cube = "27" }]
-"""
-
-
-def with_reported(plan, text: str) -> None:
-    """Give the toy's page what others reported."""
-    (plan.project.experiments / "reported.toml").write_text(text)
-    with_in_why(plan, "{{ reported() }}")
-
-
-def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
-    with_reported(plan, REPORTED)
-    report.write(plan, fill(plan))
-    text = page(plan)
-    assert "| x | cube |\n| --: | :-- |\n| 2 | 8 to 9 |\n| 3 | 27 |\n\n<p" in text
-    assert (
-        '<p class="facts">Source: two &lt;other&gt; toys; workload: cubes; '
-        "nothing on this page is decided by them.</p>"
-    ) in text
 
 
 def test_each_reported_figure_is_shown_once_on_its_page():

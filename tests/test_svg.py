@@ -26,7 +26,6 @@ from madl.logbook.charts import (
 )
 from madl.logbook.stats import Estimate, Interval, Unit
 from madl.site import svg
-from madl.site.plotting.palette import KNOWN, looks
 from madl.site.plotting.size import NARROW, SMALL, width
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
@@ -225,21 +224,7 @@ def test_titles_have_values_in_readers_units_with_their_interval(drawn):
     assert sum(title.startswith("QAT") for title in said) == 10  # of thirteen widths
 
 
-def test_values_outside_the_limits_are_not_pointed_at(drawn):
-    said = [t for t in titles(drawings(drawn["limits"])[0]) if t.startswith("PTQ")]
-    assert len(said) == len([w for w in WIDTHS if 0.55 <= 0.5 + w / 100 <= 0.8])
-
-
 # ---- looks --------------------------------------------------------------------------------------
-
-
-def test_a_name_has_its_colour_on_every_page_and_lends_it():
-    assert looks(lines(marks=[line("QAT")]))["QAT"].color == KNOWN["qat"]
-    assert looks(lines(marks=[line("PTQ", "x"), line("QAT")]))["QAT"].color == KNOWN["qat"]
-    owner, other = looks(lines(marks=[line("PTQ"), line("QAT", "its", like="PTQ")])).values()
-    assert owner.color == other.color
-    assert other.hollow
-    assert owner.dash != other.dash
 
 
 # ---- the cache, and the script ------------------------------------------------------------------

@@ -1,13 +1,12 @@
 """4.3c: which thread touches what, counted by hand and as CuTe has it."""
 
 import json
-from itertools import starmap
 from pathlib import Path
 
 import pytest
 
 from experiments.lab4_tiles import page, study
-from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, SLOTS, TILE, TRANSPOSED, place
+from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, SLOTS, TILE, TRANSPOSED
 from madl.errors import MadlError
 
 STORED = Path(__file__).parents[1] / "docs" / "data" / "lab4_tiles.jsonl"
@@ -47,14 +46,6 @@ def test_cute_maps_as_the_layouts_read():
     assert first[TRANSPOSED] == list(range(0, 1024, 32))
     assert first[TILE] == list(range(0, 256, 8))
     assert (made[LAB]["filled"], made[FEWER]["filled"]) == (1024, 256)
-
-
-def test_what_is_published_of_the_usual_group():
-    lab, transposed = RECORDS[32][LAB], RECORDS[32][TRANSPOSED]
-    assert (lab["layout"], lab["fetched"], lab["passes"]) == ("(32,32):(1,32)", 32, 1)
-    assert (transposed["fetched"], transposed["passes"]) == (1024, 8)
-    assert list(starmap(study.held, [(lab,), (transposed,)])) == [(32, 1), (1, 32)]
-    assert place(lab, 37, (0, 3)) == (5, 1, 5, 97, 5 + 32 * 97, 5 + 32)
 
 
 def a_mapping(**changes):
