@@ -14,15 +14,7 @@ from madl.logbook.records import Pending, sealed
 from madl.logbook.stats import Estimate
 from madl.machine import lint
 from tests.conftest import a_record
-from tests.synthetic import (
-    a_measurement,
-    a_process,
-    an_arm,
-    judgement,
-    model,
-    read,
-    samples,
-)
+from tests.synthetic import a_measurement, a_process, an_arm, judgement, model, read, samples
 
 # ---- choosing -----------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from madl.logbook.charts import (
     alt_text,
     bars,
     category,
-    cells,
     doubling,
     level,
     line,
@@ -55,13 +54,6 @@ def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
     with pytest.raises(MadlError) as caught:
         a_chart(**what)
     assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
-
-
-def test_a_legend_names_each_series_once_and_no_heat_map():
-    rows = [{"n": i, "t": i, "family": family} for i, family in enumerate(("MX", "float", "MX"))]
-    marks = [points("t", by="family"), line("t", "MX"), level(1, "FP32")]
-    assert a_chart(rows, marks=marks).series() == ["MX", "float", "FP32"]
-    assert a_chart(rows, marks=[points("t"), cells("t")]).series() == ["t"]
 
 
 # ---- words --------------------------------------------------------------------------------------

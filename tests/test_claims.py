@@ -15,16 +15,7 @@ from hypothesis import strategies as st
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm
-from madl.logbook.claims import (
-    Claim,
-    Contrast,
-    Result,
-    above,
-    compare,
-    contrast,
-    judge,
-    power_of,
-)
+from madl.logbook.claims import Claim, Contrast, Result, above, compare, contrast, judge, power_of
 from madl.logbook.records import Store
 from madl.logbook.stats import Unit
 from madl.running import runner
@@ -258,10 +249,7 @@ def digests(plan, old: str = "", new: str = "") -> dict[str, str]:
     ("old", "new"),
     [
         ("A is at most a little", "A is at most\n    a little"),
-        (
-            "    return asked(r, MARGIN)",
-            "    # why\n    return asked(r, MARGIN)  # so",
-        ),
+        ("    return asked(r, MARGIN)", "    # why\n    return asked(r, MARGIN)  # so"),
         ("asked(r, MARGIN)", "asked(\n        r,\n        MARGIN,\n    )"),
         ("@page.claim\n", "@page.claim(primary=True)\n"),
         ("MARGIN = 0.02", "MARGIN = 0.02  # two points\nOTHER = 9"),

@@ -8,7 +8,6 @@ from madl.site import report
 from tests.conftest import QUESTIONS, a_record
 
 ASKED = 'asked = [{ counts = "numbers", x = [0, 1, 2] }]'
-NUMBERS, SEEDED = {"x": [0, 1, 2, 3]}, {"x": [0, 1], "seed": [0, 1]}
 
 
 def asking(plan, asked: str) -> StoredPlan:
@@ -51,17 +50,6 @@ def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywhere(
     kept = json.loads(written(plan, "ledger.json"))["questions"][0]
     assert kept["status"] == "partly"
     assert kept["coverage"] == [{"what": "numbers", "asked": 3, "run": 2}]
-
-
-def test_several_parts_are_counted_each_and_all_have_to_be_whole(plan):
-    plan = asking(plan, f"asked = [{part('numbers', **NUMBERS)}, {part('pairs', **SEEDED)}]")
-    row = write(plan)
-    assert row["coverage"] == [
-        {"what": "numbers", "asked": 4, "run": 4},
-        {"what": "pairs", "asked": 4, "run": 2},
-    ]
-    assert row["status"] == "partly"
-    assert "4 of 4 numbers; 2 of 4 pairs" in written(plan, "ledger.md")
 
 
 def test_a_combination_whose_case_failed_is_not_covered(plan):

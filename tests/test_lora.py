@@ -8,18 +8,10 @@ import torch
 from torch import nn
 
 from experiments.lab0_lora import page, study
-from madl.compression.lora import (
-    LoraLinear,
-    LoraRule,
-    adapt_,
-    merge_,
-    nested_sum,
-)
+from madl.compression.lora import LoraLinear, LoraRule, adapt_, merge_, nested_sum
 from madl.compression.size import num_parameters
-from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
-from madl.logbook.records import Published, read_published
-from madl.running.plans import StoredPlan
-from madl.running.project import Project
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import read_published
 from madl.training import baseline, workloads
 
 TUNING = "lab0_lora_tuning"
@@ -109,18 +101,6 @@ def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
 
 
 # ---- the ways of training -----------------------------------------------------------------------
-
-
-def planned(profile):
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    plan = StoredPlan(Project(), Published({}), profile, workload)
-    return {name: [case.params for case in plan.cases(name)] for name in ("lab0_lora", TUNING)}
-
-
-def test_the_tuning_seed_judges_nothing_and_no_result_is_of_it():
-    found = planned(PROFILES["full"])
-    assert {case["seed"] for case in found[TUNING]} == {TUNING_SEED}
-    assert {case["seed"] for case in found["lab0_lora"]} == set(CONFIRMING_SEEDS)
 
 
 @pytest.fixture

@@ -26,15 +26,6 @@ def logits(model, batch):
         return model(**batch).logits
 
 
-def test_every_layer_has_a_kind_and_blocks_share_theirs(model):
-    names = precision.layer_names(model)
-    assert len(names) == 2 * 6 + 2
-    assert precision.kinds(names) == [
-        *("query", "key", "value", "attention.output", "intermediate", "output"),
-        *("pooler", "classifier"),
-    ]
-
-
 def test_a_precision_can_be_set_again_and_taken_back(model, batch):
     own = copy.deepcopy(model)
     before = logits(own, batch)

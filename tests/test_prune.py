@@ -20,11 +20,7 @@ def test_each_weight_is_ranked_by_itself():
     assert [mask.tolist() for mask in masks] == [[False, False, True, True]] * 2
 
 
-@given(
-    st.integers(1, 200),
-    st.floats(0, 0.999),
-    st.sampled_from(prune.METHODS),
-)
+@given(st.integers(1, 200), st.floats(0, 0.999), st.sampled_from(prune.METHODS))
 def test_exactly_the_asked_share_is_removed(n, sparsity, method):
     weight = torch.randn(n, generator=torch.Generator().manual_seed(n))
     (mask,) = prune.weight_masks([weight], sparsity=sparsity, method=method)
@@ -109,22 +105,6 @@ def test_a_layer_s_threshold_is_set_behind_the_layers_pruned_already():
     assert model(torch.tensor([[2.5, 0.0, 0.0, 0.0]])).tolist() == [[2.5, 0, 0, 0]]
 
 
-def test_gradients_of_pruned_inputs_are_zero():
-    model, x = identity(4), torch.tensor([[1.0, -2.0, 3.0, -4.0]], requires_grad=True)
-    prune.prune_inputs_(model, sparsity=0.5, method="l1", calibration={"input": x})
-    model(x).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [[0, 0, 1, 1]]
-
-
-def test_random_inputs_drop_the_same_features_at_every_forward():
-    model = identity(10)
-    prune.prune_inputs_(model, sparsity=0.3, method="random", seed=5)
-    first, second = model(torch.ones(2, 10)), model(torch.ones(2, 10))
-    assert torch.equal(first, second)
-    assert int((first[0] == 0).sum()) == 3
-
-
 def test_magnitude_share_counts_what_is_kept():
     shares = prune.magnitude_share([torch.tensor([3.0, -1.0])], [torch.tensor([True, False])])
     assert shares == {"l1": 0.75, "l2": 0.9}
@@ -142,16 +122,6 @@ def test_zeros_and_products_are_counted_as_the_product_sees_them():
     quantize_(model, [Rule.uniform(FixedPoint(width=8, frac_width=1))])
     found = prune.product_zeros(model, [{"input": x}])
     assert found == {"weights": 3 / 6, "inputs": 3 / 6, "products": (0 + 2 + 0) / 12}
-
-
-def test_what_masks_remove_is_counted_batch_after_batch():
-    model = identity(4)
-    model[0].weight.data = torch.ones(4, 4)
-    prune.prune_(model, sparsity=0.25, method="random")
-    prune.prune_inputs_(model, sparsity=0.5, method="random")
-    found = prune.product_zeros(model, [{"input": torch.ones(n, 4)} for n in (1, 3)])
-    assert found["weights"] == 0.25
-    assert found["inputs"] == 0.5
 
 
 class Tokens(nn.Sequential):

@@ -235,37 +235,6 @@ def test_what_this_machine_cannot_run_is_borrowed_and_named(plan):
     assert "3 of 4 cases, 1 not for this machine" in page(plan)
 
 
-BOXES = """
-
-from madl.logbook.drawing import Panel
-
-
-def panels(rows):
-    return [
-        Panel(title="All of it", svg="<svg></svg>", folded=False),
-        Panel(title=f"a < {len(rows)}", svg="<svg><g/></svg>"),
-    ]
-
-
-@page.drawing(panels=panels, alt=lambda rows: "two boxes")
-def boxes(r):
-    return [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
-
-
-@page.output
-def said(r):
-    return f"x is {r.one(x=3).values['square']} {{{{ }}}}"
-"""
-
-
-def with_a_drawing(plan) -> None:
-    """Give the toy's page a drawing of two panels and a captured text."""
-    source = plan.project.experiments / "toy" / "page.py"
-    text = source.read_text()
-    source.write_text(text + BOXES)
-    with_in_why(plan, '\n{{ figure("boxes") }}\n{{ output("said") }}\n')
-
-
 def test_each_reported_figure_is_shown_once_on_its_page():
     project = Project()
     shown = [

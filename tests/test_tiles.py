@@ -48,21 +48,6 @@ def test_cute_maps_as_the_layouts_read():
     assert (made[LAB]["filled"], made[FEWER]["filled"]) == (1024, 256)
 
 
-def a_mapping(**changes):
-    """Four threads down a group of eight that is cut in two, two groups a block, CuTe's values."""
-    values = [(t, 0, t % 4, t // 4, 1, 4 + t % 4 + 8 * (2 + t // 4), t) for t in range(8)]
-    return {
-        **{"kernel": "lab", "layout": "(4,2):(1,4)", "tile m": 4, "tile k": 2, "bytes": 1},
-        **{"group": 8, "values": values, **changes},
-    }
-
-
-def test_a_place_in_another_block_is_confirmed_or_refused():
-    study.confirm(a_mapping(), (1, 1))
-    with pytest.raises(MadlError, match=r"thread 1 of block \(1, 1\) of 'lab' is at byte 21"):
-        study.confirm(a_mapping(layout="(4,2):(2,1)"), (1, 1))
-
-
 @pytest.mark.parametrize("group", RECORDS)
 def test_what_the_page_says_holds_in_the_published_evidence(group):
     study.check(RECORDS[group], SLOTS)

@@ -201,15 +201,6 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
     assert not stats.ratio([slow], [fast], contention=[0.0]).blocked
 
 
-def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
-    steady, late = [1.0] * 20, [1.0] * 14 + [2.0] * 6
-    assert timing.contention(0.01, [steady]) == 0.01
-    assert timing.contention(0.01, [late]) == 0.3
-    assert timing.contention(0.01, [late, [30.0 * one for one in steady]]) == 0.15
-    assert timing.contention(None, [late]) is None
-    assert timing.contention(None, []) is None
-
-
 # ---- a fresh process ----------------------------------------------------------------------------
 
 

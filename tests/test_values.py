@@ -61,10 +61,6 @@ def test_numbers_have_three_significant_digits_and_counts_are_counts(value, show
     assert stats.number(value) == shown
 
 
-def test_a_value_and_its_interval_have_the_same_decimals():
-    assert stats.numbers([1.5, 1.43, 1.57]) == ["1.50", "1.43", "1.57"]
-
-
 @given(st.integers(0, 50), st.integers(1, 50))
 def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
     n = successes + more

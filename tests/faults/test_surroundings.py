@@ -87,7 +87,7 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 @pytest.mark.faults
 def test_a_locale_that_knows_ascii_only_is_no_matter(root, call, tmp_path, monkeypatch):
-    """In a folder that it cannot name, and called from another, with the same pages as elsewhere."""
+    """In a folder that it cannot name, called from another, with the same pages as elsewhere."""
     monkeypatch.chdir(tmp_path)
     everything(call, **ASCII)
     monkeypatch.undo()
