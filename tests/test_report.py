@@ -1,8 +1,8 @@
 """Pages: made from records alone, the same bytes every time, honest about what is missing."""
 
 import json
+import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
 from madl.site import report
-from madl.site.views import pages
 from tests.conftest import TEMPLATE, a_record, a_run, write
 
 GOLDEN = Path(__file__).parent / "data"
@@ -138,6 +137,25 @@ def test_what_a_note_brings_is_structure_and_nothing_more(plan):
         assert not re.search(acts, note, re.IGNORECASE)
 
 
+def test_a_note_that_is_no_text_costs_itself_and_is_named(plan, tmp_path):
+    store, note = fill(plan), plan.project.docs / "notes" / "9.1.md"
+    report.write(plan, store)
+    before = page(plan)
+    (tmp_path / "secret").write_text("secret")
+    for make, message in (
+        (lambda: note.symlink_to(tmp_path / "secret"), "not a regular file of"),
+        (lambda: os.mkfifo(note), "not a regular file of"),
+        (lambda: note.write_bytes(b"a\xff"), "byte 1 is not UTF-8"),
+        (lambda: note.write_text("a" * 2**19), "more than 256 KB"),
+    ):
+        make()
+        (problem,) = report.write(plan, store).problems
+        assert "docs/notes/9.1.md " in problem
+        assert message in problem
+        assert page(plan) == before
+        note.unlink()
+
+
 def test_what_a_machine_is_called_is_a_word(plan):
     nasty = "<script>alert(1)</script> [x](javascript:alert(1)) {{ 7 * 7 }}"
     report.write(plan, fill(plan, host=nasty, cpu=nasty, command=nasty))
@@ -181,20 +199,6 @@ def test_published_evidence_stands_in_where_this_machine_has_none(plan):
     assert state.rows[0]["status"] == "answered"
     assert "Measured on far away" in page(plan)
     assert 'evidence: "published"' in page(plan)
-
-
-def test_without_results_here_all_pages_speak_of_the_machine_with_most_evidence(plan):
-    data = plan.project.docs / "data"
-    for host, started in (("rich", "2026-01-02"), ("recent", "2026-02-02")):
-        fill(plan, host=host, started=f"{started}T00:00:00+00:00")
-        results.publish(plan.records("toy"), data / "toy.jsonl")
-    other = replace(next(iter(plan.cases("toy"))), experiment="another")
-    results.publish([a_record(1, case=other, run=a_run(host="rich"))], data / "another.jsonl")
-    (of_toy,) = pages(replace(plan, store=Store(plan.project.state / "none")))
-    assert of_toy.view.machine == "rich"
-    (data / "another.jsonl").unlink()
-    (of_toy,) = pages(replace(plan, store=Store(plan.project.state / "none")))
-    assert of_toy.view.machine == "recent"
 
 
 def test_other_data_stand_beside_and_say_what_replicates(plan):

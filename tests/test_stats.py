@@ -67,24 +67,6 @@ def test_equal_methods_are_called_different_in_at_most_5_percent(seeds, seed_sd)
     assert false_positives(decide) <= stats.ALPHA
 
 
-def test_a_difference_between_methods_is_found_from_five_seeds():
-    def decide(rng):
-        a, b = methods(rng, 5, 2000, effect=0.6, seed_sd=0.1)
-        return verdict(stats.compare(b, a)) == "supported"
-
-    assert false_positives(decide, 200) > 0.9
-
-
-def test_one_seed_says_nothing_about_a_method():
-    """Seeds that differ as models make McNemar's test call equal methods different too often."""
-
-    def decide(rng):
-        a, b = methods(rng, 1, 2000, seed_sd=0.4)
-        return decided(stats.compare(a, b))
-
-    assert false_positives(decide, 300) > 0.2
-
-
 def power(effect, discordant, n):
     """Chance that McNemar's exact test decides a true difference of this size, on n examples."""
     total = 0.0
@@ -184,18 +166,6 @@ def test_outcomes_on_other_examples_cannot_be_paired():
         stats.compare([a], [a, a])
 
 
-def test_samples_that_change_part_by_part_widen_the_interval():
-    """Five places in memory, each with its own ratio: neighbouring samples are no new units."""
-    rng = np.random.default_rng(0)
-    ratios = np.repeat([1.00, 1.10, 1.05, 0.98, 1.12], 20)
-    fast = 1 + 0.001 * rng.standard_normal(100)
-    low, high = quiet([list(fast * ratios)], [list(fast)]).interval
-    shuffled = rng.permutation(100)
-    narrow = quiet([list((fast * ratios)[shuffled])], [list(fast[shuffled])]).interval
-    assert high - low > 1.5 * (narrow.high - narrow.low)
-    assert low < 0.0 < high
-
-
 def quiet(baseline, candidate):
     return stats.ratio(baseline, candidate, contention=[0.0] * len(baseline))
 
@@ -211,15 +181,6 @@ def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says(processes):
         low, high = quiet(samples, [list(part) for part in np.split(fast, processes)]).interval
         held += low <= np.log(1.2) <= high
     assert held >= 275
-
-
-def test_a_ratio_of_interleaved_samples_cancels_drift():
-    rng = np.random.default_rng(0)
-    drift = np.linspace(1, 3, 60)
-    slow, fast = drift * rng.normal(2, 0.02, 60), drift * rng.normal(1, 0.01, 60)
-    made = quiet([list(slow)], [list(fast)])
-    assert verdict(made) == "supported"
-    assert np.exp(made.effect) == pytest.approx(2.0, abs=0.15)
 
 
 FAST = [list(1 + 0.01 * np.random.default_rng(i).standard_normal(20)) for i in range(5)]
@@ -377,20 +338,6 @@ def test_pooling_shares_the_variance_and_keeps_the_effects():
     assert stats.pooled(every[:1]) == every[:1]
 
 
-def test_one_comparison_several_times_gains_no_freedom():
-    (one,) = formats(np.random.default_rng(0), 1, 5, share_control=False)
-    again = stats.pooled([one] * 9)[0]
-    assert again.freedom == pytest.approx(one.freedom)
-    assert again.interval == pytest.approx(one.interval)
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
-    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
-    covariance = np.atleast_2d(np.cov(values))
-    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
-
-
 # ---- groups -------------------------------------------------------------------------------------
 
 
@@ -414,13 +361,6 @@ def test_groups_of_one_are_compared_as_seeds_are():
     made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="studies")
     assert (made.effect, made.error, made.interval) == (seeds.effect, seeds.error, seeds.interval)
     assert (made.population, made.method) == ("studies", "studies × sentences")
-
-
-def test_groups_of_the_same_models_have_no_interval_of_width_zero():
-    same = [some(80), some(70)]
-    made = stats.compare_groups(same, same, of="studies")
-    assert made.effect == 0
-    assert made.interval.low < 0 < made.interval.high
 
 
 def test_holm_multiplies_by_what_is_left_and_never_falls():

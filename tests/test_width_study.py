@@ -10,6 +10,7 @@ from experiments.lab1_quantization import page, study
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import read_published
 from madl.training import baseline
+from tests.synthetic import assert_best_rate
 
 TUNED = Path(__file__).parents[1] / "docs" / "data" / "lab1_quantization_tuning.jsonl"
 
@@ -78,11 +79,5 @@ class TestChosenOnTheTuningSeed:
     @pytest.mark.parametrize("width", page.RATES)
     def test_rates(self, width):
         found = tuned("control") if width is None else tuned("qat", width=width)
-        by_rate = sorted(
-            (r.case.params["tune_learning_rate"], r.values["validation_loss"]) for r in found
-        )
-        rates, losses = zip(*by_rate)
-        best = losses.index(min(losses))
-        assert rates[best] == page.RATES[width]
-        assert best < len(rates) - 1  # a worse neighbour above, and one below but at the lowest
-        assert best > 0 or rates[0] == min(min(tried) for tried in page.TRIED.values())
+        least = min(min(tried) for tried in page.TRIED.values())
+        assert_best_rate(found, page.RATES[width], "tune_learning_rate", least=least)

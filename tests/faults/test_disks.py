@@ -160,6 +160,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(small, root, call, what):
         assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
 
 
+def test_a_home_that_cannot_be_written_is_no_matter(small, call, tmp_path):
+    home = small.mount(tmp_path / "home")
+    small.again(home, "ro")
+    done = call("all", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("place", ["docs", ".madl", ".madl/records"])
 def test_a_file_in_the_place_of_a_folder_is_one_line(root, call, place):
     shutil.rmtree(root / place, ignore_errors=True)
