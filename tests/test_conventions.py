@@ -42,13 +42,6 @@ def template(name: str) -> str:
     return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
 
 
-def test_each_page_is_a_folder_with_its_template():
-    for path in PAGES:
-        assert (path.parent / "page.md.j2").is_file(), path
-    folders = {path for path in (ROOT / "experiments").iterdir() if any(path.glob("*.*"))}
-    assert folders == {path.parent for path in PAGES}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_template_prints_every_number_and_has_sentences_for_every_primary_claim(name):
     page, text = PROJECT.load(name), template(name)
@@ -166,16 +159,6 @@ def pages_of(module: str) -> set[str]:
     return {module.split(".")[1]} if module.count(".") > 1 else set()
 
 
-def test_a_page_imports_of_another_its_records_alone_and_only_if_it_needs_it():
-    for path in sources("experiments"):
-        name = path.parent.name
-        for module in imports(path):
-            if begins(module, "experiments") and pages_of(module) - {name}:
-                other = module.split(".")[1]
-                assert begins(module, f"experiments.{other}.records"), f"{path}: {module}"
-                assert other in PROJECT.load(name).needs, f"{path}: {other}"
-
-
 @functools.cache
 def whole_graph() -> dict[str, set[str]]:
     """Every module of the repository but tests, and what it imports, anywhere in it."""
@@ -270,12 +253,6 @@ def test_experiments_reach_test_values_through_arms_only(path):
             if node.attr == "interval" and isinstance(node.value, ast.Attribute):
                 assert node.value.attr != "accuracy", f"line {node.lineno}: .accuracy.interval"
     assert not [name for name in imported(tree) if name.endswith(UNSEALING)]
-
-
-def test_time_is_read_by_the_clock_alone():
-    """Durations of results come from `machine.timing` or the runner, not from an experiment."""
-    for path in PAGES:
-        assert "time" not in imports(path), path
 
 
 # ---- everywhere ---------------------------------------------------------------------------------

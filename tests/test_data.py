@@ -60,12 +60,6 @@ def test_a_folder_in_the_hubs_layout_keeps_its_official_test_split(tiny_dataset)
     assert set(loaded.test.labels) == {0, 1}
 
 
-def test_the_fingerprint_tells_examples_and_their_order_apart():
-    split = data.Split(texts=["a", "b"], labels=[0, 1])
-    swapped = data.Split(texts=["b", "a"], labels=[1, 0])
-    assert len({split.fingerprint, swapped.fingerprint, split.first(1).fingerprint}) == 3
-
-
 def encoded(lengths):
     return data.Encoded(token_ids=[[7] * n for n in lengths], labels=[0] * len(lengths), pad_id=0)
 

@@ -131,29 +131,6 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     assert plan.is_complete("toy")
 
 
-@pytest.fixture
-def lost_once(monkeypatch):
-    """A case is given up once a second worker has died of it, not a fourth."""
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "1")
-
-
-def test_a_case_that_kills_every_worker_becomes_one_clear_failure(lost_once, plan, cluster, toy):
-    source = (toy.experiments / "toy" / "page.py").read_text()
-    deadly = "    if params['x'] == 1:\n        os.kill(os.getpid(), 9)\n    if params"
-    (toy.experiments / "toy" / "page.py").write_text(source.replace("    if params", deadly, 1))
-    cluster.add_worker()
-    store = Store(plan.project.state)
-    events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
-    assert {e.record.case.params["x"]: e.record.status for e in events} == {
-        0: "ok",
-        1: "failed",
-        2: "ok",
-        3: "ok",
-    }
-    (lost,) = [e.record for e in events if e.record.status == "failed"]
-    assert lost.error == "every worker that ran it died (killed, or out of memory)"
-
-
 @pytest.mark.faults
 def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, tmp_path):
     cluster.add_worker()

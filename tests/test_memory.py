@@ -98,12 +98,6 @@ def test_the_replay_gives_what_is_published(xlarge):
     }
 
 
-def test_both_reported_peaks_are_explained_to_a_hundredth(xlarge):
-    for kind, reported in MODULE.REPORTED.items():
-        held = xlarge[1].values[kind]["allocated_bytes"]
-        assert held / 2**20 == pytest.approx(reported, rel=0.005)
-
-
 def test_the_parts_of_a_model_add_up_to_its_peak(ran):
     for kind in MODULE.REPORTED:
         parts = MODULE.parts_of(ran, "DeBERTa-xlarge", kind)

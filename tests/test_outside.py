@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.training import data, models, outside
+from madl.training import data, models
 
 ROOT = Path(__file__).parents[1]
 
@@ -151,22 +151,6 @@ def test_data_of_the_wrong_shape_are_refused_in_one_line(tmp_path):
         folder = reviews(tmp_path / str(place), text=text, label=label)
         with pytest.raises(MadlError, match=f"cannot load data set .*{message}.*; give a folder"):
             data.load_dataset(str(folder))
-
-
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path, monkeypatch):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = reviews(tmp_path) / "train.parquet"
-    rows = pa.table({"text": ["a" * 2**20] * 32, "label": [0] * 32})
-    with pq.ParquetWriter(path, rows.schema) as writer:
-        for _ in range(4):
-            writer.write_table(rows)
-    assert path.stat().st_size < 2**20
-    monkeypatch.setattr(outside, "TEXT_GB", 2**-5)
-    monkeypatch.setattr(outside, "BATCH_MB", 4)
-    with pytest.raises(MadlError, match=r"train has more than 0.03125 GB of text"):
-        data.load_dataset(str(tmp_path))
 
 
 @pytest.mark.parametrize("how", ["half", "no Parquet", "a link", "a script", "nothing"])

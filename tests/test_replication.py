@@ -4,8 +4,6 @@ import math
 import shutil
 from types import SimpleNamespace
 
-import pytest
-
 from madl.logbook.records import Store
 from madl.logbook.stats import Unit
 from madl.running import runner
@@ -24,18 +22,6 @@ def timed(plan, where: str) -> StoredPlan:
     path.write_text(path.read_text().replace('(title="Squares")', f'(title="Squares", {where})'))
     project = Project(plan.project.root)
     return StoredPlan(project, Store(project.state), plan.profile, {})
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "agreement"),
-    [
-        (("supported", "supported"), "alike"),
-        (("undecided", "supported"), "decided in some"),
-        (("refuted", "undecided", "supported"), "reversed"),
-    ],
-)
-def test_runs_agree_or_not(verdicts, agreement):
-    assert replication.agreement(verdicts) == agreement
 
 
 def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(plan, tmp_path):

@@ -22,7 +22,6 @@ from madl.logbook.charts import (
     log,
     percent,
     points,
-    span,
 )
 from madl.logbook.stats import Estimate, Interval, Unit
 from madl.site import svg
@@ -64,16 +63,6 @@ def grid(marks, x, y, **more) -> Chart:
     return Chart(rows, x=x, y=y, marks=marks, **more)
 
 
-def search(series: int = 3, trials: int = 120) -> Chart:
-    names = ["Random", "Grid", "TPE", *(f"other {i}" for i in range(20))][:series]
-    rows = [
-        {"trial": t, **{name: 0.6 + 0.01 * i + t / 1000 for i, name in enumerate(names)}}
-        for t in range(1, trials + 1)
-    ]
-    marks = [*(line(name) for name in names), span(0, 10, "start-up")]
-    return Chart(rows, x=linear("trial"), y=percent("accuracy"), marks=marks)
-
-
 def faceted(count: int = 14) -> Chart:
     rows = [
         {"layer": f"encoder.{i}.attention", "width": w, "loss": (1 + i) * 2.0**-w}
@@ -86,7 +75,6 @@ def faceted(count: int = 14) -> Chart:
 
 CHARTS = {
     "lines": lines(),
-    "search": search(),
     "facets": faceted(),
     "labelled points": grid(
         [points("error", text="format", by="inputs")], log("size", factor=1e3), percent("error")
