@@ -38,6 +38,12 @@ def test_validation_is_the_mean_over_the_seeds():
     assert best(read(*once_lucky, *steady)).param("width") == 8
 
 
+def test_of_equal_validation_accuracies_the_smaller_validation_loss_wins_then_the_first():
+    tied = [width(bits, 1500, loss=loss) for bits, loss in ((4, 0.5), (8, 0.4), (16, 0.4))]
+    assert best(read(*tied)).param("width") == 8
+    assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
+
+
 def test_a_missing_case_means_that_none_is_the_best():
     missing = [width(16, 0).case]
     for choose in (arm, best, every_arm):

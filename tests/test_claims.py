@@ -144,6 +144,15 @@ def test_a_result_holds_what_a_sentence_is_made_of():
     assert family(it=compare(*arms).within(0.04))["it"].agree == 2
 
 
+def test_the_smallest_effect_is_of_holm_s_level():
+    alone, among = family(a=of_t(0.5))["a"], family(a=of_t(0.5), b=of_t(0.6), c=of_t(0.7))["a"]
+    assert alone.smallest == alone.comparison.smallest(stats.ALPHA)
+    assert among.smallest == among.comparison.smallest(stats.ALPHA / 3) > alone.smallest
+    assert family(a=of_t(0.5), secondary=("a",))["a"].smallest == alone.smallest
+    close = of_t(0.5).within(0.1)
+    assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
+
+
 def test_times_taken_beside_other_work_are_undecided():
     slow = a_timed_arm("slow", samples(2.0, seed=1), contention=0.0)
     for contention, why in ((0.5, "contended"), (None, "unknown load")):

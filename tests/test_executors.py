@@ -175,6 +175,15 @@ def test_a_shard_that_is_being_run_is_refused(tmp_path):
         pass
 
 
+def test_a_division_by_another_number_is_refused(tmp_path):
+    with (
+        shards.at_work(tmp_path, (1, 2)),
+        pytest.raises(MadlError, match="shard 1/2 is at work.*divide by the same number"),
+        shards.at_work(tmp_path, (1, 3)),
+    ):
+        pass
+
+
 def test_results_of_two_machines_merge_by_copying(plan, tmp_path):
     """Each machine has its own folder and runs its share; then one gets the other's files."""
     here, there = Store(plan.project.state), Store(tmp_path / "there")
