@@ -13,12 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Run, Store
 from madl.machine.device import no_device, num_cores
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
+
+settings.register_profile("here", deadline=None)  # a machine that others use is no fault
+settings.load_profile("here")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
