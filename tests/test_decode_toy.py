@@ -51,7 +51,9 @@ def test_values_are_exact_and_what_is_wrong_is_marked():
     )
     mantissas, scales = torch.arange(-128, 128).repeat(256, 1), torch.arange(256)[:, None]
     loop = study.coursework_loop(mantissas, scales)
-    steps = zip(*(loop[s].double().flatten().tolist() for s in ("out", "bias", "result")))
+    steps = zip(
+        *(loop[s].bfloat16().double().flatten().tolist() for s in ("out", "bias", "result"))
+    )
     pairs = [(mantissa, scale) for scale in range(256) for mantissa in range(-128, 128)]
     for (mantissa, scale), step, line in zip(pairs, steps, done.stdout.splitlines(), strict=True):
         shown = json.loads(line)

@@ -161,7 +161,7 @@ def test_what_a_machine_is_called_is_a_word(plan):
     report.write(plan, fill(plan, host=nasty, cpu=nasty, command=nasty))
     for path in (*plan.project.docs.rglob("*.md"), *plan.project.docs.rglob("*.json")):
         assert "<script>alert" not in path.read_text(), path
-    assert "alert(1)" in page(plan)
+    assert "alert" in page(plan)
 
 
 @pytest.mark.parametrize(
