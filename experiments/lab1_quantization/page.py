@@ -343,8 +343,8 @@ def octaves_panels(rows: Sequence[Row]) -> list[Panel]:
     losses = ((name, field(name, per_cent(at[name]))) for name in LOSSES)
     accuracy = ("test accuracy", field("accuracy", at["accuracy"]))
     table = field_table(("of this format", ""), (*losses, accuracy))
-    svg = f"{picture(rows, at)}\n{table}\n{says(window(at))}"
-    return [Panel(title="Magnitudes of all weights and inputs", svg=svg, folded=False)]
+    svg = f'<div class="beside">{picture(rows, at)}{table}</div>\n{says(window(at))}'
+    return [Panel(title="", svg=svg, folded=False)]
 
 
 def first_format(rows: Sequence[Row]) -> Row:
