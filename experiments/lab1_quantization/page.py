@@ -310,7 +310,7 @@ def accuracy(r: Records) -> Chart:
 
 # ---- a format as a window over magnitudes -------------------------------------------------------
 
-SIZE, ROOM, GAP, TOP = 480.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
+SIZE, ROOM, GAP, TOP = 360.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
 PARTS = ("weights", "inputs")
 
 
@@ -387,7 +387,7 @@ def picture(rows: Sequence[Row], at: Row) -> str:
     ticks = "".join(
         f'<text class="note" x="{x(e):.1f}" y="{below:g}" text-anchor="middle">'
         f"{2**e if e >= 0 else f'1/{2**-e:,}'}</text>"
-        for e in range(first + 2, last, 4)
+        for e in range(first + 3, last, 6)
     )
     return (
         f'<svg class="graph" viewBox="0 0 {SIZE:g} {below + 6:g}" data-first="{first}" '
