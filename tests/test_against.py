@@ -34,7 +34,7 @@ def told(plan, measured: str) -> list[str]:
 def test_a_row_has_what_was_reported_and_the_number_with_its_records(plan):
     assert told(plan, "One squared is {{ one }}.") == []
     text = words(plan, "reported.md")
-    assert "It is 7. " in text
+    assert "It is 7." in text
     assert "One squared is 1." in text
     made = (plan.project.docs / "reported.md").read_text()
     assert 'href="labs/records/toy/one.json"' in made
