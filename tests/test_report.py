@@ -495,7 +495,7 @@ def test_the_home_page_shows_the_first_plot_not_a_drawing(plan):
     with_a_drawing(plan)
     report.write(plan, fill(plan))
     home = (plan.project.docs / "index.md").read_text()
-    assert home.count('<div class="thumb chart"><svg class="thumb"') == 2  # in its opening, its card
+    assert home.count('<div class="thumb chart"><svg class="thumb"') == 2  # opening, card
     assert 'class="drawing"' not in home
 
 
