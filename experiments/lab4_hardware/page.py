@@ -1,9 +1,8 @@
 """Question 4.4: the gates of a dot product in each number format, and the accuracy they buy.
 
-Two kinds of case. `gates` synthesises a Verilog unit with yosys. `simulation` runs it in iverilog
-against its definition and the formats' own arithmetic, and fails where a bit differs; it then gives
-the unit rows of a fine-tuned model's weights and inputs, and takes the error of what comes out.
-Accuracies, and which formats keep FP32's, are those of question 3.2.
+`gates` synthesises a Verilog unit with yosys. `simulation` runs it in iverilog against its
+definition, and fails where a bit differs; it then takes the error of what comes out for rows of a
+fine-tuned model. Accuracies, and which formats keep FP32's, are those of question 3.2.
 
 Units: areas in transistors, registers included, at equal delay (see `records`).
 """
@@ -160,8 +159,15 @@ def bits(r: Records) -> Counted:
     return counted(one.value("bits"), f"bits a value ({one.label})", of=one.records)
 
 
-def fewest_stages(r: Records, unit: str) -> Counted:
+def stages(r: Records, unit: str) -> Counted:
     return counted(gates(r, unit).values["stages"][str(PERIOD)], of=[gates(r, unit)])
+
+
+def narrow_multipliers(r: Records) -> Counted:
+    """Transistors of MXINT4's multipliers, of those of MXINT8's."""
+    narrow, wide = (gates(r, unit) for unit in ("MXINT4", MXINT8))
+    share = narrow.values["parts"]["multipliers"] / wide.values["parts"]["multipliers"]
+    return counted(round(100 * share), "%", of=[narrow, wide])
 
 
 def vectors(r: Records) -> Counted:
@@ -184,12 +190,10 @@ page.numbers(
     signs_apart=partial(share_of, a=SIGNS_APART, b=MXINT8),
     blocks_of_8=partial(share_of, a="MXINT8, blocks of 8", b=MXINT8),
     powers=partial(share_of, a="block log 4", b="block float 4"),
-    mxfp8=partial(share_of, a="MXFP8-e4m3", b=SIGNS_APART),
-    mxint4=partial(share_of, a="MXINT4", b=MXINT8),
-    multipliers=partial(part, unit=MXINT8, name="multipliers"),
+    narrow_multipliers=narrow_multipliers,
     exponents=partial(part, unit=BF16, name="lane exponents"),
-    bf16_stages=partial(fewest_stages, unit=BF16),
-    mxint8_stages=partial(fewest_stages, unit=MXINT8),
+    bf16_stages=partial(stages, unit=BF16),
+    mxint8_stages=partial(stages, unit=MXINT8),
     num_units=lambda r: counted(len(r.of(STEM).all(kind="gates").each("unit"))),
     simulated=vectors,
 )
@@ -238,8 +242,9 @@ def every_unit(r: Records) -> Sequence[Row]:
     """The small ones first; accuracies where question 3.2 has the format on both sides."""
     presets = {unit: preset for preset, unit in FORMATS.items()} | {MXINT8: "mxint8"}
     names = sorted(r.of(STEM).all(kind="gates").each("unit"), key=lambda name: area(r, name))
-    models = {unit: formats.untrained(r, preset) for unit, preset in presets.items()}
-    return [{**row, "test accuracy": models.get(row["unit"])} for row in unit_rows(r, names)]
+    models: dict[str, Arm | str] = dict.fromkeys(names, "no such model")
+    models |= {unit: formats.untrained(r, preset) for unit, preset in presets.items()}
+    return [{**row, "test accuracy": models[str(row["unit"])]} for row in unit_rows(r, names)]
 
 
 @page.table

@@ -82,12 +82,6 @@ def error_db(r: Records, unit: str) -> float | None:
         return None
 
 
-def decibels(r: Records, unit: str) -> Counted:
-    """The same as a number. Raises: Pending: it was not run."""
-    one = r.of(STEM).one(kind="simulation", unit=unit)
-    return counted(round(one.values["error_db"]), "dB", of=[one])
-
-
 def unit_rows(r: Records, units: Sequence[str]) -> list[Row]:
     """A row a unit: logic and registers in transistors, what they are of bf16's, how exact its
     results are."""
