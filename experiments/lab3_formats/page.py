@@ -27,7 +27,7 @@ from experiments.lab3_formats.records import (
 )
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points
+from madl.logbook.charts import Chart, doubling, level, line, linear, log, percent, points
 from madl.logbook.claims import Contrast, compare, pooled
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -387,7 +387,7 @@ def curves(r: Records) -> Chart:
             {"trial": i + 1, **{name: of[i] for name, of in so_far.items() if i < len(of)}}
             for i in range(length)
         ],
-        x=linear("trial", "trials"),
+        x=log("trial", "trials"),
         y=linear(label="least score so far", unit="nats", limits=(None, 0.7)),
         marks=[
             level(score(tuned(r.tuning)[rival_of(r.tuning)].values), f"{rival(r).label} for all"),
