@@ -1,23 +1,20 @@
 """An MXINT8 Linear on the CPU against what else multiplies in eight bits.
 
-    python cli.py bench mxint8 [--budget-s 0.2] [--publish]
+    python cli.py bench mxint8 [--budget-s 0.2]
 
-Each table is one interleaved run (`madl.machine.timing.compare`), results checked first. Peers:
-torch in FP32 and BF16, torch's dynamic INT8 as it comes and by oneDNN, torchao's dynamic INT8
-compiled, ONNX Runtime's MatMulNBits with eight bits and accuracy level 4 (which quantizes the input
-too); the last two where installed.
+Each table is one interleaved run by the clock of question 4.3a, weights in the caches: a call that
+is not timed before each sample, as many calls a sample of all (`madl.machine.timing.compare`),
+results checked first. Peers: the page's own (torch in FP32 and BF16, also prepacked; torch's
+dynamic INT8 as it comes and by oneDNN), torchao's dynamic INT8 compiled, and ONNX Runtime's
+MatMulNBits with eight bits and accuracy level 4, which quantizes the input too; the last two where
+installed.
 
-The limit, and what was predicted before the C++ was written. A byte dot product (vpdpbusd) of this
-machine's two cores does 933 Gop/s, four times FP32's 233. A group of 32 costs eight of them and, on
-the same two ports, one shift of the sum by the scales (vscalefps): 89 % of the peak, 829 Gop/s, is
-the most that this layout allows, 3.6 times the peak of FP32. With one row the weight is read
-once, 1.03 bytes a value instead of 4: 3.9 times at the same bandwidth, more where the weight then
-fits a cache.
-
-Where AMX multiplies, the limit is twice VNNI's rate (`kernels/linear_mxint8_amx.h`); a product in
-BF16 has no scales beside it and reaches more with many rows.
-
-Targets: over FP32 at 1, 4, 16, 64, 256 rows 7, 9, 4.5, 3.6, 3.2; over BF16 6, 4, 2.2, 1.6, 1.4.
+The limits. A byte dot product (vpdpbusd) does four times FP32's multiply-adds. A group of 32 costs
+eight of them and, on the same two ports, one shift of the sum by the scales (vscalefps): at most 89
+% of that peak. With one row the weight is read once, 1.03 bytes a value: half of BF16's time at the
+same bandwidth. With AMX and a dozen rows or more, weights are decoded to BF16, once for all rows,
+and multiplied at BF16's rate (`kernels/linear_mxint8_amx.h`); INT8 with one scale a tensor has
+twice that.
 
 Waiting threads sleep after some 50 µs, ONNX Runtime's at once: spinning ones would take the cores
 from the variant that is timed next. Freed pages are kept. A busy machine shows in the last line.
@@ -25,8 +22,9 @@ Not handled: GPUs.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Mapping
 
 from madl.machine import device
 from madl.machine.contention import ContentionMeter
@@ -38,36 +36,30 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from benchmarks._command import call, seconds, whole  # noqa: E402
-from benchmarks.formats import conclude  # noqa: E402
-from experiments.lab4_mxint8.study import dynamic_int8  # noqa: E402
+from experiments.lab4_mxint8 import study  # noqa: E402
+from experiments.lab4_mxint8.page import BF16, LAYERS, MXINT8, ROWS  # noqa: E402
 from kernels import mxint8  # noqa: E402
-from madl.compression.pack import MXInt8Linear  # noqa: E402
-from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
-from madl.machine.timing import Measurement, compare  # noqa: E402
+from madl.machine.timing import compare  # noqa: E402
 
-LAYERS = {"the coursework's model": (1024, 4096), "the default model": (384, 1536)}
-ROWS = (1, 4, 16, 64, 256)
-TARGETS = {"torch FP32": (7, 9, 4.5, 3.6, 3.2), "torch BF16": (6, 4, 2.2, 1.6, 1.4)}
 PEERS = ("torch", "torchao", "onnxruntime")
-OURS = "MXINT8"
-Fns = Mapping[str, Callable[[], object]]
-Rows = list[dict[str, Any]]
+Call = Callable[[], object]
+Fns = Mapping[str, Call]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--budget-s", type=seconds, default=0.2, help="seconds per variant")
     parser.add_argument("--threads", type=whole, default=torch.get_num_threads())
-    parser.add_argument("--publish", action="store_true", help="write the table of the site")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     keep_freed_pages()
     print_machine()
     meter = ContentionMeter.start()
     with torch.inference_mode():
-        rows = linear_tables(arguments.budget_s)
-    conclude("mxint8", rows, PEERS, meter, is_published=arguments.publish)
+        print_tables(arguments.budget_s)
+    share = meter.share()
+    print(f"\nothers used {'?' if share is None else f'{share:.0%}'} of the machine")
 
 
 def print_machine() -> None:
@@ -77,60 +69,58 @@ def print_machine() -> None:
         print(f"path: {route.path} ({route.reason})")
 
 
-def linear_tables(budget_s: float) -> Rows:
+def print_tables(budget_s: float) -> None:
     """Speed-up of ours over each peer, by rows."""
-    found: Rows = []
     for title, (num_in, num_out) in LAYERS.items():
         print(f"\nLinear {num_in} → {num_out}, {title}: times as fast as …")
         torch.manual_seed(0)
         layer = nn.Linear(num_in, num_out)
-        for i, rows in enumerate(ROWS):
-            x = torch.randn(rows, num_in)
-            fns = linear_fns(layer, x)
-            measured = compare(fns, budget_s=budget_s)
+        for rows in map(int, ROWS.split()):
+            fns = linear_fns(layer, torch.randn(rows, num_in))
+            before = {name: functools.partial(warm, fn) for name, fn in fns.items()}
+            measured = compare(fns, budget_s=budget_s, inside=before)
             times_s = {name: m.median_s for name, m in measured.items()}
-            rate = 2 * rows * num_in * num_out / times_s[OURS] / 1e9
-            print(f"  {rows} rows: {1e6 * times_s[OURS]:.0f} µs, {rate:.0f} Gop/s")
-            for name in list(fns)[1:]:
-                goal = f"  (target {TARGETS[name][i]})" if name in TARGETS else ""
-                print(f"    {name:44s} {times_s[name] / times_s[OURS]:6.2f}{goal}")
-            found += benchmarks.timed(
-                f"{num_in} → {num_out}", samples_of(measured), part="linear", rows=rows
-            )
+            rate = 2 * rows * num_in * num_out / times_s[MXINT8] / 1e9
+            print(f"  {rows} rows: {1e6 * times_s[MXINT8]:.0f} µs, {rate:.0f} Gop/s")
+            for name in fns:
+                if name != MXINT8:
+                    print(f"    {name:44s} {times_s[name] / times_s[MXINT8]:6.2f}")
+
+
+@contextlib.contextmanager
+def warm(call: Call) -> Generator[None]:
+    """What follows finds in the caches what the call needs."""
+    call()
+    yield
+
+
+def linear_fns(layer: nn.Linear, x: Tensor) -> dict[str, Call]:
+    """What computes the right result here; ours has to."""
+    made: dict[str, Callable[[], Fns]] = {
+        variant: functools.partial(of_page, variant, layer, x) for variant in study.variants()
+    }
+    made["torchao"] = functools.partial(torchao_dynamic, layer, x)
+    made["ONNX Runtime"] = functools.partial(onnx_runtime, layer, x)
+    exact = F.linear(x.double(), layer.weight.double(), layer.bias.double())
+    found: dict[str, Call] = {}
+    for name, make in made.items():
+        try:
+            for variant, fn in make().items():
+                y = fn()
+                assert isinstance(y, Tensor)
+                if not study.error_db(y, exact) > study.LEAST_DB:  # which no NaN is
+                    raise study.Wrong(f"only {study.error_db(y, exact):.0f} dB from exact")
+                found[variant] = fn
+        except (AttributeError, RuntimeError, study.Wrong) as error:
+            if name == MXINT8:
+                raise
+            print(f"  {name} is not timed: {error}")
     return found
 
 
-def linear_fns(layer: nn.Linear, x: Tensor) -> dict[str, Callable[[], object]]:
-    ours = MXInt8Linear.from_linear(layer)
-    half, x_half = nn.Linear(layer.in_features, layer.out_features).bfloat16(), x.bfloat16()
-    half.load_state_dict(layer.state_dict())
-    fns: dict[str, Callable[[], object]] = {
-        OURS: lambda: ours(x),
-        "torch FP32": lambda: layer(x),
-        "torch BF16": lambda: half(x_half),
-        **torch_dynamic(layer, x),
-        **torchao_dynamic(layer, x),
-        **onnx_runtime(layer, x),
-    }
-    exact = F.linear(x.double(), layer.weight.double(), layer.bias.double())
-    for name, fn in list(fns.items()):
-        y = fn()
-        assert isinstance(y, Tensor)
-        error = float((y.double() - exact).norm() / exact.norm())
-        if not error < 0.03:  # which no NaN is
-            said = f"{name} is wrong: relative error {error:.3f}"
-            assert name != OURS, said
-            print(f"  {said}; not timed")
-            del fns[name]
-    return fns
-
-
-def torch_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
-    as_it_comes, by_onednn = (dynamic_int8(nn.Sequential(layer), one) for one in (None, "onednn"))
-    return {
-        "torch dynamic INT8": lambda: as_it_comes(x),
-        "torch dynamic INT8, oneDNN": lambda: by_onednn(x),
-    }
+def of_page(variant: str, layer: nn.Linear, x: Tensor) -> Fns:
+    model = study.prepared(nn.Sequential(layer), variant)
+    return {variant: functools.partial(model, x.bfloat16() if variant.startswith(BF16) else x)}
 
 
 def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
@@ -186,11 +176,6 @@ def onnx_runtime(layer: nn.Linear, x: Tensor) -> Fns:
     return {
         "ONNX Runtime MatMulNBits-8, level 4": lambda: torch.from_numpy(session.run(None, given)[0])
     }
-
-
-def samples_of(measured: Mapping[str, Measurement]) -> dict[str, list[list[float]]]:
-    """Of the one process that there is."""
-    return {name: [measurement.samples_s] for name, measurement in measured.items()}
 
 
 if __name__ == "__main__":

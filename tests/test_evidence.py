@@ -7,11 +7,7 @@ from tests.synthetic import evidence
 
 CANNOT_RUN = {"no CUDA device here"}
 NOT_YET = {  # their studies are new, and their evidence is still to be made
-    "formats",
-    "lab3_formats",
-    "lab4_hardware",  # reads those of lab3_formats
     "lab4_attention",
-    "lab4_mxint8",
 }
 
 

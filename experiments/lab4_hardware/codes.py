@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.dyadic import Number
-from experiments.lab4_hardware.operands import (
-    SCALE_BIAS,
-    Element,
-    Float,
-    Integer,
-    Operand,
-    SignMagnitude,
-)
+from experiments.lab4_hardware.operands import SCALE_BIAS, Element, Float, Integer, Operand
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,19 +25,19 @@ SCALE_NAN = 0xFF
 
 def decode(element: Element, code: int) -> Number | None:
     """The value of an element's code, None where it is no finite number."""
+    half = 1 << (element.bits - 1)
+    top, rest = divmod(code, half)
     if isinstance(element, Integer):
-        return (code - (1 << element.width) if code >> (element.width - 1) else code), 0
-    sign = -1 if code >> (element.bits - 1) else 1
-    if isinstance(element, SignMagnitude):
-        return sign * (code & ((1 << element.mantissa) - 1)), 0
-    fraction = code & ((1 << element.mantissa) - 1)
-    field = (code >> element.mantissa) & ((1 << element.exponent) - 1)
+        negative = -rest if element.signs else rest - half
+        return negative if top else rest, 0
+    field, fraction = divmod(rest, 1 << element.mantissa)
     last = field == (1 << element.exponent) - 1
     all_ones = fraction == (1 << element.mantissa) - 1
     if last and (element.specials == "ieee" or (element.specials == "nan" and all_ones)):
         return None
     significand = fraction + (1 << element.mantissa if field else 0)
-    return sign * significand, max(field, 1) - element.bias - element.mantissa
+    exponent = max(field, 1) - element.bias - element.mantissa
+    return -significand if top else significand, exponent
 
 
 def point(operand: Operand) -> int:
@@ -88,12 +81,12 @@ def number_format(operand: Operand, block: int) -> "NumberFormat":
     from madl.formats.minifloat import Minifloat
 
     match operand:
-        case Operand(element=Integer(width=width), scale="row"):
-            return ScaledInteger(width=width)
-        case Operand(element=SignMagnitude(mantissa=mantissa), scale="exponent"):
-            return BlockFloat(mantissa_width=mantissa, block=block)
-        case Operand(element=Integer() | SignMagnitude() as one):
-            return MXInt(width=one.bits, block=block)
+        case Operand(element=Integer(bits=bits), scale="row"):
+            return ScaledInteger(width=bits)
+        case Operand(element=Integer(bits=bits), scale="exponent"):
+            return BlockFloat(mantissa_width=bits - 1, block=block)
+        case Operand(element=Integer(bits=bits)):
+            return MXInt(width=bits, block=block)
         case Operand(element=Float() as f, scale="e8m0"):
             return MXFloat(exponent_width=f.exponent, mantissa_width=f.mantissa, block=block)
         case Operand(element=Float() as f, scale="bias"):
@@ -165,11 +158,9 @@ def _encode(element: Element, value: float) -> int:
 
 
 def _nearest_code(element: Element, value: float) -> int:
-    if isinstance(element, Integer):
-        return round(value) % (1 << element.width)
     sign = (value < 0) << (element.bits - 1)
-    if isinstance(element, SignMagnitude):
-        return sign | round(abs(value))
+    if isinstance(element, Integer):
+        return sign | round(abs(value)) if element.signs else round(value) % (1 << element.bits)
     exponent = max(math.frexp(value)[1] - 1, 1 - element.bias) if value else 1 - element.bias
     significand = round(math.ldexp(abs(value), element.mantissa - exponent))
     field = exponent + element.bias if significand >> element.mantissa else 0

@@ -20,24 +20,10 @@ Scale = Literal["none", "e8m0", "exponent", "bias", "row"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integer:
-    """Two's complement."""
+    """Two's complement, or with `signs` a sign beside the other bits."""
 
-    width: int
-
-    @property
-    def bits(self) -> int:
-        return self.width
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignMagnitude:
-    """A sign beside a magnitude of `mantissa` bits."""
-
-    mantissa: int
-
-    @property
-    def bits(self) -> int:
-        return self.mantissa + 1
+    bits: int
+    signs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +59,7 @@ class Float:
         return 2 * ((1 << self.exponent) - 2)
 
 
-Element = Integer | SignMagnitude | Float
+Element = Integer | Float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,20 +44,14 @@ def registers(r: Records, unit: str, period: int = PERIOD) -> int:
     return int(FLIP_FLOP * gates(r, unit).values["flip_flops"][str(period)])
 
 
-def area(r: Records, unit: str, period: int = PERIOD) -> int:
-    """Transistors of one unit with its registers."""
-    return logic(r, unit) + registers(r, unit, period)
+def area(r: Records, unit: str, period: int | None = PERIOD) -> int:
+    """Transistors of one unit with its registers; without any for None."""
+    return logic(r, unit) + (registers(r, unit, period) if period else 0)
 
 
-def share_of(r: Records, a: str, b: str, period: int = PERIOD) -> Counted:
-    """Transistors of unit A at equal delay, of those of unit B."""
+def share_of(r: Records, a: str, b: str, period: int | None = PERIOD) -> Counted:
+    """Transistors of unit A at equal delay, of those of unit B; without registers for None."""
     share = area(r, a, period) / area(r, b, period)
-    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
-
-
-def logic_of(r: Records, a: str, b: str) -> Counted:
-    """The same without registers."""
-    share = logic(r, a) / logic(r, b)
     return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
 
 

@@ -31,7 +31,6 @@ def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
         (folder / "vectors.hex").write_text("".join(f"{word:x}\n" for word in words))
         (folder / "testbench.v").write_text(testbench(unit, len(words)))
         sources = [str(path) for path in sorted(SOURCES.glob("*.v"))]
-        sources.append(str(SOURCES / "cells" / "full_adder.v"))
         options = ["-g2005", "-s", "testbench", "-o", "run"]
         tools.run([compiler, *options, "testbench.v", *sources], cwd=folder)
         printed = tools.run([machine, "-n", "run"], cwd=folder).split()
@@ -66,6 +65,7 @@ def _word(unit: Unit, vector: Vector) -> int:
 def testbench(unit: Unit, num_vectors: int) -> str:
     """A module that feeds the vectors of a file to the unit and prints each result."""
     numbers = ", ".join(f".{name}({value})" for name, value in unit.parameters.items())
+    given = f" #({numbers})" if numbers else ""
     wires: list[str] = []
     low = 0
     for port in unit.inputs:
@@ -79,7 +79,7 @@ module testbench;
   wire [{RESULT_BITS - 1}:0] result;
   integer i;
 
-  {unit.top} #({numbers}) unit (
+  {unit.top}{given} unit (
 {connected}
   );
 

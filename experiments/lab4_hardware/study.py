@@ -35,7 +35,7 @@ def run(params: Params, ctx: Context) -> Values:
     unit = units.named(str(params["unit"]))
     if params["kind"] == "gates":
         ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", tools.first_start)
-        return synthesis.synthesize(unit).to_json()
+        return synthesis.synthesize(unit)
     num_random = params["num_random"]
     assert isinstance(num_random, int)
     found = verify(unit, num_random=num_random, rows=rows_of_model(params, ctx))
@@ -72,9 +72,7 @@ def verify(unit: Unit, *, num_random: int, rows: Sequence[Pair]) -> dict[str, An
     return {
         "vectors": len(vectors),
         "mismatches": len(wrong),
-        "first_mismatch": told(vectors[wrong[0]], results[wrong[0]], wants[wrong[0]])
-        if wrong
-        else None,
+        "first_mismatch": f"got {results[wrong[0]]:#x} for {vectors[wrong[0]]}" if wrong else None,
         "finite": sum(want.exact is not None for want in wants),
         "beyond_bound": sum(map(lambda got, want: beyond(unit, got, want), results, wants)),
         "rows": len(rows),
@@ -118,10 +116,6 @@ def value_of(unit: Unit, code: int) -> Fraction | None:
         return Fraction(signed(code))
     number = dyadic.from_fp32(code)
     return None if number is None else dyadic.fraction(number)
-
-
-def told(vector: Vector, got: int, want: Expected) -> str:
-    return f"got {got:#x}, expected {want.code:#x} for {dict(vector)}"[:400]
 
 
 # ---- rows of a model's own tensors ---------------------------------------------------------------

@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +53,7 @@ ALL_OF = ("quantize_mxint", "finish")  # what these contain counts with them, bu
 LEVELS = 16  # of full adders, at most, along which a constant goes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
-    """What a unit is made of."""
-
-    transistors: int
-    parts: Mapping[str, int]  # transistors
-    delay: float
-    stages: Mapping[str, int]  # by period
-    flip_flops: Mapping[str, int]
-    tool: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def synthesize(unit: Unit) -> Gates:
+def synthesize(unit: Unit) -> dict[str, Any]:
     """Map a unit to gates and count them.
 
     Raises:
@@ -87,14 +71,14 @@ def synthesize(unit: Unit) -> Gates:
     pipelines = {f"{period}": graph.pipelined(period) for period in PERIODS}
     drivers = TRANSISTORS["$_NOT_"] * graph.drivers
     parts = {**count_parts(modules, unit.top), DRIVERS: drivers}
-    return Gates(
-        transistors=sum(parts.values()),
-        parts=parts,
-        delay=round(graph.delay, 2),
-        stages={period: stages for period, (stages, _) in pipelines.items()},
-        flip_flops={period: count for period, (_, count) in pipelines.items()},
-        tool=tools.yosys_version(),
-    )
+    return {
+        "transistors": sum(parts.values()),
+        "parts": parts,
+        "delay": round(graph.delay, 2),
+        "stages": {period: stages for period, (stages, _) in pipelines.items()},
+        "flip_flops": {period: count for period, (_, count) in pipelines.items()},
+        "tool": tools.yosys_version(),
+    }
 
 
 def script(unit: Unit) -> str:

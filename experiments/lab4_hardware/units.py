@@ -23,7 +23,6 @@ from experiments.lab4_hardware.operands import (
     Integer,
     Operand,
     Scale,
-    SignMagnitude,
     Specials,
     Unit,
 )
@@ -54,7 +53,7 @@ def named(name: str, lanes: int = LANES) -> Unit:
 
 def integers(*, lanes: int, width: int) -> Unit:
     """Integers under a scale for each row, which a finished sum takes outside the unit."""
-    side = Operand(element=Integer(width=width), scale="row")
+    side = Operand(element=Integer(bits=width), scale="row")
     return Unit(
         top="dot_int",
         parameters={"LANES": lanes, "WIDTH": width},
@@ -75,8 +74,7 @@ def mxint(
     several cycles.
     """
     block = min(block, lanes)
-    element = SignMagnitude(mantissa=width - 1) if signs else Integer(width=width)
-    side = Operand(element=element, scale=scale)
+    side = Operand(element=Integer(bits=width, signs=signs), scale=scale)
     sum_bits = 2 * width - signs + _log2(block)
     guard = max(0, WINDOW - sum_bits)
     return Unit(
@@ -115,7 +113,7 @@ def mixed(*, lanes: int, width: int) -> Unit:
         top="dot_mxint_bf16",
         parameters={"LANES": lanes, "WIDTH": width, "GUARD": guard, "OFFSET": offset},
         lanes=lanes,
-        a=Operand(element=SignMagnitude(mantissa=width - 1), scale="e8m0"),
+        a=Operand(element=Integer(bits=width, signs=True), scale="e8m0"),
         b=Operand(element=BF16),
         block=lanes,
         lane_guard=guard,

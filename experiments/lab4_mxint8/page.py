@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from experiments.lab4_hardware import records as units
-from experiments.lab4_hardware.records import BF16_ADDERS, MIXED, QUANTIZING, Described
+from experiments.lab4_hardware.records import INT8, MIXED, QUANTIZING, SIGNS_APART
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
@@ -46,8 +46,7 @@ PROCESSES = tuple(range(1, 10))
 AGAIN = PROCESSES[:2]  # in quick
 ROTATED_MB = 1000  # that cold calls read before one reads the same again: twice a large last cache
 MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
-COMPARED = (units.MXINT8, QUANTIZING, units.BF16, MIXED, BF16_ADDERS, units.FP32)
-DRAWN = (units.BF16, MIXED, QUANTIZING, units.MXINT8)  # units that round once, at the end
+DRAWN = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, INT8)  # units of 4.4
 
 
 @page.cases
@@ -183,9 +182,9 @@ def more_accurate_than_int8(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def share(r: Records, unit: Described, period: int | None = None) -> Counted:
-    """A unit's transistors, of bf16's."""
-    return units.percent_of(r, unit, units.BF16, period)
+def share(r: Records, unit: str) -> Counted:
+    """A unit's transistors at equal delay, of bf16's."""
+    return units.share_of(r, unit, units.BF16)
 
 
 def contended(r: Records) -> Counted:
@@ -213,6 +212,8 @@ page.numbers(
     both_sides=partial(share, unit=units.MXINT8),
     quantizing=partial(share, unit=QUANTIZING),
     weights_alone=partial(share, unit=MIXED),
+    signs_apart=partial(share, unit=SIGNS_APART),
+    int8=partial(share, unit=INT8),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
@@ -237,7 +238,7 @@ def parts(r: Records) -> Chart:
     rows = units.part_rows(r, DRAWN)
     return Chart(
         rows,
-        x=linear(None, "transistors of one unit", "thousand", factor=1e-3),
+        x=linear(None, "transistors of a unit at equal delay", "thousand", factor=1e-3),
         y=category("unit"),
         marks=bars(*(name for name in rows[0] if name != "unit"), stacked=True),
     )
@@ -267,7 +268,7 @@ def rows_asked(r: Records) -> list[str]:
 
 @page.table
 def gates(r: Records) -> Sequence[Row]:
-    return units.unit_rows(r, COMPARED)
+    return units.unit_rows(r, DRAWN)
 
 
 @page.table

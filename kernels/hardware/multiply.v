@@ -13,7 +13,6 @@ module multiply_unsigned #(
 );
   wire [A+B-2:0] sum;
   wire [A-1:0] carry;
-  wire [A:0] travels;
 
   partial_products #(.A(A), .B(B)) rows (
       .a(a),
@@ -21,22 +20,43 @@ module multiply_unsigned #(
       .sum(sum),
       .carry(carry)
   );
-  assign travels[0] = 1'b0;
   assign product[B-2:0] = sum[B-2:0];
-  assign product[A+B-1] = travels[A];
+  ripple #(.WIDTH(A)) add (
+      .a(sum[A+B-2:B-1]),
+      .b(carry),
+      .sum(product[A+B-1:B-1])
+  );
+endmodule
+
+// An adder along which the carry travels bit by bit: the smallest there is, beside a shifter that waits for
+// the largest exponent longer than for this.
+module ripple #(
+    parameter WIDTH = 8
+) (
+    input [WIDTH-1:0] a,
+    input [WIDTH-1:0] b,
+    output [WIDTH:0] sum
+);
+`ifdef SYNTHESIS
+  wire [WIDTH:0] carries;
+  assign carries[0] = 1'b0;
+  assign sum[WIDTH] = carries[WIDTH];
 
   genvar i;
   generate
-    for (i = 0; i < A; i = i + 1) begin : column
+    for (i = 0; i < WIDTH; i = i + 1) begin : column
       full_adder add (
-          .a(sum[B-1+i]),
-          .b(carry[i]),
-          .c(travels[i]),
-          .carry(travels[i+1]),
-          .sum(product[B-1+i])
+          .a(a[i]),
+          .b(b[i]),
+          .c(carries[i]),
+          .carry(carries[i+1]),
+          .sum(sum[i])
       );
     end
   endgenerate
+`else
+  assign sum = a + b;
+`endif
 endmodule
 
 (* keep_hierarchy *)
