@@ -173,7 +173,6 @@ def vectors(r: Records) -> Counted:
 page.numbers(
     bits=bits,
     of_bf16=of_bf16,
-    chosen=chosen,
     fp32=formats.fp32,
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     signs=partial(share_of, a=SIGNS_APART, b=BF16),
