@@ -173,7 +173,6 @@ def vectors(r: Records) -> Counted:
 page.numbers(
     bits=bits,
     of_bf16=of_bf16,
-    fp32=formats.fp32,
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     signs=partial(share_of, a=SIGNS_APART, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
@@ -183,13 +182,10 @@ page.numbers(
     signs_apart=partial(share_of, a=SIGNS_APART, b=MXINT8),
     blocks_of_8=partial(share_of, a="MXINT8, blocks of 8", b=MXINT8),
     powers=partial(share_of, a="block log 4", b="block float 4"),
-    mxfp8=partial(share_of, a="MXFP8-e4m3", b=SIGNS_APART),
     mxint4=partial(share_of, a="MXINT4", b=MXINT8),
-    multipliers=partial(part, unit=MXINT8, name="multipliers"),
     exponents=partial(part, unit=BF16, name="lane exponents"),
     bf16_stages=partial(fewest_stages, unit=BF16),
     mxint8_stages=partial(fewest_stages, unit=MXINT8),
-    num_units=lambda r: counted(len(r.of(STEM).all(kind="gates").each("unit"))),
     simulated=vectors,
 )
 
