@@ -198,7 +198,7 @@ def test_every_seed_has_all_formats_a_mix_and_its_rival():
     tuning = list(page.tuning(plan))
     parts = [case["part"] for case in tuning]
     assert {p: parts.count(p) for p in parts} == {
-        **{"fp32": 1, "untrained": 36, "search": 15, "trained": 6},
+        **{"fp32": 1, "untrained": 36, "search": 15, "trained": 8},
     }
     written = {"mix": "mxint4 log(4)@8,3", "rival": "log(4)@8,3"}
     made: list = []

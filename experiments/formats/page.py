@@ -144,12 +144,24 @@ def formats(r: Records) -> Sequence[Row]:
             "weights (dB)": f"{f['weights_db']:.1f}".replace("-", "−"),
             "inputs (dB)": f"{f['inputs_db']:.1f}".replace("-", "−"),
             "positive values": range_of(f),
-            "placed at": f.get("at", ""),
-            "in code": f"`{name}`",
-            "constants": f["constants"],
-            "source": source_of(f),
         }
         for name, f in every_format(r)
+    ]
+
+
+@page.table
+def definitions(r: Records) -> Sequence[Row]:
+    """What each is in code, and where it comes from."""
+    found = values(r)["formats"]
+    return [
+        {
+            "format": name_of(name),
+            "in code": f"`{name}`",
+            "constants": found[name]["constants"],
+            "placed at": found[name].get("placed", {}).get("at", ""),
+            "source": source_of(found[name]),
+        }
+        for name in NAMES
     ]
 
 

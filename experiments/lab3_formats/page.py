@@ -27,7 +27,7 @@ from experiments.lab3_formats.records import (
 )
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points
+from madl.logbook.charts import Chart, doubling, level, line, linear, log, percent, points
 from madl.logbook.claims import Contrast, compare, pooled
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -307,6 +307,8 @@ page.numbers(
         rival(r).mean("bits"), f"bits ({rival(r).label})", of=rival(r).records
     ),
     mxint4=partial(untrained, preset="mxint4"),
+    mxint4_below=lambda r: compare(fp32(r), untrained(r, "mxint4")),
+    mix_quantized=mix_beats_one_format_as_quantized,
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
     block_log_8=partial(untrained, preset="block-log(8,8,block=16)"),
@@ -387,7 +389,7 @@ def curves(r: Records) -> Chart:
             {"trial": i + 1, **{name: of[i] for name, of in so_far.items() if i < len(of)}}
             for i in range(length)
         ],
-        x=linear("trial", "trials"),
+        x=log("trial", "trials"),
         y=linear(label="least score so far", unit="nats", limits=(None, 0.7)),
         marks=[
             level(score(tuned(r.tuning)[rival_of(r.tuning)].values), f"{rival(r).label} for all"),

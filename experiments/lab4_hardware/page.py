@@ -179,8 +179,6 @@ def vectors(r: Records) -> Counted:
 page.numbers(
     bits=bits,
     of_bf16=of_bf16,
-    chosen=chosen,
-    fp32=formats.fp32,
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     signs=partial(share_of, a=SIGNS_APART, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
@@ -194,7 +192,6 @@ page.numbers(
     exponents=partial(part, unit=BF16, name="lane exponents"),
     bf16_stages=partial(stages, unit=BF16),
     mxint8_stages=partial(stages, unit=MXINT8),
-    num_units=lambda r: counted(len(r.of(STEM).all(kind="gates").each("unit"))),
     simulated=vectors,
 )
 

@@ -221,7 +221,6 @@ page.numbers(
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
     int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST),
     in_the_model=partial(in_model, rival=BF16),
-    int8_in_the_model=partial(in_model, rival=DYNAMIC),
     over_int8=more_accurate_than_int8,
     contended=contended,
     processes=processes,
