@@ -2,7 +2,8 @@
 
 All layers take one format, as quantization leaves them; one without a scale stands where validation
 loss of the tuning seed is least. A search gives each kind of layer a format. Its mix and the
-strongest single format of no fewer bits are trained on alike; so are a few narrow formats, once.
+strongest single format of no fewer bits are trained on, and each stands as validation prefers it,
+as quantized or trained on. A few narrow formats are trained on once.
 
 What is chosen, on the tuning seed and by validation loss, reaches `cases` as parameters: places,
 the mix, its rival. The rates of training on stand here as constants.

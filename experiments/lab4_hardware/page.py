@@ -24,14 +24,14 @@ from experiments.lab4_hardware.records import (
     area,
     gates,
     part,
-    part_rows,
+    part_chart,
     share_of,
     unit_rows,
 )
 from experiments.lab4_hardware.synthesis import PERIODS
 from madl.logbook import charts
 from madl.logbook.arms import Arm
-from madl.logbook.charts import Chart, bars, category, level, linear, log, points
+from madl.logbook.charts import Chart, level, log, points
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -225,13 +225,7 @@ def front(r: Records) -> Chart:
 
 @page.chart
 def parts(r: Records) -> Chart:
-    rows = part_rows(r, DRAWN)
-    return Chart(
-        rows,
-        x=linear(None, "transistors of a unit at equal delay", "thousand", factor=1e-3),
-        y=category("unit"),
-        marks=bars(*(name for name in rows[0] if name != "unit"), stacked=True),
-    )
+    return part_chart(r, DRAWN)
 
 
 @page.table

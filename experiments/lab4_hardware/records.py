@@ -8,6 +8,7 @@ transistors.
 from collections.abc import Sequence
 
 from experiments.lab4_hardware.synthesis import ACCUMULATOR, DRIVERS, FLIP_FLOP, PARTS, REST
+from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Pending, Record, Records, Row
 
@@ -67,11 +68,16 @@ def parts(r: Records, unit: str) -> dict[str, int]:
     return {**{one: int(made.get(one, 0)) for one in LOGIC}, REGISTERS: registers(r, unit)}
 
 
-def part_rows(r: Records, units: Sequence[str]) -> list[Row]:
-    """A row a unit: transistors by part, of the parts that any of them has."""
+def part_chart(r: Records, units: Sequence[str]) -> Chart:
+    """Transistors by part, of the parts that any of these units has."""
     made = {unit: parts(r, unit) for unit in units}
     used = [one for one in (*LOGIC, REGISTERS) if any(of[one] for of in made.values())]
-    return [{"unit": unit, **{one: of[one] for one in used}} for unit, of in made.items()]
+    return Chart(
+        [{"unit": unit, **{one: of[one] for one in used}} for unit, of in made.items()],
+        x=linear(None, "transistors of a unit at equal delay", "thousand", factor=1e-3),
+        y=category("unit"),
+        marks=bars(*used, stacked=True),
+    )
 
 
 def error_db(r: Records, unit: str) -> float | None:

@@ -14,7 +14,7 @@ from experiments.lab4_hardware import records as units
 from experiments.lab4_hardware.records import INT8, MIXED, QUANTIZING, SIGNS_APART
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
-from madl.logbook.charts import Chart, bars, category, doubling, level, line, linear
+from madl.logbook.charts import Chart, doubling, level, line
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -234,13 +234,7 @@ page.numbers(
 
 @page.chart
 def parts(r: Records) -> Chart:
-    rows = units.part_rows(r, DRAWN)
-    return Chart(
-        rows,
-        x=linear(None, "transistors of a unit at equal delay", "thousand", factor=1e-3),
-        y=category("unit"),
-        marks=bars(*(name for name in rows[0] if name != "unit"), stacked=True),
-    )
+    return units.part_chart(r, DRAWN)
 
 
 @page.chart
