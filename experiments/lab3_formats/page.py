@@ -260,17 +260,16 @@ def bits_of(a: Arm) -> Counted:
 
 def zeroed(r: Records, name: str, *, as_it_comes: bool = False) -> Counted:
     """Share of the tuning model's weights that a format rounds to zero."""
-    record = tuned(r.tuning)[name]
+    record = r.tuning.one(part="untrained", format=name)
     values = record.values["as it comes"] if as_it_comes else record.values
     return counted(round(100 * values["weight_zeroed"]), "%", of=[record])
 
 
 def as_it_comes(r: Records, name: str) -> Counted:
     """Validation accuracy at the places that a preset comes with."""
-    record = tuned(r.tuning)[name]
-    return counted(
-        round(100 * record.values["as it comes"]["validation_accuracy"]), "%", of=[record]
-    )
+    record = r.tuning.one(part="untrained", format=name)
+    accuracy = record.values["as it comes"]["validation_accuracy"]
+    return counted(round(100 * accuracy), "%", of=[record])
 
 
 def search_of(r: Records, family: str) -> Record:
