@@ -1,87 +1,104 @@
-"""Studies of the architecture search, as their page compares them: checked by hand."""
+"""Studies of the architecture search, as their page and others compare them: checked by hand."""
 
 import importlib
 
-import numpy as np
 import pytest
 
+from experiments.lab2_samplers import records as reading
 from madl.logbook.charts import interval_of, plain
-from madl.logbook.records import Case, Records, sealed
-from madl.logbook.stats import Outcomes
+from madl.logbook.records import Case
 from tests.conftest import a_record
+from tests.synthetic import judgement, read
 
 lab = importlib.import_module("experiments.lab2_samplers.page")
-NAMES = ["num_hidden_layers", "key"]
-
-
-def study(sampler, seed, number, *, wrong, values, points):
-    correct = np.arange(400) >= wrong
-    judged = {
-        "outcomes": Outcomes(correct, "test").to_json(),
-        "accuracy": float(correct.mean()),
-    }
-    found = {
-        "judged": judged,
-        "names": NAMES,
-        "points": points,
-        "values": values,
-        "accuracy": max(values),
-    }
-    params = {"part": "study", "sampler": sampler, "seed": seed, "study": number}
-    if sampler == "whole":
-        params = {"part": "whole", "seed": seed, "study": number}
-    case = Case(experiment="lab2_samplers", params=params)
-    return sealed(a_record(case=case, values=found))
-
-
+SEEDS, PAIRS, TEST = (10, 11), 2, 2000
 POINTS = [[2, "linear"], [6, "identity"], [6, "linear"]]
-WRONG = {"tpe": (80, 100, 90, 60), "random": (100, 100, 120, 100), "whole": (80, 90, 100, 100)}
+RIGHT = {"tpe": (1700, 1660, 1680, 1690), "random": (1660, 1660, 1620, 1650)}
+LOSSES = {"tpe": [0.7, 0.45, 0.5], "random": [0.7, 0.5, 0.6], "grid": [0.6, 0.6, 0.7]}
+WHOLE = {"validation_loss": 0.48, "validation_accuracy": 0.8, "parameters": 200}
+
+
+def a_case(values, experiment=reading.STEM, **params):
+    return a_record(case=Case(experiment=experiment, params=params), values=values)
+
+
+def study(sampler, seed, number, right):
+    values = {
+        "names": ["num_hidden_layers", "key"],
+        "points": POINTS,
+        "losses": LOSSES[sampler],
+        "accuracies": [1 - loss for loss in LOSSES[sampler]],
+        "parameters": 100,
+        "whole": WHOLE,
+        "judged": judgement(right, loss=0.4),
+    }
+    draw = lab.DRAWS * seed + number
+    return a_case(values, part="study", sampler=sampler, seed=seed, trial_draw=draw)
 
 
 @pytest.fixture
 def records():
-    values = {"tpe": [0.5, 0.6, 0.8], "random": [0.5, 0.7, 0.6], "grid": [0.6, 0.5, 0.8]}
-    return Records(
-        study(sampler, i // 2, i % 2, wrong=wrong, values=values.get(sampler, [0.9]), points=POINTS)
-        for sampler, each in {**WRONG, "grid": (90,) * 4}.items()
-        for i, wrong in enumerate(each)
-    )
+    pairs = [(seed, number) for seed in SEEDS for number in range(PAIRS)]
+    made = [
+        study(sampler, *pair, one)
+        for sampler, right in RIGHT.items()
+        for pair, one in zip(pairs, right, strict=True)
+    ]
+    made.append(study("grid", 10, 0, 1640))
+    made += [
+        a_case({"judged": judgement(1650)}, part="whole", seed=seed, trial_draw=100 * seed)
+        for seed in SEEDS
+    ]
+    made += [a_case(judgement(1700), "baseline", method="fp32", seed=seed) for seed in SEEDS]
+    return read(*made)
 
 
-def test_choices_are_compared_by_study_whatever_model_they_are_of(records):
+def test_choices_of_one_draw_are_a_pair_and_studies_the_units(records):
     made = lab.tpe_chooses_better(records).comparison
     assert (made.units, made.population) == (4, "studies")
-    assert made.by_unit == pytest.approx((20 / 400, 0, 30 / 400, 40 / 400))
-    assert lab.search_beats_none(records).comparison.effect == pytest.approx(40 / 1600)
+    assert made.by_unit == pytest.approx((40 / TEST, 0, 60 / TEST, 40 / TEST))
+    by_model = lab.tpe_chooses_better_by_model(records).comparison
+    assert (by_model.units, by_model.population) == (2, "models")
+    assert by_model.by_unit == pytest.approx((20 / TEST, 50 / TEST))
+    assert by_model.effect == pytest.approx(made.effect)  # as many studies a model
 
 
-def test_models_are_the_units_of_the_second_comparison(records):
-    made = lab.tpe_chooses_better_by_model(records).comparison
-    assert (made.units, made.population) == (2, "models")
-    assert made.by_unit == pytest.approx((10 / 400, 35 / 400))
+def test_studies_of_one_model_do_not_count_twice_beside_it(records):
+    """The uncut model is one a seed, so models are the units."""
+    made = lab.tpe_comes_close(records)
+    assert (made.comparison.units, made.boundary) == (2, -lab.CLOSE)
+    assert made.comparison.by_unit == pytest.approx((-20 / TEST, -15 / TEST))
+    trained = lab.tpe_beside_whole_trained(records).comparison
+    assert trained.by_unit == pytest.approx((30 / TEST, 35 / TEST))
 
 
-def test_what_is_found_is_paired_by_study(records):
-    made = lab.tpe_finds_more(records).comparison
-    assert made.effect == pytest.approx(0.1)
-    assert (made.units, made.population) == (4, "studies")
+def test_a_study_chooses_by_loss_of_equal_ones_the_first(records):
+    tpe, grid = (reading.studies(records, sampler)[0] for sampler in ("tpe", "grid"))
+    assert reading.chosen_point(tpe) == {"num_hidden_layers": 6, "key": "identity"}
+    assert reading.chosen_point(grid) == {"num_hidden_layers": 2, "key": "linear"}
+    assert lab.so_far(tpe) == pytest.approx([0.3, 0.55, 0.55])
+    assert (lab.found_at(tpe), lab.found_at(grid)) == (2, 1)
+    assert lab.keeps_all(records, "num_hidden_layers").value == 4
+    assert lab.kept(reading.studies(records, "tpe")).value == 50
+    assert lab.trials_agree(records).value == 3  # on one draw the models are as good
 
 
-def test_a_study_chooses_the_point_of_its_best_trial(records):
-    chosen = lab.chosen_point(lab.studies(records, "random")[0])
-    assert chosen == {"num_hidden_layers": 6, "key": "identity"}
-    assert lab.keeping(records, "num_hidden_layers").value == 4
+def test_other_pages_get_the_sampler_of_less_loss_and_a_point_that_is_not_the_whole(records):
+    assert reading.best_sampler(records) == "tpe"
+    found, point = reading.best_trial(records, 11)
+    assert found.case.params["sampler"] == "tpe"
+    assert point == {"num_hidden_layers": 6, "key": "identity"}
+    assert reading.shape(point) == "6 layers; identity: key"
 
 
-def test_a_cut_is_worth_the_mean_with_the_smallest_less_that_with_the_largest(records):
+def test_a_cut_is_the_mean_with_the_smallest_value_less_that_with_the_largest(records):
     space = [
         {"name": "num_hidden_layers", "values": [2, 4, 6]},
         {"name": "key", "values": ["linear", "identity"]},
     ]
-    case = Case(experiment="lab2_samplers", params={"part": "audit", "seed": 0})
-    audit = sealed(a_record(case=case, values={"space": space}))
-    layers, key = lab.cuts(Records([*records, audit])).rows
-    assert (layers["cut"], key["cut"]) == ("2 layers, not 6", "key: identity")
-    assert plain(layers["change"]) == pytest.approx((0.5 + 0.6) / 2 - (0.7 + 0.6 + 0.5 + 0.8) / 4)
-    assert plain(key["change"]) == pytest.approx((0.7 + 0.5) / 2 - (0.5 + 0.6 + 0.6 + 0.8) / 4)
+    with_audit = read(a_case({"space": space}, part="audit", seed=10))
+    layers, key = lab.cuts(type(records)([*records, *with_audit])).rows
+    assert (layers["cut"], key["cut"]) == ("2 layers", "key: identity")
+    assert plain(layers["change"]) == pytest.approx(0.3 - (0.5 + 0.4) / 2)
+    assert plain(key["change"]) == pytest.approx(0.5 - (0.3 + 0.4) / 2)
     assert interval_of(layers["change"]) is not None

@@ -512,3 +512,34 @@ def test_holm_keeps_the_order_and_only_raises(p_values):
     assert all(p <= adjusted[name] <= 1 for name, p in named.items())
     ordered = sorted(named, key=lambda name: named[name])
     assert [adjusted[n] for n in ordered] == sorted(adjusted[n] for n in ordered)
+
+
+# ---- values of sentences ------------------------------------------------------------------------
+
+
+def test_values_of_zero_and_one_are_compared_as_outcomes_are():
+    a, b = methods(np.random.default_rng(0), 4, 200, effect=1.0)
+    sides = [[[float(x) for x in one._correct] for one in side] for side in (a, b)]
+    made = stats.compare_values(*sides, unit=Unit.NATS, of=stats.MODELS)
+    plain = stats.compare(a, b)
+    assert (made.effect, made.error, made.by_unit) == (plain.effect, plain.error, plain.by_unit)
+    assert made.unit is Unit.NATS
+    assert made.these is not None
+    assert made.these.unit is Unit.NATS
+
+
+def test_losses_without_a_rise_are_called_risen_in_at_most_5_percent():
+    """Few sentences lose much, and models differ."""
+
+    def decide(rng):
+        by_model, by_sentence = rng.normal(0, 0.05, (5, 1)), rng.exponential(1, 300) - 1
+        change = by_model + by_sentence + rng.normal(0, 0.5, (5, 300))
+        none = np.zeros_like(change)
+        return decided(stats.compare_values(change, none, unit=Unit.NATS, of=stats.MODELS))
+
+    assert false_positives(decide, 1000) <= 0.06  # 5 %, and what a thousand draws scatter
+
+
+def test_values_that_do_not_fit_together_are_refused():
+    with pytest.raises(ValueError, match="the same units and examples"):
+        stats.compare_values([[1.0, 2.0]], [[1.0]], unit=Unit.NATS, of=stats.MODELS)

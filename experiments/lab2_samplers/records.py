@@ -1,10 +1,19 @@
-"""The studies of the architecture search, as its own page and 2.3's read them."""
+"""The studies of the architecture search, as their own page and those of 2.2 and 2.3 read them.
+
+A study is a record: its trials' points and validation losses in order, and under `judged` what it
+chose, trained in full. All are of the confirming seeds, several draws a seed.
+"""
 
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 
+from madl.logbook.arms import Arm, arm
 from madl.logbook.records import Record, Records, Scalar
 
 STEM = "lab2_samplers"
+SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
+COMPARED = ("tpe", "random")  # on every draw; Grid has one study
+STUDIES = "studies"
 SIZES = {  # field of `BertConfig` → how it is said
     "num_hidden_layers": "{} layers",
     "num_attention_heads": "{} heads",
@@ -14,19 +23,56 @@ SIZES = {  # field of `BertConfig` → how it is said
 Point = Mapping[str, Scalar]
 
 
+def studies(r: Records, sampler: str) -> Records:
+    """A sampler's, draw by draw."""
+    return r.of(STEM).all(part="study", sampler=sampler)
+
+
+def trials(study: Record) -> list[tuple[float, Point]]:
+    """Validation loss and point of each."""
+    points = (dict(zip(study.values["names"], p, strict=True)) for p in study.values["points"])
+    return list(zip(study.values["losses"], points, strict=True))
+
+
+def found(study: Record) -> float:
+    """The least validation loss of its trials."""
+    return min(study.values["losses"])
+
+
+def chosen_point(study: Record) -> Point:
+    """What a study chose: the trial of the least validation loss, of equal ones the first."""
+    return min(trials(study), key=lambda trial: trial[0])[1]
+
+
+def best_sampler(r: Records) -> str:
+    """Of those with a study on every draw, the one whose studies find the least loss."""
+    return min(COMPARED, key=lambda sampler: fmean(map(found, studies(r, sampler))))
+
+
 def best_trial(r: Records, seed: int) -> tuple[Record, Point]:
-    """Of all trials but those of the whole model, the one that validation prefers.
+    """Of all trials of a seed but those of the whole model, the one that validation prefers.
 
     Its study and its point; of equal ones the first.
     """
-    trials = [
-        (value, study, dict(zip(study.values["names"], point, strict=True)))
+    every = [
+        (loss, study, point)
         for study in r.of(STEM).all(part="study", seed=seed)
-        for value, point in zip(study.values["values"], study.values["points"], strict=True)
+        for loss, point in trials(study)
     ]
-    whole = largest(point for _, _, point in trials)
-    _, study, point = max((t for t in trials if t[2] != whole), key=lambda trial: trial[0])
+    whole = largest(point for _, _, point in every)
+    _, study, point = min((t for t in every if t[2] != whole), key=lambda trial: trial[0])
     return study, point
+
+
+def choices(r: Records, sampler: str) -> Arm:
+    """What each study of a sampler chose, trained in full, on test."""
+    every = tuple(studies(r, sampler))
+    return Arm(label=SAMPLERS[sampler], records=every, within=("judged",), units=STUDIES)
+
+
+def whole_trained(r: Records) -> Arm:
+    """The whole model, trained in full as well, once a seed, on test."""
+    return arm(r.of(STEM), "whole model, trained as long", "judged", part="whole")
 
 
 def largest(points: Iterable[Point]) -> Point:

@@ -315,6 +315,7 @@ def _compare_methods(a: Sequence[Outcomes], b: Sequence[Outcomes]) -> Comparison
     return _crossed(difference, MODELS, "seeds × sentences")
 
 
+Values = Sequence[Sequence[float]]  # of each unit, those of its examples
 Groups = Sequence[Sequence[Outcomes]]  # several models of each unit of replication
 
 
@@ -365,6 +366,24 @@ def _crossed(difference: NDArray[np.float64], of: str, method: str) -> Compariso
     error = math.sqrt(spread / n)
     these = replace(made, error=error, freedom=n - 1, method="paired t", **alone)
     return replace(made, examples=n, these=these)
+
+
+def compare_values(a: Values, b: Values, *, unit: Unit, of: str) -> Comparison:
+    """A minus B of a value that every unit has on each of the same examples: losses of sentences.
+
+    Of one unit alone its examples are what was drawn.
+
+    Raises:
+        ValueError: the two sides have other units, or other examples.
+    """
+    if len({len(one) for one in (*a, *b)}) != 1 or len(a) != len(b):
+        raise ValueError("need the same units and examples on both sides")
+    if len(a) == 1:
+        return paired_mean(a[0], b[0], unit=unit, drawn=SENTENCES)
+    made = _crossed(
+        np.asarray(a, dtype=float) - np.asarray(b, dtype=float), of, f"{of} × sentences"
+    )
+    return replace(made, unit=unit, these=made.these and replace(made.these, unit=unit))
 
 
 def parts_of(difference: NDArray[np.float64]) -> Parts:

@@ -3,11 +3,14 @@
 A trial cuts a sub-network (`compression.subnetwork`), trains it shortly and looks at validation
 data. It is a function of its parameters, so it is evaluated once on a machine and then remembered,
 whichever study comes by it. The parameter `trial_draw` is part of them: which training sentences a
-trial sees, and in which order. Trials train without dropout and hold the word embeddings, as a few
-dozen steps neither need the one nor move the other.
+trial sees, and in which order. Trials train without dropout, as a few dozen steps do not need it.
+In full, a sub-network takes a pass over all training sentences, with the dropout of the
+fine-tuning, in an order of the same draw. Word embeddings are held in both.
+
+Parameters: those of `baseline.drawn_params`, `trial_draw`, and for trials `trial_examples`,
+`trial_learning_rate`, `trial_batch_size`; in full `full_examples` (None: all), `full_batch_size`.
 """
 
-import copy
 import json
 import random
 from collections.abc import Callable, Mapping
@@ -26,12 +29,10 @@ if TYPE_CHECKING:
 
     from madl.compression.subnetwork import Importance
     from madl.training.data import Encoded
-    from madl.training.train import Evaluation
 
 CALIBRATION_EXAMPLES = 64
-TRIAL_FIELDS = (
-    *("trial_examples", "trial_learning_rate", "trial_batch_size", "choose_examples", "trial_draw"),
-)
+TRIAL_FIELDS = ("trial_draw", "trial_examples", "trial_learning_rate", "trial_batch_size")
+FULL_FIELDS = ("trial_draw", "full_examples", "full_batch_size", "test_examples")
 LINEAR, IDENTITY = "linear", "identity"
 KINDS = ("query", "key", "value", "attention_output", "pooler")  # as `subnetwork.KINDS`
 PARTS = {  # how many of the model's own a size may be
@@ -45,12 +46,6 @@ PARTS = {  # how many of the model's own a size may be
         "num_hidden_layers": (1 / 3, 2 / 3, 1),
         "num_attention_heads": (1 / 2, 1),
         "hidden_size": (3 / 4, 1),
-        "intermediate_size": (1 / 4, 1 / 2, 1),
-    },
-    "fine": {
-        "num_hidden_layers": (1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1),
-        "num_attention_heads": (1 / 4, 1 / 2, 1),
-        "hidden_size": (1 / 2, 3 / 4, 1),
         "intermediate_size": (1 / 4, 1 / 2, 1),
     },
 }
@@ -71,20 +66,16 @@ def space(config: Mapping[str, Any], detail: str, *, identities: bool = True) ->
     return {**choices, **({kind: [LINEAR, IDENTITY] for kind in KINDS} if identities else {})}
 
 
-def of_trials(params: Params) -> Params:
-    """A case's parameters as trials have them.
-
-    The searches' cases call a trial's draw `draw`, which elsewhere deals the splits; here the
-    splits are the same in all trials.
-    """
-    return {{"draw": "trial_draw"}.get(name, name): value for name, value in params.items()}
+def largest(choices: Space) -> Point:
+    """The whole model: every size its own, every layer a Linear one."""
+    return {name: LINEAR if LINEAR in values else values[-1] for name, values in choices.items()}
 
 
 class Supernet:
     """The model that sub-networks are cut from, loaded when a trial first needs it."""
 
     def __init__(self, params: Params, ctx: Context) -> None:
-        self.params, self.ctx = of_trials(params), ctx
+        self.params, self.ctx = params, ctx
 
     @cached_property
     def folder(self) -> Path:
@@ -108,13 +99,18 @@ class Supernet:
         some = range(min(CALIBRATION_EXAMPLES, len(examples)))
         return subnetwork.importance(self.whole, examples.batch(some))
 
+    @property
+    def bf16(self) -> bool:
+        """Whether training multiplies in bfloat16, as it does where that is fast."""
+        from madl.training import train
+
+        return train.has_fast_bf16(self.ctx.device)
+
     def build(self, point: Point) -> "nn.Module":
-        """The sub-network at that point, before any training.
+        """The sub-network at that point, before any training, without dropout.
 
         Its attention is the plain one, as on a CPU the fused one's way back takes half of a step.
         """
-        from torch import nn
-
         from madl.compression import subnetwork
 
         names = [field.name for field in fields(subnetwork.Shape)]
@@ -123,24 +119,15 @@ class Supernet:
         model: Any = subnetwork.cut(self.whole, shape, self.importance, identities)
         model.set_attn_implementation("eager")
         model.bert.embeddings.word_embeddings.weight.requires_grad_(False)
-        for layer in model.modules():
-            if isinstance(layer, nn.Dropout):
-                layer.p = 0.0
-        return model
+        return with_dropout_(model, 0.0)
 
-    def with_params(self, **changes: Scalar) -> "Supernet":
-        """The same model under other parameters, of the trials' training for one."""
-        other = copy.copy(self)  # with what is loaded already
-        other.params = {**self.params, **changes}
-        return other
+    # ---- a trial --------------------------------------------------------------------------------
 
     @property
     def trial_examples(self) -> "Encoded":
-        """What a trial trains on: others for every draw, without a draw the first."""
+        """What a trial trains on: others for every draw."""
         examples = baseline.load_splits(self.params).train
-        count, draw = int(self.params["trial_examples"] or 0), self.params.get("trial_draw")
-        if draw is None:
-            return examples.first(count)
+        count, draw = self._int("trial_examples"), self._int("trial_draw")
         picked = random.Random(draw).sample(range(len(examples)), min(count, len(examples)))
         return replace(
             examples,
@@ -150,73 +137,76 @@ class Supernet:
 
     def trained(self, point: Point) -> "nn.Module":
         """The sub-network at that point after a trial's training: one pass, by its recipe."""
-        from madl.training import train
-
-        model, draw = self.build(point), self.params.get("trial_draw")
-        recipe = baseline.training_recipe(self.params, prefix="trial_", epochs=1, bf16=self.bf16)
-        recipe = recipe if draw is None else replace(recipe, seed=int(draw))
-        train.train(model, self.trial_examples, recipe, device=self.ctx.device)
-        return model
-
-    @property
-    def bf16(self) -> bool:
-        """Whether trials multiply in bfloat16, where that is fast."""
-        from madl.training import train
-
-        return train.has_fast_bf16(self.ctx.device)
+        return self._train(self.build(point), self.trial_examples, "trial_", {})
 
     def trial(self, point: Point) -> dict[str, Any]:
-        """Validation accuracy and loss, and the size, of that sub-network after its training."""
+        """Validation loss and accuracy, and the size, of that sub-network after its training."""
 
         def evaluate() -> dict[str, Any]:
             from madl.compression.size import num_parameters
 
             model = self.trained(point)
-            found = self._on_validation(model)
-            size = num_parameters(model)
-            return {"accuracy": found.accuracy, "loss": found.loss, "parameters": size}
+            found = baseline.judge_on_validation(
+                model, self.params, self.ctx.device, bf16=self.bf16
+            )
+            return {**found, "parameters": num_parameters(model)}
 
-        return self._remember("trial", point, evaluate)
+        return self._remember(("trial", *TRIAL_FIELDS), point, evaluate)
 
-    def judged(self, point: Point) -> dict[str, Any]:
-        """The same sub-network, trained the same way again, on the test split.
+    # ---- in full --------------------------------------------------------------------------------
 
-        Under `validation`, what it does on the sentences that trials choose by.
-        """
+    def trained_in_full(self, point: Point, learning_rate: float) -> "nn.Module":
+        """The sub-network at that point after one pass over all training sentences."""
+        model = with_dropout_(self.build(point), float(self.config["hidden_dropout_prob"]))
+        count = self.params["full_examples"]
+        examples = baseline.load_splits(self.params).train
+        examples = examples if count is None else examples.first(self._int("full_examples"))
+        return self._train(model, examples, "full_", {"full_learning_rate": learning_rate})
+
+    def judged_in_full(
+        self, point: Point, learning_rate: float, *, on_test: bool
+    ) -> dict[str, Any]:
+        """What that is worth, in float32; the test split is met only where it may be."""
+        judge = baseline.judge if on_test else baseline.judge_on_validation
+        rate = {"full_learning_rate": learning_rate, "on_test": on_test}
 
         def evaluate() -> dict[str, Any]:
-            model = self.trained(point)
-            chosen_by = self._on_validation(model)
-            return {
-                **baseline.judge_on_test(model, self.params, self.ctx.device, bf16=self.bf16),
-                "validation": _sealable(chosen_by),
-            }
+            return judge(self.trained_in_full(point, learning_rate), self.params, self.ctx.device)
 
-        return self._remember("test", point, evaluate, "test_examples")
+        return self._remember(("full", *FULL_FIELDS), {**point, **rate}, evaluate)
 
-    def _on_validation(self, model: "nn.Module") -> "Evaluation":
-        """On the sentences that trials choose by."""
+    # ---- both -----------------------------------------------------------------------------------
+
+    def _train(
+        self, model: "nn.Module", examples: "Encoded", prefix: str, given: Params
+    ) -> "nn.Module":
         from madl.training import train
 
-        count = int(self.params["choose_examples"] or 0)
-        some = baseline.load_splits(self.params).validation.first(count)
-        return train.evaluate(model, some, device=self.ctx.device, bf16=self.bf16)
+        params = {**self.params, **given}
+        recipe = baseline.training_recipe(params, prefix=prefix, epochs=1, bf16=self.bf16)
+        recipe = replace(recipe, seed=self._int("trial_draw"))
+        train.train(model, examples, recipe, device=self.ctx.device)
+        return model
 
     def _remember(
-        self, what: str, point: Point, evaluate: Callable[[], Mapping[str, Any]], *extra: str
+        self, names: tuple[str, ...], point: Point, evaluate: Callable[[], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """`evaluate()`, once for this point and these parameters; `extra` names further ones."""
-        names = (*baseline.RECIPE_FIELDS, *TRIAL_FIELDS, *extra)
-        known = {name: self.params.get(name) for name in names}
+        """`evaluate()`, once for this point and the parameters of these names."""
+        what, *own = names
+        known = {name: self.params.get(name) for name in (*baseline.RECIPE_FIELDS, *own)}
         return remembered(self.ctx, {"what": what, **known, **point}, evaluate)
 
+    def _int(self, name: str) -> int:
+        value = self.params[name]
+        assert isinstance(value, int), (name, value)
+        return value
 
-def _sealable(found: "Evaluation") -> dict[str, Any]:
-    """Validation outcomes as a record keeps those of the test split, to be compared likewise."""
-    import numpy as np
 
-    from madl.logbook.stats import Outcomes
+def with_dropout_(model: "nn.Module", share: float) -> "nn.Module":
+    """Every dropout layer drops that share."""
+    from torch import nn
 
-    examples = f"the first {len(found.correct)} of validation"
-    outcomes = Outcomes(np.array(found.correct), examples)
-    return {"accuracy": found.accuracy, "outcomes": outcomes.to_json()}
+    for layer in model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = share
+    return model

@@ -43,13 +43,14 @@ print(f"{len(rows)} trials, samplers: {', '.join(samplers)}")
 # %% [markdown]
 # ## The figure
 #
-# Means over the studies, with bands.
+# Means over the studies, with bands; Grid has one study.
 
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.4))
 for name, color in zip(samplers, ("#0072b2", "#d55e00", "#00795a")):
-    low, high = [row[f"{name} low"] for row in rows], [row[f"{name} high"] for row in rows]
-    axes.fill_between(trials, low, high, color=color, alpha=0.15, linewidth=0)
+    if f"{name} low" in rows[0]:  # several studies
+        low, high = ([row[f"{name} {end}"] for row in rows] for end in ("low", "high"))
+        axes.fill_between(trials, low, high, color=color, alpha=0.15, linewidth=0)
     axes.plot(trials, [row[name] for row in rows], color=color, label=name)
 axes.set(title="Best accuracy so far", xlabel="trial", ylabel="validation accuracy")
 axes.legend(frameon=False)
