@@ -1,5 +1,6 @@
 """The home page: what the data refuted comes first, and no hand chooses it."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -79,9 +80,12 @@ def test_the_home_page_has_every_question_as_a_card_with_its_answer(plan):
     made = (plan.project.docs / "index.md").read_text()
     assert made.count('class="opening"') == 1
     assert made.count('class="tile"') == 2
+    assert 'class="n"' not in made  # an answer is one link, to its page
     text = words(plan, "index.md")
     assert text.count("One squared is 1.") == 2  # in its opening and on its card
     assert "9.2 Nothing" in text
+    for card in re.findall(r'<section class="tile".*?</section>', made, re.DOTALL)[:1]:
+        assert card.index("One squared is") < card.index("<svg") < card.index("9.1 Squares")
 
 
 def test_before_anything_has_run_the_home_page_says_how_to_begin(plan):

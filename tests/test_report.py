@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -62,32 +63,19 @@ def test_pages_are_the_golden_ones(plan, name):
     assert text == golden.read_text()  # but for the drawing, whose own tests are in test_svg.py
 
 
-def unfolded(value, rows=2):
-    """What `_columns` wrote of a list of objects, as it was."""
-    cells = {n: v if isinstance(v, list) else [v] * rows for n, v in value.items()}
-    return [{name: cells[name][i] for name in cells} for i in range(rows)]
+def packed(path) -> list[dict]:
+    with zipfile.ZipFile(path) as file:
+        return [json.loads(line) for line in file.read("cases.jsonl").splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [
-        ([{"a": 1, "b": "x"}, {"a": 2, "b": "x"}], {"a": [1, 2], "b": "x"}),
-        ([{"a": 1, "b": [5, 5]}, {"a": 2, "b": [5, 5]}], {"a": [1, 2], "b": [[5, 5], [5, 5]]}),
-        ([{"a": 1, "b": {"c": 2}}, {"a": 3, "b": {"c": 2}}], {"a": [1, 3], "b": {"c": 2}}),
-    ],
-)
-def test_the_copy_of_a_record_has_objects_as_columns_and_loses_nothing(rows, columns):
-    record = a_record(1)
-    copied = json.loads(report._copied(replace(record, values={"of": rows})))
-    assert copied["values"]["of"] == columns
-    assert unfolded(columns) == rows
-    assert copied["case"]["params"] == record.case.params
-
-
-@pytest.mark.parametrize("rows", [[], [1, 2], [{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1}], [{}]])
-def test_what_is_no_table_stays_as_it_is(rows):
-    copied = json.loads(report._copied(replace(a_record(1), values={"of": rows})))
-    assert copied["values"]["of"] == rows
+def test_the_copy_of_a_record_is_whole_and_the_same_bytes_again(tmp_path):
+    records = [a_record(1), replace(a_record(2), values={"of": [{"a": 1.23456}, {"b": [1, 2]}]})]
+    made = report._packed(records)
+    assert made == report._packed(records)
+    (tmp_path / "cases.zip").write_bytes(made)
+    first, second = packed(tmp_path / "cases.zip")
+    assert first["case"]["params"] == records[0].case.params
+    assert second["values"] == {"of": [{"a": 1.235}, {"b": [1, 2]}]}
 
 
 def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(plan):
@@ -102,10 +90,10 @@ def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(pla
     assert linked == {"records/toy/one.json", "records/toy/grows.json"}
     keys = {key for one in linked for key in json.loads((folder / one).read_text())["records"]}
     assert keys == {plan.cases("toy")[1].key}
-    assert {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.json")} == {
-        *linked,
-        *(f"records/toy/{key}.json" for key in keys),
-    }
+    (record,) = packed(folder / "records/toy/cases.zip")
+    assert record["case"]["experiment"] == "toy"
+    lying = {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.*")}
+    assert lying == {*linked, "records/toy/cases.zip"}
 
 
 def test_in_a_table_a_number_and_its_unit_stay_on_one_line_and_differences_have_signs():
@@ -507,7 +495,7 @@ def test_the_home_page_shows_the_first_plot_not_a_drawing(plan):
     with_a_drawing(plan)
     report.write(plan, fill(plan))
     home = (plan.project.docs / "index.md").read_text()
-    assert home.count('<div class="thumb"><svg class="thumb"') == 2  # in its opening and its card
+    assert home.count('<div class="thumb chart"><svg class="thumb"') == 2  # opening, card
     assert 'class="drawing"' not in home
 
 

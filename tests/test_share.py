@@ -47,7 +47,7 @@ def test_an_answer_without_end_is_cut_and_the_chart_stays():
 def test_a_page_s_head_names_its_words_and_its_picture():
     meta = {"description": 'It says "no" & <more>.', "image": "figures/it/share.png"}
     url = "https://here.example/labs/it.html"
-    page = SimpleNamespace(title="1.1 Widths", canonical_url=url, meta=meta)
+    page = SimpleNamespace(title="1.1 Widths", canonical_url=url, meta=meta, is_homepage=False)
     html = hooks.on_post_page("<head></head>", page=page, config={"site_name": "S"})
     tags = {tag["property"]: tag["content"] for tag in BeautifulSoup(html, "html.parser")("meta")}
     assert tags["og:image"] == "https://here.example/labs/figures/it/share.png"

@@ -181,6 +181,8 @@ def test_no_text_stands_on_another_and_all_are_readable_on_a_phone(name, drawn):
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_thumbnail_has_axes_and_nothing_to_point_at(name):
     made = svg.thumbnail(CHARTS[name], id="f")
+    for axis in (CHARTS[name].x, CHARTS[name].y):
+        assert axis.scale == "category" or axis.title in made
     drawing = ElementTree.fromstring(made)
     assert drawing.get("aria-hidden") == "true"
     assert "var(--chart-muted)" in made

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from madl.logbook.arms import inside
+from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -247,7 +248,24 @@ def redirected(r: Records) -> Sequence[Row]:
     return [rows[dropout["inputs"]], dropout, *users]
 
 
-# ---- tables and outputs -------------------------------------------------------------------------
+# ---- chart, tables and outputs -----------------------------------------------------------------
+
+
+@page.chart
+def dropped(r: Records) -> Chart:
+    """What drops values in training: nodes of its own, and what fused attention hides."""
+    v = _values(r)
+    rows = [
+        ("as captured", v["operators"]["dropout"], v["inside"]),
+        ("after the pass", v["operators_after"].get("dropout", 0), v["inside"]),
+        ("attention unfused", v["unfused"], 0),
+    ]
+    return Chart(
+        [{"graph": name, "dropout nodes": n, "inside attention": i} for name, n, i in rows],
+        x=linear(label="dropouts of the training graph"),
+        y=category("graph"),
+        marks=bars("dropout nodes", "inside attention", stacked=True),
+    )
 
 
 @page.table

@@ -310,7 +310,7 @@ def accuracy(r: Records) -> Chart:
 
 # ---- a format as a window over magnitudes -------------------------------------------------------
 
-SIZE, ROOM, GAP, TOP = 480.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
+SIZE, ROOM, GAP, TOP = 360.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
 PARTS = ("weights", "inputs")
 
 
@@ -343,8 +343,8 @@ def octaves_panels(rows: Sequence[Row]) -> list[Panel]:
     losses = ((name, field(name, per_cent(at[name]))) for name in LOSSES)
     accuracy = ("test accuracy", field("accuracy", at["accuracy"]))
     table = field_table(("of this format", ""), (*losses, accuracy))
-    svg = f"{picture(rows, at)}\n{table}\n{says(window(at))}"
-    return [Panel(title="Magnitudes of all weights and inputs", svg=svg, folded=False)]
+    svg = f'<div class="beside">{picture(rows, at)}{table}</div>\n{says(window(at))}'
+    return [Panel(title="", svg=svg, folded=False)]
 
 
 def first_format(rows: Sequence[Row]) -> Row:
@@ -387,7 +387,7 @@ def picture(rows: Sequence[Row], at: Row) -> str:
     ticks = "".join(
         f'<text class="note" x="{x(e):.1f}" y="{below:g}" text-anchor="middle">'
         f"{2**e if e >= 0 else f'1/{2**-e:,}'}</text>"
-        for e in range(first + 2, last, 4)
+        for e in range(first + 3, last, 6)
     )
     return (
         f'<svg class="graph" viewBox="0 0 {SIZE:g} {below + 6:g}" data-first="{first}" '

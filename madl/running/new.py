@@ -10,7 +10,7 @@ from madl.running.project import RESTORE, Project
 
 MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
 OWN_LAB = 5  # the number before the point of questions that nobody has asked but the student
-NOT_FREE = ("index", "ledger")
+NOT_FREE = ("index", "ledger", "reported")
 
 
 def create(project: Project, stem: str) -> tuple[str, list[Path]]:

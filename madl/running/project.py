@@ -24,6 +24,7 @@ from madl.logbook.shapes import shown
 from madl.machine import sources
 
 QUESTIONS = "experiments/questions.toml"
+AGAINST = "against"  # in reported.toml: rows of their own page
 RESTORE = "restore it from the repository"
 
 
@@ -42,6 +43,24 @@ class Reported:
                 raise ValueError(f"{name} is {value!r}, not a text")
         if not self.rows:
             raise ValueError("there are no rows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """What hand-written answers report, beside what a page measured of it."""
+
+    stem: str
+    by: str  # who reports it
+    reported: str
+    measured: str  # a template's text, which names the page's numbers
+    figure: str = ""  # a chart of the page; its first without one
+    place: int = 0  # in the file
+
+    def __post_init__(self) -> None:
+        for name in ("stem", "by", "reported", "measured"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f"{name} is {value!r}, not a text")
 
 
 @dataclass(frozen=True)
@@ -83,9 +102,33 @@ class Project:
         Raises:
             MadlError: the file is no TOML, or an entry of it is not what one must be.
         """
+        tables = {stem: one for stem, one in self._told.items() if stem != AGAINST}
+        return {stem: self._reported(stem, entry) for stem, entry in tables.items()}
+
+    @cached_property
+    def against(self) -> tuple[Against, ...]:
+        """What hand-written answers report, beside what was measured of it.
+
+        Raises:
+            MadlError: a row lacks a text, or names no experiment.
+        """
+        made: list[Against] = []
+        for place, entry in enumerate(self._told.get(AGAINST, ())):
+            try:
+                made.append(Against(**entry, place=place))
+                if made[-1].stem not in self._stems:
+                    raise ValueError(f"there is no experiment {made[-1].stem!r}")
+            except (TypeError, ValueError) as error:
+                raise MadlError(
+                    f"experiments/reported.toml, {AGAINST}, row {place + 1}: a row has stem, by, "
+                    f"reported and measured, all texts ({error})"
+                ) from error
+        return tuple(made)
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
         path = self.experiments / "reported.toml"
-        entries = _toml(path) if path.exists() else {}
-        return {stem: self._reported(stem, entry) for stem, entry in entries.items()}
+        return _toml(path) if path.exists() else {}
 
     def _reported(self, stem: str, entry: Any) -> Reported:
         try:

@@ -1,12 +1,14 @@
 """The home page: a promise, three findings with their pictures, every question as a card."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from madl.logbook.claims import Result
-from madl.site import svg
-from madl.site.markup import chip, inline
+from madl.running.project import Project
+from madl.site import notebooks, svg
+from madl.site.markup import html, inline
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
@@ -48,54 +50,57 @@ def _distance(made: Result) -> float:
     return 2 * apart / (high - low) if high > low else math.inf
 
 
-# ---- what it opens with -------------------------------------------------------------------------
+# ---- answers as cards ---------------------------------------------------------------------------
 
 
 def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
     """The answers of the surprising pages, each with its picture."""
     found = surprising(pages)
-    if not found:
-        return ""
-    parts = ['<div class="openings" markdown>\n']
-    for page in found:
-        drawn = _thumbnail(calls[page.name], "opening")
-        parts += [
-            '<section class="opening" markdown data-search-exclude>\n',
-            f"**{calls[page.name].answer(page.folder)}**\n",
-            *([f'<div class="thumb">{drawn}</div>\n'] if drawn else []),
-            f"[{calls[page.name].title()}]({page.path})\n",
-            "</section>\n",
-        ]
-    return "\n".join([*parts, "</div>\n"])
+    cards = [
+        _card("opening", _as_text(calls[page.name].answer(page.folder)), calls[page.name])
+        for page in found
+    ]
+    return _grid("openings", cards) if cards else ""
 
 
-# ---- every question -----------------------------------------------------------------------------
-
-
-def tiles(
+def cards(
     rows: Sequence[Mapping[str, Any]], pages: Sequence[Page], calls: Mapping[str, PageCalls]
 ) -> str:
-    """Every question by lab as a card: its answer, its title, its status, its figure in small."""
+    """Every question as a card: its answer, its figure in small, then what it asks."""
     by_name = {page.name: page for page in pages}
-    parts: list[str] = []
-    for number in dict.fromkeys(lab(row["id"]) for row in rows):
-        parts += [f"### Lab {number}\n", '<div class="tiles" markdown>\n']
-        parts += [
-            _tile(row, by_name.get(row["stem"]), calls) for row in rows if lab(row["id"]) == number
-        ]
-        parts.append("</div>\n")
-    return "\n".join(parts)
+    made: list[str] = []
+    for row in rows:
+        page, title = by_name.get(row["stem"]), f"{row['id']} {row['title']}"
+        said = _as_text(answer(row, page, calls)) or inline(f"{title} is open.")
+        of = calls[page.name] if page else None
+        made.append(_card("tile", said, of, title=title, status=row["status"]))
+    return _grid("tiles", made)
 
 
-def _tile(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
-    title = inline(f"{row['id']} {row['title']}")
-    link = f"[{title}]({page.path})" if page else title
-    parts = ['<section class="tile" markdown data-search-exclude>\n']
-    if page and page.view.own and (drawn := _thumbnail(calls[page.name])):
-        parts.append(f'<div class="thumb">{drawn}</div>\n')
-    parts.append(f"{answer(row, page, calls)}\n")
-    parts.append(f"{link} {chip(row['status'])}\n{{ .facts }}\n")
-    return "\n".join([*parts, "</section>\n"])
+def _grid(look: str, cards: Sequence[str]) -> str:
+    return "\n".join([f'<div class="{look}" markdown>\n', *cards, "</div>\n"])
+
+
+def _card(
+    look: str, said: str, calls: PageCalls | None, *, title: str = "", status: str = ""
+) -> str:
+    """What is said leads to the page; so does the whole card, for a pointer."""
+    drawn = thumbnail(calls, look) if calls else ""
+    asks = inline(title or (calls.title() if calls else ""))
+    dot = html('<span class="dot {}" role="img" aria-label="{}" title="{}"></span> ', *[status] * 3)
+    parts = [
+        f'<section class="{look}" markdown data-search-exclude>\n',
+        f"[{said}]({calls.page.path})\n{{ .says }}\n" if calls else f"{said}\n{{ .says }}\n",
+        f'<div class="thumb chart">{drawn}</div>\n' if drawn else "",
+        f'<p class="asks">{dot if status else ""}{asks}</p>\n',
+        "</section>\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _as_text(said: str) -> str:
+    """Without links of its own, as the whole of it is one."""
+    return re.sub(r'<a class="n"[^>]*>(.*?)</a>', r"\1", said)
 
 
 def answer(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
@@ -113,14 +118,26 @@ def run_of_asked(row: Mapping[str, Any]) -> list[str]:
     return parts if row["status"] != "partly" or is_whole else [*parts, row["progress"]]
 
 
-def _thumbnail(calls: PageCalls, place: str = "card") -> str:
-    """The first chart that the page shows, small; nothing where it shows none."""
-    shown, name = calls.page.view.shown, calls.first_chart()
-    if name is None:
+def thumbnail(calls: PageCalls, place: str, name: str | None = None) -> str:
+    """A chart of the page, its first without a name, small; nothing where it shows none."""
+    if not calls.page.view.own or (name := name or calls.first_chart()) is None:
         return ""
 
     def figure(name: str) -> str:
+        chart = calls.page.view.shown[name]
         id = f"{calls.page.name}-{name}-{place}"
-        return svg.thumbnail(shown[name], id=id, cache=calls.cache)
+        return svg.thumbnail(chart, id=id, cache=calls.cache, large=place == "opening")
 
     return calls.tried(figure)(name)
+
+
+# ---- notebooks ----------------------------------------------------------------------------------
+
+
+def of_notebooks(project: Project) -> str:
+    """Every notebook in a line: its own title."""
+    lines = [
+        f"- [{inline(notebooks.title(project, one))}]({notebooks.FOLDER}/{one}.ipynb)\n"
+        for one in notebooks.names(project)
+    ]
+    return "".join(lines)

@@ -3,16 +3,18 @@
 Source maps, the search stemmers of other languages, and the second copy of the search index: the
 offline plugin writes it as a script, which pages load wherever they are opened from. The search
 knows words, not the cells of tables, which lead nowhere alone, nor the code of files, which pages
-only cite. A number keeps its unit on its line.
+only cite. A number keeps its unit on its line. The page of what is not there opens from a folder,
+too, and from any address of a server.
 """
 
+import json
 import logging
 import re
 import sys
 from html import escape, unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
@@ -29,6 +31,11 @@ UNUSED = (
     "assets/javascripts/lunr/**/*",
     "search/search_index.json",
     "sitemap.xml*",
+)
+NOT_FOUND = (
+    "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
+    'their answers are on <a href="index.html">home</a>, every verdict is in the '
+    '<a href="ledger.html">ledger</a>.</p>'
 )
 UNIT = re.compile(r"(\d) (%|×|ms|µs|MB|MiB|GB|KiB|dB)(?!\w)")
 
@@ -63,7 +70,8 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
 
     Whoever shows it wants the picture's whole address, which only a site with a `site_url` has.
     """
-    told = {"og:type": "article", "og:site_name": config["site_name"], "og:title": page.title}
+    title = config["site_name"] if page.is_homepage else page.title
+    told = {"og:type": "article", "og:site_name": config["site_name"], "og:title": title}
     told |= {"og:description": page.meta.get("description")}
     if image := page.meta.get("image"):
         told |= {"og:image": urljoin(page.canonical_url or "", image)}
@@ -88,6 +96,28 @@ def on_post_build(config: Any, **_: Any) -> None:
                 path.unlink()
     for path in site.rglob("*.html"):
         path.write_text(_named(path.read_text("utf-8")), "utf-8")
+    lost = site / "404.html"
+    base = urlsplit(config["site_url"] or "/").path
+    lost.write_text(not_found(lost.read_text("utf-8"), base), "utf-8")
+
+
+def not_found(page: str, base: str) -> str:
+    """The theme's page of what is not there, whose links begin at the server's root, `base`.
+
+    They become relative, as it lies in its folder. A server sends it for any address, so a script
+    says there where they begin.
+    """
+    page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
+    page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
+    page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(here||".",location)', page)
+    begins = f"""var here=location.protocol=="file:"?"":{json.dumps(base)};
+        if(here)document.write('<base href="'+here+'">')"""
+    page = page.replace("<head>", f"<head><script>{begins}</script>", 1)
+    begins = """if(here){let its=document.getElementById("__config");
+        its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:here})}"""
+    at = page.find("</script>", page.find('id="__config"')) + len("</script>")
+    page = f"{page[:at]}<script>{begins}</script>{page[at:]}"
+    return page.replace("<h1>404 - Not found</h1>", NOT_FOUND)
 
 
 def _named(page: str) -> str:

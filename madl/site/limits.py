@@ -13,7 +13,7 @@ WORDS, NUMBERS, FOLDED_WORDS = 750, 60, 1500
 SENTENCE, PARAGRAPH = 30, 70  # words
 ROWS, COLUMNS = 8, 6
 PARTS = {  # by class: words, numbers
-    "answer": (25, 2),
+    "answer": (20, 2),
     "lead": (60, 5),
     "why": (200, NUMBERS),
     "mislead": (80, NUMBERS),

@@ -48,7 +48,19 @@ def content(html: str, page: Any) -> str | None:
         else:
             part.attrs = {"class": "cell-output"}
         made.append(part.extract())
+    _open_with_figure(made)
     return str(made)
+
+
+def _open_with_figure(made: Any) -> None:
+    """The first figure stands below the title; the cell that draws it says so."""
+    title, figure = made.find("h1"), made.select_one(".cell-output:has(> svg, svg)")
+    if title is None or figure is None:
+        return
+    told = made.new_tag("p", attrs={"class": "facts"})
+    told.string = "It draws the figure at the top."
+    figure.replace_with(told)
+    title.insert_after(figure)
 
 
 def copy(docs: Path, site: Path) -> None:

@@ -46,6 +46,13 @@ def names(project: Project) -> list[str]:
     return sorted(path.stem for path in (project.templates / FOLDER).glob("*.py"))
 
 
+def title(project: Project, name: str) -> str:
+    """What a notebook is about: its first heading."""
+    text = read_text(project.templates / FOLDER / f"{name}.py", "restore it from the repository")
+    found = re.search(r"^# # (.+)$", text, re.MULTILINE)
+    return found[1] if found else name
+
+
 def write(project: Project, cache: Path | None) -> list[str]:
     """Make every notebook anew whose source or data have changed; returns what went wrong."""
     problems: list[str] = []
@@ -160,7 +167,9 @@ def executed(source: Path) -> str:
     import matplotlib.pyplot as plt
     from nbformat.v4 import new_output
 
-    plt.rcParams.update({"svg.fonttype": "none", "figure.constrained_layout.use": True})
+    plt.rcParams.update(
+        {"svg.fonttype": "none", "figure.constrained_layout.use": True, "font.size": 13}
+    )
     made = _notebook(source.read_text("utf-8"))
     seen: dict[str, Any] = {"__name__": "__main__"}
     for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):

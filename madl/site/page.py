@@ -80,12 +80,21 @@ class PageCalls:
         calls = replace(self, up=up).all() | {"_mark": "".format}
         return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
 
-    def first_chart(self) -> str | None:
-        """The name of the first chart that the page shows, one without panels if there is one."""
+    def said(self, text: str, where: str, up: str) -> str:
+        """A text that names numbers of this page, as it reads on another one."""
+        calls = replace(self, up=up).all() | {"_mark": "".format}
+        return templates.line(self.project, text, where, calls)
+
+    def charts(self) -> dict[str, Chart]:
+        """The charts that the page shows, by name."""
         path = self.project.experiments / self.page.name / "page.md.j2"
         shown = self.page.view.shown
         names = re.findall(r"figure\(\"([^\"]+)\"", read_text(path, "save it as text"))
-        charts = {n: made for n in names if isinstance(made := shown.get(n), Chart)}
+        return {n: made for n in names if isinstance(made := shown.get(n), Chart)}
+
+    def first_chart(self) -> str | None:
+        """The name of the first chart that the page shows, one without panels if there is one."""
+        charts = self.charts()
         return next((n for n in charts if charts[n].facet is None), next(iter(charts), None))
 
     def description(self) -> str:
@@ -316,11 +325,14 @@ class PageCalls:
                 {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
                 for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
             ]
-        return markdown_table(rows)
+        packed = f'<a href="{self.records}/{prose.CASES}" download>{prose.CASES}</a>'
+        told = f'<p class="facts">Its records, a line of JSON each: {packed}</p>\n'
+        return f"{markdown_table(rows)}\n{told if prose.records_behind(view) else ''}"
 
     def elsewhere(self) -> str:
         """What replicates: a row a primary claim, a column a run."""
-        rows = replication.rows([self.page])
+        found = replication.rows([self.page])
+        rows = [{n: cell for n, cell in row.items() if n != "question"} for row in found]
         return f"## Elsewhere\n\n{markdown_table(rows)}\n" if rows else ""
 
     def reported(self) -> str:

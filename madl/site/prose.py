@@ -25,6 +25,7 @@ from madl.errors import MadlError
 from madl.logbook.claims import Result
 from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
+from madl.logbook.records import Record
 from madl.logbook.stats import Unit
 from madl.site.markup import NOT_RUN, chip, html, inline, words
 from madl.site.views import View
@@ -35,6 +36,7 @@ STATES = {
     "worded after": "The hypothesis or its test was worded when these records were known.",
     "known": "An earlier run of the same cases was known when this was worded.",
 }
+CASES = "cases.zip"  # beside what is made of them: records, a line of JSON each
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
 
 
@@ -310,6 +312,12 @@ def judged(results: Mapping[str, Result], template: str) -> Callable[[str], Spok
         return Spoken(results[name])
 
     return find
+
+
+def records_behind(view: View) -> list[Record]:
+    """The records that some number or claim of the page is made of."""
+    linked = {key for twin in behind(view).values() for key in twin["records"]}
+    return [record for record in view.stored if record.case.key in linked]
 
 
 def behind(view: View) -> dict[str, dict[str, Any]]:

@@ -31,7 +31,7 @@ def rows(pages: Iterable[Page]) -> list[Row]:
             having = {run: results[name] for run, results in runs.items() if name in results}
             if len(having) > 1:
                 row = {
-                    "": page.questions[0].id if page.questions else page.name,
+                    "question": page.questions[0].id if page.questions else page.name,
                     "hypothesis": claim.hypothesis.rstrip("."),
                     "agreement": agreement(one.decided for one in having.values()),
                 }
@@ -40,6 +40,12 @@ def rows(pages: Iterable[Page]) -> list[Row]:
     made.sort(key=lambda row: AGREEMENT.index(row["agreement"]))
     columns = dict.fromkeys(name for row in made for name in row)
     return [{name: row.get(name, "") for name in columns} for row in made]
+
+
+def summary(page: Page) -> str:
+    """How many of a page's primary claims came out alike in every run, in a few words."""
+    counts = Counter(row["agreement"] for row in rows([page]))
+    return "; ".join(f"{counts[one]} {one}" for one in AGREEMENT if counts[one]) or "no other run"
 
 
 def agreement(verdicts: Iterable[str]) -> str:

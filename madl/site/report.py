@@ -6,8 +6,10 @@ of day. What was rendered before is never needed: it is replaced, whatever has b
 """
 
 import functools
+import io
 import json
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.files import file_sha256, read_text, write_atomically, write_if_changed
@@ -25,6 +28,7 @@ from madl.logbook.stats import ALPHA, counted
 from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
 from madl.site import (
+    against,
     explain,
     home,
     notebooks,
@@ -35,11 +39,11 @@ from madl.site import (
     templates,
 )
 from madl.site.keeping import digest
-from madl.site.markup import NOT_RUN, VERDICTS, chip, inline
+from madl.site.markup import NOT_RUN, VERDICTS, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import Page, Problems, Status, pages
 
-SITE = ("ledger", "index")  # pages of the whole
+SITE = ("ledger", "index", "reported")  # pages of the whole
 DECIDED = ("supported", "refuted")
 
 
@@ -128,9 +132,12 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     rendered = [page for page in planned if page.path in texts]
     for row in state.rows:
         row["page"] = row["page"] if row["page"] in texts else None
-    globals_ = _site_globals(plan, rendered, calls, state, _changes(planned, store))
+    told = against.rows(project, {page.name: calls[page.name] for page in rendered}, problems)
+    changes = _changes(planned, store)
+    globals_ = {**_site_globals(plan, rendered, calls, state, changes), "against": Markup(told)}
     site_of = functools.partial(_render_site, project, globals_)
-    texts |= _rendered({f"{n}.md": functools.partial(site_of, n) for n in SITE}, problems)
+    whole = [name for name in SITE if told or name != "reported"]
+    texts |= _rendered({f"{n}.md": functools.partial(site_of, n) for n in whole}, problems)
     for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE)} - texts.keys():
         (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
@@ -168,25 +175,27 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str | bytes]:
     if page.view.own:
         figures[_picture(page)] = calls.picture()
     behind = prose.behind(page.view)
-    linked = {key for twin in behind.values() for key in twin["records"]}
+    folder = f"{page.folder}records/{page.name}"
     figures |= {
-        f"{page.folder}records/{page.name}/{name}.json": _for_web(_dense(twin)) + "\n"
+        f"{folder}/{name}.json": _for_web(_dense({**twin, "in": prose.CASES})) + "\n"
         for name, twin in behind.items()
     }
+    if found := prose.records_behind(page.view):
+        figures[f"{folder}/{prose.CASES}"] = _packed(found)
     toy = calls.project.experiments / page.name / explain.OWN
     if toy.is_file():
         figures[f"{page.folder}figures/{page.name}/{explain.OWN}"] = read_text(toy, RESTORE)
-    return figures | {
-        f"{page.folder}records/{page.name}/{record.case.key}.json": _for_web(_copied(record)) + "\n"
-        for record in page.view.stored
-        if record.case.key in linked
-    }
+    return figures
 
 
-def _copied(record: Record) -> str:
-    """A record as the site shows it: whole, its lists of objects as columns, its fractions to four
-    digits; pages print three."""
-    return _dense(_columns(_short(json.loads(encode(record)))))
+def _packed(records: Sequence[Record]) -> bytes:
+    """Records as the site shows them, a line of JSON each: whole, fractions to four digits, as
+    pages print three. The same records are the same bytes."""
+    lines = {_dense(_short(json.loads(encode(one)))): None for one in records}
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        file.writestr(zipfile.ZipInfo("cases.jsonl"), "\n".join([*lines, ""]), zipfile.ZIP_DEFLATED)
+    return made.getvalue()
 
 
 def _dense(value: Any) -> str:
@@ -199,27 +208,6 @@ def _short(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
     return [_short(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
-
-
-def _columns(value: Any) -> Any:
-    """Objects of the same fields as one object: each field has a list, with a value for each of
-    them, or the one value, no list itself, that all of them have."""
-    if isinstance(value, dict):
-        return {name: _columns(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(value, list):
-        return value
-    rows = [_columns(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
-    if not all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows):
-        return rows
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
-    alike = {name for name, cells in columns.items() if _is_one(cells)}
-    if len(alike) == len(columns):  # then nothing would say how many they are
-        return rows
-    return {name: cells[0] if name in alike else cells for name, cells in columns.items()}
-
-
-def _is_one(cells: list[Any]) -> bool:
-    return not isinstance(cells[0], list) and len(set(map(_dense, cells))) == 1
 
 
 def _for_web(text: str) -> str:
@@ -296,7 +284,8 @@ def _site_globals(
         "machine": inline(_counted(machines)),
         "date": inline(latest) or "never",
         "openings": functools.partial(home.openings, answered, calls),
-        "tiles": functools.partial(home.tiles, state.rows, rendered, calls),
+        "cards": functools.partial(home.cards, state.rows, rendered, calls),
+        "notebooks": functools.partial(home.of_notebooks, plan.project),
         "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
         "totals": functools.partial(_totals, state, rendered),
         "registered": functools.partial(_registered, state),
@@ -323,15 +312,22 @@ def _counted(of_pages: Sequence[str]) -> str:
     return "; ".join(f"{counted(count, 'page')}: {what}" for what, count in counts.most_common())
 
 
-def _totals(state: Ledger, rendered: Sequence[Page]) -> str:
-    """What became of all primary claims, and how much was run again here."""
+def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
+    """What became of questions and primary claims, in other runs too, and what was run again."""
     counts = Counter(claim["verdict"] for row in state.rows for claim in row["claims"])
-    parts = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS]
+    found = Counter(row["agreement"] for row in replication.rows(rendered))
     again = [page.again for page in rendered if page.again]
-    parts.append(
-        f"{sum(one.run for one in again)} of {sum(one.cases for one in again)} cases run again"
-    )
-    return " · ".join(parts)
+    shown = [
+        (f"{state.count('answered')} of {len(state.rows)}", "questions answered"),
+        *((str(counts[verdict]), verdict) for verdict in VERDICTS),
+        (f"{found['alike']} of {found.total()}", "claims alike in every other run"),
+        (
+            f"{sum(one.run for one in again):,} of {sum(one.cases for one in again):,}",
+            "cases run again here",
+        ),
+    ]
+    items = (html("<li><b>{}</b> {}</li>", count, of) for count, of in shown)
+    return html('<ul class="totals">{}</ul>\n', Markup().join(items))
 
 
 def _registered(state: Ledger) -> str:
@@ -365,8 +361,8 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
     by_name = {page.name: page for page in rendered}
     lines = [
         '<div class="ledger sortable" markdown data-search-exclude>\n',
-        "| Question | Answer | Verdicts | Run again here |",
-        "| :-- | :-- | :-- | :-- |",
+        "| Question | Answer | Verdicts | Replicates? | Run again here |",
+        "| :-- | :-- | :-- | :-- | :-- |",
     ]
     for row in state.rows:
         title = inline(f"{row['id']} {row['title']}")
@@ -382,7 +378,8 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
         page = by_name.get(row["stem"])
         again = page.again if page else None
         run = f"{again.run} of {again.cases} cases" if again and again.run else "no"
-        cells = (asks, said, verdicts, run)
+        alike = replication.summary(page) if page and verdicts else ""
+        cells = (asks, said, verdicts or "no claim", alike, run)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
 

@@ -28,7 +28,7 @@ SCALE = 1.55  # of the chart's own pixels
 FAMILY = "DejaVu Sans"
 FONTS = Path(get_data_path()) / "fonts" / "ttf"
 STYLE = Path(__file__).parents[2] / "docs" / "assets" / "charts.css"
-COLORS = 64  # in the file, which then is a third as large
+COLORS = 32  # in the file, which then is a quarter as large
 
 
 def path(stem: str) -> str:

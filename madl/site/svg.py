@@ -26,7 +26,7 @@ from madl.site.keeping import digest, digest_of_drawing, kept
 from madl.site.plotting import layout, marks, palette, size
 from madl.site.plotting.layout import Plot
 from madl.site.plotting.palette import Look, variable
-from madl.site.plotting.size import NARROW, THUMBNAIL, WIDE, Size
+from madl.site.plotting.size import NARROW, OPENING, THUMBNAIL, WIDE, Size
 
 SOURCES = (charts, stats, layout, marks, palette, size)
 GLYPHS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "X": "✕", "h": "⬢"}
@@ -50,10 +50,11 @@ def figure(
     return kept(cache, name, lambda: _figure(chart, *words))
 
 
-def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
-    """Marks and axes of the first panel, as an ornament beside the words that say it."""
-    key = fingerprint(chart, id)
-    return kept(cache, f"{id}-thumb-{key[:24]}.html", lambda: _thumbnail(chart, id))
+def thumbnail(chart: Chart, *, id: str, cache: Path | None = None, large: bool = False) -> str:
+    """Marks and axes of the first panel, as an ornament beside the words that say it; a large one
+    has its legend."""
+    key = fingerprint(chart, id, str(large))
+    return kept(cache, f"{id}-thumb-{key[:24]}.html", lambda: _thumbnail(chart, id, large))
 
 
 def _figure(chart: Chart, id: str, title: str, caption: str, data: str | None) -> str:
@@ -72,7 +73,7 @@ def _figure(chart: Chart, id: str, title: str, caption: str, data: str | None) -
     return "\n".join(part for part in parts if part)
 
 
-def _thumbnail(chart: Chart, id: str) -> str:
+def _thumbnail(chart: Chart, id: str, large: bool) -> str:
     if chart.facet is not None:
         cells = [row.get(chart.facet) for row in chart.rows]
         first = next(cell for cell in cells if cell is not None)
@@ -80,7 +81,9 @@ def _thumbnail(chart: Chart, id: str) -> str:
         known = {column for row in rows for column in row}
         drawn = [mark for mark in chart.marks if known.issuperset(mark.columns)]
         chart = replace(chart, rows=rows, marks=drawn, facet=None)
-    return inline(layout.plot(chart, THUMBNAIL, salt=f"{id}-thumb"), THUMBNAIL)
+    shown = OPENING if large else THUMBNAIL
+    drawn = inline(layout.plot(chart, shown, salt=f"{id}-thumb"), shown)
+    return f"{_legend(chart, set(), set())}{drawn}" if large else drawn
 
 
 def _line(text: str) -> str:
@@ -137,7 +140,7 @@ def inline(plot: Plot, size: Size) -> str:
 
 
 def _tagged(group: Element, series: int, titles: Sequence[str], size: Size) -> None:
-    if size is not THUMBNAIL:
+    if size.name != "thumb":
         group.set("data-s", str(series))
     if group.find(".//text") is not None:
         group.set("class", "name")
@@ -149,7 +152,7 @@ def _tagged(group: Element, series: int, titles: Sequence[str], size: Size) -> N
         for use in drawn:
             use.attrib.pop("style", None)
     drawn = drawn or [*group.iter("path")]
-    if size is THUMBNAIL:
+    if size.name == "thumb":
         return
     for one, title in zip(drawn, titles, strict=bool(titles)):
         one.set("class", "pt")

@@ -59,6 +59,21 @@ def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
         raise MadlError(named) from error
 
 
+def line(project: Project, text: str, where: str, globals_: Mapping[str, Any]) -> str:
+    """A text of its own that names what a template may, on one line.
+
+    Raises:
+        MadlError: it cannot be read, or names what there is not; `where` says whose text it is.
+    """
+    try:
+        made = _environment(project).from_string(text).render(_named(globals_))
+    except jinja2.UndefinedError as error:
+        raise MadlError(f"{where}: {error}; {_instead(error, globals_)}") from error
+    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
+        raise MadlError(f"{where}: {' '.join(str(error).split())}") from error
+    return " ".join(made.split())
+
+
 def _instead(error: jinja2.UndefinedError, globals_: Mapping[str, Any]) -> str:
     """What to write in the place of a name that there is not."""
     unknown = str(error).split("'")[1::2] or [""]

@@ -46,7 +46,7 @@ print(f"{len(rows)} formats of {len(families)} kinds: {'; '.join(map(str, famili
 
 # %%
 COLORS = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#6155c9", "#6b3410", "#5d6b85")
-figure, axes = plt.subplots(figsize=(6.4, 3.6))
+figure, axes = plt.subplots(figsize=(6.4, 4.2))
 for family, color in zip(families, COLORS):
     of_it = [row for row in rows if row["formats"] == family]
     x, y = [row["bits"] for row in of_it], [row["test accuracy"] for row in of_it]
@@ -54,7 +54,7 @@ for family, color in zip(families, COLORS):
 axes.set_xscale("log", base=2)
 axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], minor=False)
 axes.set(title="Accuracy by bits a value", xlabel="bits", ylabel="test accuracy")
-axes.legend(frameon=False, fontsize=7)
+axes.legend(frameon=False, fontsize=11)
 plt.show()
 
 # %% [markdown]

@@ -12,9 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8")).values()
 STEMS = sorted(p.parent.name for p in (ROOT / "experiments").glob("*/page.py"))
+NAMES = ("404", "index", "ledger", "reported", "usage", "own", "architecture", "log")
 PAGES = sorted(
     [
-        *(f"{name}.html" for name in ("index", "ledger", "usage", "own", "architecture", "log")),
+        *(f"{name}.html" for name in NAMES),
         *(f"labs/{s}.html" if s in {q["stem"] for q in ASKED} else f"{s}.html" for s in STEMS),
         *(f"notebooks/{p.stem}.html" for p in (ROOT / "templates" / "notebooks").glob("*.py")),
     ]

@@ -123,7 +123,7 @@ def test_the_wrong_codes_say_why(opened):
     )
 
 
-@pytest.mark.parametrize("name", ["decode", "tiles"])
+@pytest.mark.parametrize("name", PAGES)
 def test_the_toy_is_the_figure_of_the_first_screen(opened, name):
     _, figure = opened(name, viewport={"width": 1400, "height": 900})
     assert figure.bounding_box()["y"] < 700

@@ -23,7 +23,7 @@ from madl.logbook.stats import superscript
 from madl.site.plotting import marks
 from madl.site.plotting.marks import Panel, categories, named
 from madl.site.plotting.palette import HEX, TEXT, looks
-from madl.site.plotting.size import FONT, LINE, SMALL, Size, width, wrapped
+from madl.site.plotting.size import FONT, LINE, SMALL, Size, cut, width, wrapped
 
 HOUSE = {
     "svg.fonttype": "none",
@@ -94,7 +94,9 @@ def _plot(chart: Chart, size: Size) -> Plot:
         _ticks(panel, chart.x, panel.wide)
         _ticks(panel, chart.y, height * 0.75 / down)
         panel.ax.tick_params(labelbottom=own or i + across >= len(panels))
-    if size.name != "thumb":
+    if size.name == "thumb":
+        _name_axes(figure, panels[0])
+    else:
         made.direct |= _write(figure, panels)
         margins = figure.get_layout_engine()
         assert margins is not None
@@ -109,16 +111,27 @@ def _plot(chart: Chart, size: Size) -> Plot:
     return made
 
 
+def _name_axes(figure: Figure, panel: Panel) -> None:
+    """What the axes measure; on a thumbnail in one line, and its categories say it themselves."""
+    chart, size = panel.chart, panel.size
+    room = size.width - 8
+
+    def text(shown: Axis) -> str:
+        if size.name != "thumb":
+            return "\n".join(wrapped(shown.title, FONT, room))
+        return "" if shown.scale == "category" else cut(shown.title, FONT, room)
+
+    if chart.y.title:
+        figure.suptitle(text(chart.y), x=2 / size.width, ha="left", fontsize=FONT)
+    if chart.x.title:
+        figure.supxlabel(text(chart.x), fontsize=FONT)
+
+
 def _write(figure: Figure, panels: Sequence[Panel]) -> set[str]:
     """What stands around the panels; returns the series that are named there."""
     first = panels[0]
-    chart, size = first.chart, first.size
-    room = size.width - 8
-    if title := chart.y.title:
-        left = "\n".join(wrapped(title, FONT, room))
-        figure.suptitle(left, x=2 / size.width, ha="left", fontsize=FONT)
-    if title := chart.x.title:
-        figure.supxlabel("\n".join(wrapped(title, FONT, room)), fontsize=FONT)
+    size = first.size
+    _name_axes(figure, first)
     above, named_above = _above(first)
     for panel in panels:
         head = "\n".join(wrapped(panel.facet, SMALL, panel.wide)[:2])
@@ -225,9 +238,10 @@ def power(value: float, _: int | None = None) -> str:
 def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
     """Of the places of a category axis, in lines; those below it are turned where none has room."""
     names = categories(panel.chart, shown)
-    if panel.size.name == "thumb":
-        return [""] * len(names)
     is_x = shown is panel.chart.x
+    if panel.size.name == "thumb":
+        short = [cut(name, FONT, room if is_x else panel.size.width * 0.42) for name in names]
+        return short if room >= (40 if is_x else LINE - 2) else [""] * len(names)
     lines = [wrapped(name, FONT, room if is_x else panel.size.width * 0.38) for name in names]
     if is_x and any(width(line, FONT) > room for each in lines for line in each):
         panel.ax.tick_params(axis="x", labelrotation=40)

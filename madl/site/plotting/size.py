@@ -27,7 +27,8 @@ class Size:
 
 WIDE = Size(name="wide", width=700, height=370, ticks=7, columns=4)
 NARROW = Size(name="narrow", width=350, height=310, ticks=5, columns=2)
-THUMBNAIL = Size(name="thumb", width=240, height=120, ticks=3, columns=1)
+THUMBNAIL = Size(name="thumb", width=260, height=150, ticks=3, columns=1)
+OPENING = Size(name="thumb", width=360, height=200, ticks=4, columns=1)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -35,6 +36,14 @@ def width(text: str, size: float) -> float:
     """Of a line of text."""
     font = FontProperties(family="DejaVu Sans", size=size)
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+def cut(text: str, size: float, room: float) -> str:
+    """As much of one line of the text as fits the room; three dots say that it goes on."""
+    if width(text, size) <= room:
+        return text
+    kept = next((n for n in range(len(text), 0, -1) if width(f"{text[:n]} …", size) <= room), 0)
+    return f"{text[:kept].rstrip(' ,')} …"
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:

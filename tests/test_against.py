@@ -1,0 +1,57 @@
+"""What was reported beside what was measured: numbers by name, words of our own."""
+
+import pytest
+
+from madl.errors import MadlError
+from madl.running.project import Project
+from madl.site import against, report
+from madl.site.page import PageCalls
+from tests.synthetic import evidence
+from tests.test_report import fill, words, write
+
+PROJECT = Project()
+CALLS = {page.name: PageCalls(PROJECT, page) for page in evidence()}
+ROW = '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\nmeasured = "{}"\n'
+
+
+@pytest.mark.parametrize("row", PROJECT.against, ids=lambda row: f"{row.stem}-{row.place}")
+def test_each_row_names_numbers_and_a_chart_that_its_page_has(row):
+    calls = CALLS[row.stem]
+    said = against.measured(PROJECT, row, calls)
+    if not calls.page.view.is_complete:
+        return
+    assert "not run here" not in said
+    assert (row.figure or calls.first_chart()) in calls.charts()
+
+
+def told(plan, measured: str) -> list[str]:
+    templates = plan.project.templates
+    write(templates / "reported.md.j2", (PROJECT.templates / "reported.md.j2").read_text())
+    write(plan.project.experiments / "reported.toml", ROW.format(measured))
+    return report.write(plan, fill(plan)).problems
+
+
+def test_a_row_has_what_was_reported_and_the_number_with_its_records(plan):
+    assert told(plan, "One squared is {{ one }}.") == []
+    text = words(plan, "reported.md")
+    assert "It is 7." in text
+    assert "One squared is 1." in text
+    made = (plan.project.docs / "reported.md").read_text()
+    assert 'href="labs/records/toy/one.json"' in made
+    assert "(reported.md)" in (plan.project.docs / "index.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [("It is 8.", "'8.' is typed"), ("It is {{ two }}.", "'two' is undefined")],
+)
+def test_a_digit_that_is_typed_and_a_number_that_is_not_there_cost_the_row(plan, measured, said):
+    (problem,) = told(plan, measured)
+    assert said in problem
+    assert not (plan.project.docs / "reported.md").exists()
+
+
+def test_a_row_of_no_experiment_is_named(plan):
+    write(plan.project.experiments / "reported.toml", ROW.format("So.").replace("toy", "nope"))
+    with pytest.raises(MadlError, match="no experiment 'nope'"):
+        _ = Project(plan.project.root).against
