@@ -379,13 +379,13 @@ def split(r: Records) -> Chart:
     return Chart(rows, x=category("call"), y=y, marks=bars(*PARTS.values(), stacked=True))
 
 
-def row(r: Records, network: str, way: str, **where: Scalar) -> Row:
+def row(r: Records, way: str, **where: Scalar) -> Row:
     """A way beside eager mode as the network is built."""
     arm, eager = pair(r, way, **where)
     compiled = not way.startswith("eager/")
     calls = calls_to_pay(arm, eager) if compiled else None
     return {
-        "network": NETWORKS[network],
+        "network": NETWORKS[str(where["network"])],
         "way": named(way),
         "first call (s)": float(f"{first_s(arm):.2g}") if compiled else "–",
         "a call": arm,
@@ -398,7 +398,7 @@ def row(r: Records, network: str, way: str, **where: Scalar) -> Row:
 def ways(r: Records) -> Sequence[Row]:
     """Eager and compiled, as built and in the fastest form, at a batch of one on the CPU."""
     return [
-        row(r, network, way, **at(network, built))
+        row(r, way, **at(network, built))
         for network in NETWORKS
         for best in [FASTEST[network]]
         for way, built in {
@@ -426,7 +426,7 @@ def speed_ups(r: Records) -> Chart:
             if way != EAGER and way not in found.values["missing"]:
                 name = f"{NETWORKS[network]}{on}, batch {where['batch']}: {named(way)}"
                 eager = pair(r, way, **where)[1]
-                rows.append({"run as": name, **row(r, network, way, **where), "eager": eager})
+                rows.append({"run as": name, **row(r, way, **where), "eager": eager})
     return Chart(
         rows,
         x=linear("over eager as built", "speed-up over eager as built", "×"),

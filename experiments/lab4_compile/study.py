@@ -140,7 +140,7 @@ def folded(model: nn.Module, inputs: list[Tensor]) -> Form:
             if isinstance(getattr(module, norm, None), nn.BatchNorm2d):
                 fused = fuse_conv_bn_eval(getattr(module, conv), getattr(module, norm))
                 setattr(module, conv, fused)
-                setattr(module, norm, nn.Identity())
+                setattr(module, norm, nn.Identity().eval())
     return model, inputs
 
 
