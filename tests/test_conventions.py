@@ -318,7 +318,6 @@ def test_experiments_import_torch_only_where_a_case_runs(path):
 # Not ours to rename: a named tuple's public API, and what torch and transformers have no public
 # name for.
 NOT_PRIVATE = {"_fields", "_replace", "_asdict", "_int_mm", "_attn_implementation"}
-OF_TIMES = {"lab4_compile"}  # pages that compute with ratios of times, which no test split gave
 OF_TEST_VALUES = {"effect", "interval_at", "tails", "columns"}  # numbers to choose by
 UNSEALING = ("charts.plain", "charts.interval_of", "charts.data_rows", "charts.estimated")
 
@@ -336,7 +335,7 @@ def test_experiments_reach_test_values_through_arms_only(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             assert node.slice.value != "outcomes", f"line {node.lineno}: use arm(…) or best(…)"
-        if isinstance(node, ast.Attribute) and by_stem(path) not in OF_TIMES:
+        if isinstance(node, ast.Attribute):
             assert node.attr not in OF_TEST_VALUES, f"line {node.lineno}: .{node.attr}"
             if node.attr == "interval" and isinstance(node.value, ast.Attribute):
                 assert node.value.attr != "accuracy", f"line {node.lineno}: .accuracy.interval"

@@ -1,75 +1,118 @@
 """Question 4.1: why naive timing shows no speed-up from torch.compile, and what there is of one.
 
-A cell is a network under one compiler, in several fresh processes, which are the units. The first
-finds the compiler's caches empty, and its first call pays for all the compilation; later ones load
-what it made. On a CPU the modes take turns in the same processes.
+A way to run a network is a compiler and a form: what is done to the network by hand before. A case
+is one fresh process with empty caches, in which eager forms and compiled ones take turns. The
+fastest of each are chosen by a tuning process; others confirm, and they are the units.
 """
 
 import importlib.util
-import math
 import os
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import product
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
-from madl.logbook.charts import Chart, category, intervals, level, line, linear, log, points, span
-from madl.logbook.claims import Contrast, compare
+from madl.logbook.charts import Chart, bars, category, intervals, level, linear, log
+from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Failed, Params, Pending, Record, Records, Row, Values
+from madl.logbook.records import Failed, Params, Records, Row, Scalar, Values
 from madl.machine import lint
 from madl.machine.device import no_device, num_cores
 
 page = Experiment(title="torch.compile: when does it pay?", timed=True)
 
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
-DEFAULT = {"backend": "inductor", "mode": "default"}
-MODES = ("reduce-overhead", "max-autotune")  # inductor's, beside its default
-CAPTURE = {"backend": "aot_eager", "mode": "default"}  # captures a graph, generates no code
-BESIDE = " ".join((CAPTURE["backend"], *MODES))  # what takes turns with the default on a CPU
-ON_CUDA = ("cudagraphs", "torch_tensorrt")
-COMPILED = "compiled"
+COMPILERS = {
+    "eager": "eager",
+    "default": "compiled",
+    "frozen": "compiled, frozen",
+    "reduce-overhead": "compiled, reduce-overhead",
+    "max-autotune": "compiled, max-autotune",
+    "aot_eager": "captured only",
+    "torchscript": "TorchScript, frozen",
+    "cudagraphs": "CUDA graphs",
+    "torch_tensorrt": "Torch-TensorRT",
+}
+FORMS = {
+    "plain": "as built",
+    "channels_last": "channels_last",
+    "folded": "batch norms folded",
+    "both": "folded and channels_last",
+    "unmasked": "no mask",
+}
+BY_HAND = {"resnet18": ("plain", "channels_last", "folded", "both"), "bert": ("plain", "unmasked")}
+EAGER, BUILT = "eager/plain", "default/plain"
+TRIED = {  # compiled ways, of which tuning chooses the fastest
+    "resnet18": (BUILT, "default/channels_last", "default/both", "frozen/plain"),
+    "bert": (BUILT, "default/unmasked", "frozen/plain", "frozen/unmasked"),
+}
+FASTEST = {"resnet18": "frozen/plain", "bert": "frozen/unmasked"}
+MODES = ("aot_eager", "reduce-overhead", "max-autotune")
+BESIDE = [f"{compiler}/plain" for compiler in (*MODES, "torchscript")]
+SMOKE = "aot_eager/plain"  # generates no code, so nothing has to be compiled
+ON_CUDA = ("default", *MODES, "cudagraphs", "torch_tensorrt")
+BATCHES = {"cpu": (1, 8), "cuda": (1, 32, 128)}
+TUNING, CONFIRMING, FEWER = (0,), (1, 2, 3, 4, 5), (1, 2, 3)  # processes
 NAIVE_CALLS = 5  # as in the course's notebook
-SAME = 0.05  # of the time: less is not worth a compilation
+
+
+# ---- cases --------------------------------------------------------------------------------------
+
+
+def params_of(plan: Plan, network: str, device: str, batch: int) -> dict[str, Any]:
+    choose = plan.profile.choose
+    sizes = {"resnet18": choose(smoke=64, quick=224), "bert": choose(smoke=8, quick=32)}
+    found = {"device": device, "network": network, "size": sizes[network], "batch": batch}
+    return found | ({"model": plan.workload["model"]} if network == "bert" else {})
+
+
+def in_turn(plan: Plan, kind: str, process: int, built: str, *ways: str, **of: Any) -> Params:
+    """A process in which these ways and every eager form take turns, `built` compiled first."""
+    every = " ".join((*(f"eager/{form}" for form in BY_HAND[of["network"]]), built, *ways))
+    case = {
+        "kind": kind,
+        "process": process,
+        "built": built,
+        "ways": every,
+        **params_of(plan, **of),
+    }
+    return {**case, "budget_s": plan.profile.choose(smoke=0.0, quick=0.5)}
+
+
+def every_way(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
+    for process, network in product(processes, NETWORKS):
+        where = {"network": network, "device": "cpu", "batch": 1}
+        built, *ways = plan.profile.choose(smoke=[SMOKE], quick=[*TRIED[network], *BESIDE])
+        yield in_turn(plan, "ways", process, built, *ways, **where)
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    yield from every_way(plan, TUNING)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    sizes = {"resnet18": choose(smoke=64, quick=224), "bert": choose(smoke=8, quick=32)}
-    batches = {
-        "cpu": choose(smoke="1 2", quick="1 8"),
-        "cuda": choose(smoke="1 2", quick="1 32 128"),
-    }
-    budget = {"budget_s": choose(smoke=0.0, quick=2.0)}
-    for device in ("cpu", "cuda"):
-        for network, size in sizes.items():
-            base = {"device": device, "network": network, "size": size, **budget}
-            base |= {"batches": batches[device], "processes": choose(smoke=1, quick=9)}
-            if network == "bert":
-                base |= {"model": plan.workload["model"]}
-            for way in compilers(plan, device):
-                yield {"kind": "cell", **base, **way}
-        naive = CAPTURE if plan.profile.name == "smoke" else DEFAULT
-        image = {"network": "resnet18", "size": sizes["resnet18"], "batch": 1}
-        yield {"kind": "naive", "device": device, **image, "naive_calls": NAIVE_CALLS, **naive}
-    yield {"kind": "guards", **budget}
-
-
-def compilers(plan: Plan, device: str) -> list[dict[str, Any]]:
-    """Backends and inductor's modes: on a CPU in the same processes, on CUDA each in its own."""
-    if plan.profile.name == "smoke":
-        return [{**CAPTURE, "beside": ""}]
-    if device == "cpu":
-        return [{**DEFAULT, "beside": BESIDE}]
-    modes = ({"backend": "inductor", "mode": mode} for mode in MODES)
-    found = [DEFAULT, CAPTURE, *modes]
-    found += [{"backend": backend, "mode": "default"} for backend in ON_CUDA]
-    return [{**way, "beside": ""} for way in found]
+    for process, network in product(choose(smoke=(1,), quick=CONFIRMING), NETWORKS):
+        for device, batch in ((where, batch) for where in BATCHES for batch in BATCHES[where]):
+            built = [BUILT, FASTEST[network]] if batch == 1 else [BUILT]
+            if device == "cuda":
+                backends = ON_CUDA if batch == 1 else ON_CUDA[:1]
+                built = [f"{backend}/plain" for backend in backends]
+            for one in choose(smoke=[SMOKE] if batch == 1 else [], quick=built):
+                where = {"network": network, "device": device, "batch": batch}
+                yield in_turn(plan, "time", process, one, **where)
+    yield from every_way(plan, choose(smoke=(1,), quick=FEWER))
+    for device, network in product(BATCHES, NETWORKS):
+        backend = choose(smoke="aot_eager", quick="inductor")
+        loop = {"kind": "naive", "naive_calls": NAIVE_CALLS, "backend": backend}
+        yield loop | params_of(plan, network, device, 1)
 
 
 @page.unavailable
@@ -77,17 +120,20 @@ def unavailable(params: Params) -> str | None:
     """No device, no compiler, no such backend: why a case cannot run here."""
     if missing := no_device(params):
         return missing
-    if params.get("backend") == "torch_tensorrt" and not importlib.util.find_spec("torch_tensorrt"):
+    compiler = str(params.get("built", params.get("backend"))).partition("/")[0]
+    if compiler == "torch_tensorrt" and not importlib.util.find_spec("torch_tensorrt"):
         return "Torch-TensorRT is not installed here"
     found = [os.environ.get("CXX"), "g++", "clang++", "c++"]
-    if params.get("backend") == "inductor" and not any(shutil.which(c) for c in found if c):
+    if compiler not in ("aot_eager", "cudagraphs") and not any(shutil.which(c) for c in found if c):
         return "no C++ compiler here, which inductor needs"
     return None
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    return params["kind"] == "guards"
+    """What the claims compare, in one process a network."""
+    where = at(str(params["network"]), FASTEST[str(params["network"])])
+    return {**where, "process": CONFIRMING[0]}.items() <= params.items()
 
 
 @page.run
@@ -97,72 +143,61 @@ def run(params: Params, ctx: Context) -> Values:
     return study.study({**params, "threads": num_cores()})
 
 
-# ---- a cell's pairs -----------------------------------------------------------------------------
+# ---- ways ---------------------------------------------------------------------------------------
 
 
-class Pair(NamedTuple):
-    """One model in eager mode and compiled, timed in turn in every process."""
-
-    eager: TimedArm
-    compiled: TimedArm
-
-    @property
-    def speed_up(self) -> Contrast:
-        return compare(self.compiled, self.eager)
-
-    @property
-    def cached_s(self) -> float | None:
-        """The median first call that found the caches filled, and no other way compiled before."""
-        later = (run for run in self.compiled.runs[1:] if not run.get("compiled_before"))
-        found = [float(run["first_call_s"]) for run in later]
-        return median(found) if found else None
-
-    @property
-    def calls_to_pay(self) -> tuple[float, stats.Interval] | None:
-        """After how many calls the first one, with empty caches, is paid for by the later ones.
-
-        The interval is the speed-up's: the first call was taken once. None: that interval reaches
-        no difference, or nothing may be read from it.
-        """
-        made = self.speed_up.comparison
-        if made.blocked or made.interval.low <= 0:
-            return None
-        extra = self.compiled.first_call_s - self.eager.first_call_s
-        least, calls, most = (
-            1 - extra / (self.eager.median_s * math.expm1(-gain))
-            for gain in (made.interval.high, made.effect, made.interval.low)
-        )
-        return calls, stats.Interval(least, most)
-
-    def total(self, calls: int) -> stats.Estimate:
-        """Time of so many calls over that in eager mode, the first included."""
-        first, eager = self.compiled.first_call_s, self.eager
-        in_eager = eager.first_call_s + (calls - 1) * eager.median_s
-
-        def ratio(gain: float) -> float:
-            later = (calls - 1) * eager.median_s * math.exp(-gain)
-            return math.log((first + later) / in_eager)
-
-        made = self.speed_up.comparison
-        interval = stats.Interval(ratio(made.interval.high), ratio(made.interval.low))
-        return stats.Estimate(ratio(made.effect), interval, stats.Unit.TIMES, len(eager.runs))
+def at(network: str, built: str, batch: int = 1, device: str = "cpu") -> dict[str, Scalar]:
+    """The processes that confirm this compiled way, beside eager forms alone."""
+    return {"kind": "time", "device": device, "network": network, "batch": batch, "built": built}
 
 
-def batches(record: Record) -> list[int]:
-    return [int(batch) for batch in str(record.case.params["batches"]).split()]
+def every(network: str) -> dict[str, Scalar]:
+    """The processes in which all ways of a network took turns."""
+    return {"kind": "ways", "device": "cpu", "network": network, "batch": 1}
 
 
-def pair(record: Record, batch: int | None = None, way: str = COMPILED) -> Pair:
-    """The two of one cell at this batch size, or its first. Raises: Failed: its backend did."""
-    if "failed" in record.values:
-        raise Failed(f"it failed on {record.place}: {record.values['failed']}")
-    records, at = Records([record]), batch or batches(record)[0]
-    return Pair(timed(records, f"eager {at}", "eager"), timed(records, f"{way} {at}", way))
+def named(way: str) -> str:
+    compiler, _, form = way.partition("/")
+    return f"{COMPILERS[compiler]}, {FORMS[form]}"
 
 
-def cell(r: Records, network: str, device: str = "cpu", **way: str) -> Record:
-    """A network by the default compiler unless another way is asked for."""
-    return r.one(**{"kind": "cell", "network": network, "device": device, **DEFAULT, **way})
+def pair(r: Records, compiled: str, eager: str = EAGER, **where: Scalar) -> list[TimedArm]:
+    """Two ways in the same processes. Raises: Failed: one did not run there, or Pending."""
+    for record, way in product(r.all(**where), (compiled, eager)):
+        if why := record.values["missing"].get(way):
+            raise Failed(f"{named(way)} failed on {record.place}: {why}")
+    return [timed(r, way, named(way), **where) for way in (compiled, eager)]
+
+
+def as_built(r: Records, network: str, batch: int = 1, device: str = "cpu") -> Contrast:
+    """Compiled over eager, the network as it is built: what everybody compares."""
+    return compare(*pair(r, BUILT, **at(network, BUILT, batch, device)))
+
+
+def by_hand(r: Records, network: str) -> str:
+    """The eager form that was the fastest in the tuning process. Raises: Pending: it is missing."""
+    measured = r.tuning.one(**every(network)).values["measurements"]
+    eager = [f"eager/{form}" for form in BY_HAND[network]]
+    return min(eager, key=lambda way: median(measured[way]["samples_s"]))
+
+
+def against_by_hand(r: Records, network: str, compiled: str) -> Contrast:
+    return compare(*pair(r, compiled, by_hand(r, network), **at(network, compiled)))
+
+
+def first_s(arm: TimedArm) -> float:
+    """The first call: the median of the processes that count."""
+    kept, _ = stats.quiet(arm.contention)
+    return median(float(arm.runs[i]["first_call_s"]) for i in kept)
+
+
+def calls_to_pay(compiled: TimedArm, eager: TimedArm) -> float | None:
+    """After how many calls the first is paid for by what later ones save; None: not shown to be."""
+    made = compare(compiled, eager).comparison
+    if made.blocked or made.interval.low <= 0:
+        return None
+    extra = first_s(compiled) - first_s(eager)
+    return 1 + max(extra, 0.0) / (eager.median_s - compiled.median_s)
 
 
 # ---- claims -------------------------------------------------------------------------------------
@@ -170,247 +205,231 @@ def cell(r: Records, network: str, device: str = "cpu", **way: str) -> Record:
 
 @page.claim(primary=True)
 def resnet_faster(r: Records) -> Contrast:
-    """On the CPU, ResNet-18 is faster compiled than in eager mode once its first call is over."""
-    return pair(cell(r, "resnet18")).speed_up
+    """On the CPU, ResNet-18 in its fastest compiled form is faster than in its fastest eager form,
+    once the first call is over."""
+    return against_by_hand(r, "resnet18", FASTEST["resnet18"])
 
 
 @page.claim(primary=True)
 def bert_faster(r: Records) -> Contrast:
-    """On the CPU, BERT is faster compiled than in eager mode once its first call is over."""
-    return pair(cell(r, "bert")).speed_up
+    """On the CPU, BERT in its fastest compiled form is faster than in its fastest eager form, once
+    the first call is over."""
+    return against_by_hand(r, "bert", FASTEST["bert"])
 
 
 @page.claim
-def capture_alone(r: Records) -> Contrast:
-    """On the CPU, ResNet-18 captured, no code generated, takes eager mode's time within 5 %."""
-    return pair(cell(r, "resnet18"), way=CAPTURE["backend"]).speed_up.within(SAME)
+def resnet_compiled_as_built(r: Records) -> Contrast:
+    """On the CPU, ResNet-18 compiled as it is built is faster than its fastest eager form."""
+    return against_by_hand(r, "resnet18", BUILT)
 
 
 @page.claim
-def equal_code(r: Records) -> Contrast:
-    """Two of inductor's modes that generate equal code for ResNet-18 take equal time within 5 %."""
-    record = cell(r, "resnet18")
-    code = [record.values["generated"][mode]["code"] for mode in MODES]
-    if code[0] != code[1]:
-        raise Pending("two modes of equal code")
-    first, second = (pair(record, way=mode).compiled for mode in MODES)
-    return compare(second, first).within(SAME)
+def rewriting_pays(r: Records) -> Contrast:
+    """On the CPU, ResNet-18's fastest eager form is faster than eager mode as it is built."""
+    return compare(*pair(r, by_hand(r, "resnet18"), **at("resnet18", BUILT)))
 
 
 @page.claim
 def cuda_faster(r: Records) -> Contrast:
     """On CUDA, ResNet-18 is faster compiled than in eager mode once its first call is over."""
-    return pair(cell(r, "resnet18", "cuda")).speed_up
-
-
-@page.claim
-def cuda_graphs_faster(r: Records) -> Contrast:
-    """On CUDA, ResNet-18 replayed as CUDA graphs is faster than in eager mode at a small batch."""
-    return pair(cell(r, "resnet18", "cuda", mode="reduce-overhead")).speed_up
+    return as_built(r, "resnet18", device="cuda")
 
 
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def naive(r: Records, way: str, *, skip: int = 0) -> Counted:
+def naive_s(r: Records, network: str, way: str, mode: str = "training", skip: int = 0) -> float:
     """The mean that the naive loop gives on the CPU, without its first calls or with them."""
-    found = r.where(kind="naive", device="cpu")
-    samples = timed(found, way).samples_s[0][skip:]
-    return counted(1e3 * fmean(samples), "ms", of=found)
+    run = r.one(kind="naive", device="cpu", network=network).values["measurements"]
+    return fmean(run[f"{way}, {mode}"]["samples_s"][skip:])
 
 
-def first_call(r: Records, *, network: str, cached: bool = False) -> Counted:
-    record = cell(r, network)
-    arms = pair(record)
-    seconds = arms.cached_s if cached else arms.compiled.first_call_s
-    if seconds is None:
-        raise Pending("a first call with filled caches")
-    return counted(float(f"{seconds:.2g}"), "s", of=[record])
-
-
-def paid(arms: Pair) -> float | None:
-    """Calls until it pays, to two digits: a first call was timed once."""
-    found = arms.calls_to_pay
-    return float(f"{found[0]:.2g}") if found else None
-
-
-def pays(r: Records, network: str) -> Counted:
-    record = cell(r, network)
-    if (calls := paid(pair(record))) is None:
-        raise Pending("a speed-up")
-    return counted(calls, of=[record])
-
-
-def captured(r: Records, network: str) -> Contrast:
-    return pair(cell(r, network), way=CAPTURE["backend"]).speed_up
-
-
-def operators(record: Record, way: str) -> int:
-    return sum(record.values["kernels"][way].values())
-
-
-def kernels(record: Record, *parts: str) -> int:
-    """The generated kernels of one call whose names hold all of these operators."""
-    found = record.values["generated"][COMPILED]["kernels"].items()
-    return sum(count for name, count in found if all(part in name for part in parts))
-
-
-def generated(r: Records, network: str, *parts: str) -> Counted:
-    record = cell(r, network)
-    return counted(kernels(record, *parts), of=[record])
-
-
-def guards(r: Records, way: str) -> Counted:
-    found = r.where(kind="guards")
-    return counted(1e6 * median(timed(found, way).samples_s[0]), "µs", of=found)
+def naive(r: Records, way: str) -> Counted:
+    found = r.where(kind="naive", device="cpu", network="resnet18")
+    return counted(1e3 * naive_s(r, "resnet18", way), "ms", of=found)
 
 
 def naive_mistakes(r: Records) -> Counted:
-    found = r.all(kind="naive", device="cpu")
+    found = r.all(kind="naive", device="cpu", network="resnet18")
     run = found[0].values["measurements"]
-    return counted(len(lint.mistakes(run[COMPILED], against=run["eager"])), of=found)
+    wrong = lint.mistakes(run["compiled, training"], against=run["eager, training"])
+    return counted(len(wrong), of=found)
+
+
+def first_call(r: Records) -> Counted:
+    """Of ResNet, with empty caches, to two digits."""
+    compiled, _ = pair(r, BUILT, **at("resnet18", BUILT))
+    return counted(float(f"{first_s(compiled):.2g}"), "s", of=compiled.records)
+
+
+def cached(r: Records) -> Counted:
+    """The same where an earlier process has filled the caches."""
+    found = r.all(**every("resnet18"))
+    return counted(median(float(x.values["cached_s"]) for x in found), "s", of=found)
+
+
+def parts(r: Records, network: str, way: str) -> dict[str, float]:
+    """Seconds of a call by part: medians of the processes."""
+    found = [x.values["parts"][way]["seconds"] for x in r.all(**every(network))]
+    return {name: median(one[name] for one in found) for name in found[0]}
+
+
+def share(r: Records, network: str, part: str) -> Counted:
+    """What this part takes of a call that is compiled as it is built."""
+    of = parts(r, network, BUILT)
+    per_cent = float(f"{100 * of[part] / sum(of.values()):.2g}")
+    return counted(per_cent, "%", of=r.all(**every(network)))
+
+
+def generated(r: Records, network: str, *words: str) -> Counted:
+    """The generated kernels of a call whose names hold all of these operators."""
+    found = r.all(**every(network))
+    names = found[0].values["parts"][BUILT]["generated"].items()
+    return counted(round(sum(k for n, k in names if all(w in n for w in words))), of=found)
+
+
+def mask_share(r: Records) -> Contrast:
+    """BERT's speed-up with the mask over that without it, all four in the same processes."""
+    masked, free = (
+        compare(*pair(r, f"default/{form}", f"eager/{form}", **every("bert"))).comparison.by_unit
+        for form in ("plain", "unmasked")
+    )
+    logs = [a - b for a, b in zip(masked, free, strict=True)]
+    made = stats.mean(logs, unit=stats.Unit.TIMES, drawn="processes")
+    return contrast(made, r.all(**every("bert")))
+
+
+def contended(r: Records) -> Counted:
+    """Processes beside other work, which are left out."""
+    shares = [next(iter(x.values["measurements"].values()))["contention"] for x in r]
+    crowded = sum(one is not None and one > stats.CONTENDED for one in shares)
+    return counted(crowded, of=r)
 
 
 page.numbers(
-    naive_compiled=partial(naive, way=COMPILED),
-    later_compiled=partial(naive, way=COMPILED, skip=1),
-    later_eager=partial(naive, way="eager", skip=1),
-    first_resnet=partial(first_call, network="resnet18"),
-    cached_resnet=partial(first_call, network="resnet18", cached=True),
-    bert_pays=partial(pays, network="bert"),
-    captured_bert=partial(captured, network="bert"),
+    naive_compiled=partial(naive, way="compiled"),
+    naive_eager=partial(naive, way="eager"),
+    naive_mistakes=naive_mistakes,
+    built_resnet=partial(as_built, network="resnet18"),
+    built_bert=partial(as_built, network="bert"),
+    rewritten=rewriting_pays,
+    on_cuda=cuda_faster,
+    first_resnet=first_call,
+    cached_resnet=cached,
+    guards=partial(share, network="bert", part="guards"),
+    library=partial(share, network="resnet18", part="library"),
     weights_copied=lambda r: generated(r, "resnet18", "convolution"),
     masks=lambda r: generated(r, "bert", "arange", "where"),
-    guarded=partial(guards, way=COMPILED),
-    unguarded=partial(guards, way="eager"),
-    naive_mistakes=naive_mistakes,
-    on_cuda=cuda_faster,
+    mask_share=mask_share,
+    contended=lambda r: contended(r.where(kind="time", device="cpu")),
 )
 
 
 # ---- charts and tables --------------------------------------------------------------------------
 
-CALLS = (1, 2, 3, 4, 5, *(round(10 ** (k / 8)) for k in range(6, 49)))  # to a million
-LOOP = "naive loop, ResNet-18"
+STEPS = {  # of correcting the loop, each with those before it
+    "naive loop": ("training", 0),
+    "first call left out": ("training", 1),
+    "evaluation mode, too": ("evaluation", 1),
+}
+RIGHT = "warm, in turn, many calls, too"
 
 
 @page.chart
-def total(r: Records) -> Chart:
-    """All calls so far over eager mode's, at the smallest batch on the CPU; the loop at its own."""
-    pairs = {title: pair(cell(r, network)) for network, title in NETWORKS.items()}
-    found = [(title, arms.calls_to_pay) for title, arms in pairs.items()]
-    loop = naive(r, COMPILED).value / naive(r, "eager").value
-    rows = [
-        {
-            "calls": calls,
-            **{title: arms.total(calls) for title, arms in pairs.items()},
-            LOOP: loop if calls == NAIVE_CALLS else None,
-        }
-        for calls in CALLS
-    ]
+def corrections(r: Records) -> Chart:
+    """What each correction of the loop does to the speed-up, at a batch of one on the CPU."""
+    rows: list[Row] = []
+    for network, title in NETWORKS.items():
+        found: dict[str, Any] = {}
+        for step, (mode, skip) in STEPS.items():
+            eager, compiled = (naive_s(r, network, w, mode, skip) for w in ("eager", "compiled"))
+            found[step] = eager / compiled
+        compiled, eager = pair(r, BUILT, **at(network, BUILT))
+        found[RIGHT] = eager / compiled
+        rows += [
+            {"timed": f"{title}, {step}", "network": title, "speed-up": one}
+            for step, one in found.items()
+        ]
     return Chart(
         rows,
-        x=log("calls", "calls that are averaged"),
-        y=log(label="mean time of a call over eager mode's", unit="×"),
-        marks=[
-            *(span(*made[1], f"{title} pays") for title, made in found if made),
-            level(1.0, "eager mode"),
-            *(line(title, markers=False) for title in pairs),
-            points(LOOP),
-        ],
+        x=log("speed-up", "compiled over eager, both as built", "×"),
+        y=category("timed"),
+        marks=[level(1.0, "as fast"), intervals("speed-up", by="network")],
     )
 
 
-def ways(record: Record, batch: int) -> list[str]:
-    """What was timed against eager mode at this batch size."""
-    beside = str(record.case.params.get("beside", "")).split()
-    return [COMPILED, *(beside if batch == batches(record)[0] else [])]
-
-
-def measured(r: Records) -> list[Record]:
-    """The cells whose backend works. Raises: Pending: a network is missing on the CPU."""
-    for network in NETWORKS:
-        cell(r, network)
-    return [record for record in r.where(kind="cell") if "measurements" in record.values]
+PARTS = {
+    "library": "library",
+    "operators": "other operators",
+    "generated": "generated kernels",
+    "guards": "guards",
+    "rest": "Python and memory",
+}
 
 
 @page.chart
-def speed_ups(r: Records) -> Chart:
-    rows = [
-        _row(x, batch, way) for x in measured(r) for batch in batches(x) for way in ways(x, batch)
-    ]
-    return Chart(
-        rows,
-        x=linear("speed-up", "speed-up over eager mode", "×"),
-        y=category("compiled as"),
-        marks=[level(1.0, "eager mode"), intervals("speed-up")],
-    )
+def split(r: Records) -> Chart:
+    """Where a call's time goes."""
+    rows: list[Row] = []
+    for (network, title), way in product(NETWORKS.items(), (EAGER, BUILT)):
+        taken = parts(r, network, way)
+        name = f"{title}, {named(way).partition(',')[0]}"
+        rows.append({"call": name, **{PARTS[part]: 1e3 * s for part, s in taken.items()}})
+    y = linear(label="a call under the profiler", unit="ms")
+    return Chart(rows, x=category("call"), y=y, marks=bars(*PARTS.values(), stacked=True))
 
 
-def _row(record: Record, batch: int, way: str) -> Row:
-    arms, model = pair(record, batch, way), NETWORKS[str(record.case.params["network"])]
-    backend, mode = (str(record.case.params[name]) for name in DEFAULT)
-    if way != COMPILED:
-        backend, mode = ("inductor", way) if way in MODES else (way, "")
-    cached = f" ({stats.number(arms.cached_s)} s)" if arms.cached_s is not None else ""
-    first = f"{stats.number(arms.compiled.first_call_s)} s{cached}"
-    shown = mode if backend == "inductor" else backend
-    on = "" if record.case.params["device"] == "cpu" else f" on {record.place}"
+def row(r: Records, way: str, **where: Scalar) -> Row:
+    """A way beside eager mode as the network is built."""
+    arm, eager = pair(r, way, **where)
+    compiled = not way.startswith("eager/")
+    calls = calls_to_pay(arm, eager) if compiled else None
     return {
-        "compiled as": f"{model}{on}, batch {batch}, {shown}",
-        "model": f"{model} on {record.place}",
-        "batch": batch,
-        "compiler": f"{backend}, {mode}" if backend == "inductor" else backend,
-        "first call": first if way == COMPILED else "–",  # after others had compiled
-        "eager": arms.eager,
-        "compiled": arms.compiled,
-        "speed-up": arms.eager / arms.compiled,
+        "network": NETWORKS[str(where["network"])],
+        "way": named(way),
+        "first call (s)": float(f"{first_s(arm):.2g}") if compiled else "–",
+        "a call": arm,
+        "over eager as built": eager / arm,
+        "pays after": f"{float(f'{calls:.2g}'):,.0f} calls" if calls else "–",
     }
 
 
 @page.table
-def costs(r: Records) -> Sequence[Row]:
-    """The default compiler: what the first call takes, and when it is paid for."""
+def ways(r: Records) -> Sequence[Row]:
+    """Eager and compiled, as built and in the fastest form, at a batch of one on the CPU."""
+    return [
+        row(r, way, **at(network, built))
+        for network in NETWORKS
+        for best in [FASTEST[network]]
+        for way, built in {
+            EAGER: BUILT,
+            by_hand(r, network): BUILT,
+            BUILT: BUILT,
+            best: best,
+        }.items()
+    ]
+
+
+@page.chart
+def speed_ups(r: Records) -> Chart:
+    """Every way over eager as built: all in turn at a batch of one on the CPU, each else alone."""
+    places = [every(network) for network in NETWORKS]
+    for params in (record.case.params for record in r.where(kind="time")):
+        where = {name: params[name] for name in at("", "")}
+        if (where["device"], where["batch"]) != ("cpu", 1) and where not in places:
+            places.append(where)
     rows: list[Row] = []
-    for record in measured(r):
-        if DEFAULT.items() <= record.case.params.items():
-            for batch in batches(record):
-                arms, row = pair(record, batch), _row(record, batch, COMPILED)
-                calls = paid(arms)
-                rows.append(
-                    {
-                        "model": f"{row['model']}, batch {batch}",
-                        "first call (from the cache)": row["first call"],
-                        "eager": arms.eager,
-                        "compiled": arms.compiled,
-                        "pays after": f"{calls:,.0f} calls" if calls else "not shown to",
-                    }
-                )
-    return rows
-
-
-# Operators that inductor leaves to a library: attention, convolutions and matrix products.
-LIBRARY = {
-    *("addmm", "bmm", "convolution", "linear", "mm"),
-    *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
-}
-
-
-@page.table
-def passes(r: Records) -> Sequence[Row]:
-    """What one call on the CPU runs."""
-    rows: list[Row] = []
-    for network, title in NETWORKS.items():
-        record = cell(r, network)
-        made, left = kernels(record), record.values["kernels"][COMPILED]
-        library = sum(left.get(name, 0) for name in LIBRARY)
-        rows.append(
-            {
-                "one call": title,
-                "eager": operators(record, "eager"),
-                "compiled": operators(record, COMPILED) + made,
-                "of them the library's": library,
-                "of them generated": made,
-            }
-        )
-    return rows
+    for where in places:
+        found, network = r.all(**where)[0], str(where["network"])
+        on = "" if where["device"] == "cpu" else f" on {found.place}"
+        for way in str(found.case.params["ways"]).split():
+            if way != EAGER and way not in found.values["missing"]:
+                name = f"{NETWORKS[network]}{on}, batch {where['batch']}: {named(way)}"
+                eager = pair(r, way, **where)[1]
+                rows.append({"run as": name, **row(r, way, **where), "eager": eager})
+    return Chart(
+        rows,
+        x=linear("over eager as built", "speed-up over eager as built", "×"),
+        y=category("run as"),
+        marks=[level(1.0, "eager as built"), intervals("over eager as built")],
+    )

@@ -1,31 +1,32 @@
-"""torch.compile under the clock: one cell of the study, the way into compiled code, naive timing.
+"""torch.compile under the clock: ways to run a network in turn, parts of a call, naive timing.
 
-Every case runs in processes of its own (`study`), the first one with empty compiler caches, so a
-first call is a first call. Arguments and results are JSON. Generated CPU kernels are counted in the
-code that calls them, because the profiler does not see them.
+A way is a compiler and a form of the network, "default/channels_last": forms compute the same and
+differ in what is done to the network by hand. Every case runs in a fresh process with empty
+compiler caches, so a first call is a first call.
 
 Source: ResNet-18 is He et al. 2015, arXiv 1512.03385, table 1, with projection shortcuts (option B)
 and the strides of the usual implementations.
 Shapes: B images, C channels, H and W pixels.
-Units: calls of a kernel in one call of the model.
-Not handled: other compilers than torch's own; a backend that fails is a result and says why.
-Pretrained weights: time does not depend on their values.
+Not handled: pretrained weights; time does not depend on their values.
 """
 
-import functools
-import hashlib
+import contextlib
+import copy
 import importlib
-import os
 import random
-import re
+import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo.utils as dynamo
 from torch import Tensor, nn
+from torch._inductor import config as inductor
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.profiler import ProfilerActivity, profile
 
 from madl.errors import MadlError
@@ -33,164 +34,199 @@ from madl.machine import fresh, timing
 from madl.machine.memory import keep_freed_pages
 
 Json = Mapping[str, Any]
+Form = tuple[nn.Module, list[Tensor]]
 TOLERANCE = 1e-3  # of the largest output: fused arithmetic rounds in another order
-RESNET = "resnet18"
-WAYS = {
-    "aot_eager": {"backend": "aot_eager", "mode": "default"},
-    "reduce-overhead": {"backend": "inductor", "mode": "reduce-overhead"},
-    "max-autotune": {"backend": "inductor", "mode": "max-autotune"},
-}
 ROUNDS = 5  # at least, in one process; verdicts come from between processes
+EAGER = "eager/plain"  # the network as it is built
 
 
 def study(params: Json) -> dict[str, Any]:
-    """One case by its `kind`, in fresh processes: several where a verdict rests on it."""
-    kind, argument = params["kind"], dict(params)
-    if kind == "naive":
-        return fresh.call(f"{__name__}:measure_naively", argument)
-    if kind == "guards":
-        return fresh.call(f"{__name__}:measure_guards", argument)
-    argument["batches"] = [int(batch) for batch in params["batches"].split()]
-    argument["beside"] = params.get("beside", "").split()
-    return timing.over_processes(
-        f"{__name__}:measure", argument, processes=params["processes"], keep_caches=True
-    )
+    """One case by its `kind`, in fresh processes."""
+    argument, function = dict(params), f"{__name__}:{KINDS[params['kind']].__name__}"
+    if params["kind"] != "ways":
+        return fresh.call(function, argument)
+    with tempfile.TemporaryDirectory(prefix="madl-caches-") as folder:
+        cold = fresh.call(function, argument, caches=Path(folder))
+        cached = fresh.call(f"{__name__}:{measure_first.__name__}", argument, caches=Path(folder))
+    return {**cold, **cached}
 
 
 def measure(argument: Json) -> dict[str, Any]:
-    """Eager and compiled in turn, at each batch size: first calls, steady state, kernels, code.
+    """The ways of a case in turn, after first calls that are kept apart.
 
-    Every batch size has a compiled model of its own, as if the others had never been; at the first,
-    other ways to compile (`beside`) take turns with these two. Kernels and generated code are those
-    of the first, and a process that finds the compiler's caches full has no code to tell.
+    A way that cannot be compiled here, or whose outputs are off, is missing and says why.
     """
-    from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
-
     _set_up(argument)
-    found: dict[str, Any] = {"measurements": {}, "error": 0.0}
-    try:
-        for batch in argument["batches"]:
-            torch._dynamo.reset()
-            model, inputs = _model({**argument, "batch": batch})
-            ways = {"compiled": _compile(model, argument)}
-            if batch == argument["batches"][0]:
-                ways |= {way: _compile(model, WAYS[way]) for way in argument["beside"]}
-            with torch.no_grad():
-                _measured(found, batch, model, ways, inputs, argument)
-    except (BackendCompilerFailed, TorchDynamoException, ImportError, RuntimeError) as error:
-        return {"failed": f"{type(error).__name__}: {_first_line(error)}"}
-    if found["error"] > TOLERANCE:
-        return {"failed": f"the compiled output is off by {found['error']:.1e} of the largest"}
-    return found
-
-
-def in_order(ways: Sequence[str], process: int) -> list[str]:
-    """Who is called first in a process: where memory happens to lie is decided then.
-
-    The process that finds the caches empty takes eager mode, then the ways as they stand, so its
-    first call is nobody else's. Each later process compiles another way before the others, and
-    draws the rest: what an order does to one side scatters between processes.
-    """
-    if process == 0:
-        return ["eager", *ways]
-    drawn = random.Random(os.getpid())
-    ahead = ways[(process - 1) % len(ways)]
-    order = [ahead, *drawn.sample([way for way in ways if way != ahead], len(ways) - 1)]
-    order.insert(drawn.randint(0, len(ways)), "eager")
-    return order
-
-
-def _measured(
-    found: dict[str, Any],
-    batch: int,
-    model: nn.Module,
-    ways: Mapping[str, Any],
-    inputs: list[Tensor],
-    argument: Json,
-) -> None:
-    import torch._dynamo.utils as dynamo
-
-    device = str(argument["device"])
-    calls: dict[str, Callable[[], Tensor]] = {
-        name: functools.partial({"eager": model, **ways}[name], *inputs)
-        for name in in_order(list(ways), int(argument["process"]))
-    }
-    first, code = _first_calls(calls, device)
-    found.setdefault("generated", code)
-    measured = timing.compare(
-        calls, device=device, budget_s=float(argument["budget_s"]), min_samples=ROUNDS
-    )
-    exact = model(*inputs)
-    for way in ways:  # after the clock: a check before it eats the first call
-        found["error"] = max(found["error"], _error(calls[way](), exact))
-    compiled = [name for name in calls if name in ways]
-    for name, measurement in measured.items():
-        subject = timing.observe(calls[name], inputs, module=model)
-        run = replace(measurement, subject=subject, first_call_s=first[name])
-        before = compiled.index(name) if name in ways else 0
-        found["measurements"][f"{name} {batch}"] = {**run.to_json(), "compiled_before": before}
-    if "kernels" not in found:
-        found["kernels"] = {name: kernels(calls[name], device) for name in ("eager", "compiled")}
-        found["breaks"] = sum(dynamo.counters["graph_break"].values())
-
-
-def _first_calls(
-    calls: Mapping[str, Callable[[], Tensor]], device: str
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """What each first call takes, and the code that it made; none where the caches had it."""
-    stopwatch = timing.stopwatch_of(device)
-    caches = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    device, ways = str(argument["device"]), ways_of(argument)
     first: dict[str, float] = {}
-    code: dict[str, Any] = {}
-    for name, call in calls.items():
-        known = wrappers(caches)
-        first[name] = stopwatch.first(call)
-        if name != "eager":
-            code[name] = generated(wrappers(caches) - known)
-    return first, code
-
-
-def measure_guards(argument: Json) -> dict[str, Any]:
-    """A function of one small addition, eager and compiled to the very same: what is left is the
-    way into compiled code, its guards first of all.
-    """
-    _set_up(argument)
-    x = torch.ones(1)
-
-    def add(x: Tensor) -> Tensor:
-        return x + 1
-
-    compiled: Any = torch.compile(add, backend="eager")
+    missing: dict[str, str] = {}
+    found: dict[str, Any] = {}
     with torch.no_grad():
-        calls: dict[str, Callable[[], Tensor]] = {
-            "eager": lambda: add(x),
-            "compiled": lambda: compiled(x),
-        }
-        subjects = {name: timing.observe(fn, [x]) for name, fn in calls.items()}
-        measured = timing.compare(
-            calls, budget_s=float(argument["budget_s"]), min_samples=ROUNDS, subjects=subjects
-        )
-    return {"measurements": {name: m.to_json() for name, m in measured.items()}}
+        for name, way in ways.items():
+            try:
+                first[name] = timing.stopwatch_of(device).first(way.first)
+            except Exception as error:  # whatever a backend raises is a result
+                lines = str(error).split("\n")
+                missing[name] = f"{type(error).__name__}: {lines[0]}"
+        budget_s, calls = float(argument["budget_s"]), {name: ways[name] for name in first}
+        measured = timing.compare(calls, device=device, budget_s=budget_s, min_samples=ROUNDS)
+        exact = ways[EAGER]()
+        for name, run in measured.items():  # after the clock: a check before it eats the first call
+            off = float((ways[name]() - exact).abs().max() / exact.abs().max())
+            if off > TOLERANCE:
+                missing[name] = f"its output is off by {off:.1e} of the largest"
+                continue
+            subject = timing.observe(ways[name], ways[name].inputs, module=ways[name].module)
+            found[name] = replace(run, subject=subject, first_call_s=first[name]).to_json()
+    return {"measurements": found, "missing": missing}
+
+
+def measure_all(argument: Json) -> dict[str, Any]:
+    """The same, and what a call of the network as it is built consists of, eager and compiled."""
+    found, (model, inputs) = measure(argument), network_of(argument)
+    torch._dynamo.reset()  # what else was compiled is no code to look through
+    compiler = "named" if argument["built"] == "default/plain" else "eager"
+    built: Any = compiled(model, compiler, inputs)
+    with torch.no_grad():
+        ways = {EAGER: model, argument["built"]: built}
+        return {**found, "parts": {way: parts(lambda m=m: m(*inputs)) for way, m in ways.items()}}
+
+
+def measure_first(argument: Json) -> dict[str, Any]:
+    """What the first call of the compiled network takes where the caches are filled."""
+    _set_up(argument)
+    (call,) = ways_of({**argument, "ways": argument["built"]}).values()
+    with torch.no_grad():
+        return {"cached_s": timing.stopwatch_of(str(argument["device"])).first(call.first)}
 
 
 def measure_naively(argument: Json) -> dict[str, Any]:
     """The course's way: training mode, gradients on, the first call averaged in, no waiting."""
     _set_up(argument)
-    model, inputs = _model(argument)
-    model.train()
+    model, inputs = network_of(argument)
     device, calls = str(argument["device"]), int(argument["naive_calls"])
-    compiled = _compile(model, argument)
-    runs = {"eager": lambda: model(*inputs), "compiled": lambda: compiled(*inputs)}
-    timed = {name: timing.naive(fn, device=device, calls=calls) for name, fn in runs.items()}
-    subjects = {n: timing.observe(fn, inputs, module=model) for n, fn in runs.items()}
-    return {
-        "measurements": {
-            name: timing.with_subject(m, subjects[name]).to_json() for name, m in timed.items()
-        }
+    found: dict[str, Any] = {}
+    for mode, gradients in (("training", True), ("evaluation", False)):
+        model.train(gradients)
+        compiled: Any = torch.compile(model, backend=str(argument["backend"]))
+        with torch.set_grad_enabled(gradients):
+            for name, fn in (("eager", model), ("compiled", compiled)):
+                run = timing.naive(lambda fn=fn: fn(*inputs), device=device, calls=calls)
+                subject = timing.observe(lambda fn=fn: fn(*inputs), inputs, module=model)
+                found[f"{name}, {mode}"] = timing.with_subject(run, subject).to_json()
+    return {"measurements": found}
+
+
+KINDS: Mapping[str, Callable[[Json], dict[str, Any]]] = {
+    "time": measure,
+    "ways": measure_all,
+    "naive": measure_naively,
+}
+
+
+# ---- forms --------------------------------------------------------------------------------------
+
+
+def channels_last(model: nn.Module, inputs: list[Tensor]) -> Form:
+    """Weights and images in the order that the library's convolutions work in."""
+    last = torch.channels_last
+    return model.to(memory_format=last), [t.to(memory_format=last) for t in inputs]  # type: ignore
+
+
+def folded(model: nn.Module, inputs: list[Tensor]) -> Form:
+    """Every batch norm computed into the weights of the convolution before it."""
+    for module in list(model.modules()):
+        for conv, norm in PAIRS:
+            if isinstance(getattr(module, norm, None), nn.BatchNorm2d):
+                fused = fuse_conv_bn_eval(getattr(module, conv), getattr(module, norm))
+                setattr(module, conv, fused)
+                setattr(module, norm, nn.Identity().eval())
+    return model, inputs
+
+
+PAIRS = (("conv1", "norm1"), ("conv2", "norm2"), ("0", "1"))  # names of a convolution and its norm
+
+
+FORMS: Mapping[str, Callable[[nn.Module, list[Tensor]], Form]] = {
+    "plain": lambda model, inputs: (model, inputs),
+    "channels_last": channels_last,
+    "folded": folded,
+    "both": lambda model, inputs: channels_last(*folded(model, inputs)),
+    "unmasked": lambda model, inputs: (model, inputs[:1]),  # where no sentence is padded
+}
+
+
+# ---- ways ---------------------------------------------------------------------------------------
+
+
+class Way:
+    """A call of a network in one form by one compiler; compiled when it is called first."""
+
+    def __init__(self, way: str, module: nn.Module, inputs: list[Tensor]) -> None:
+        self.compiler, self.module, self.inputs = way.partition("/")[0], module, inputs
+        self.run: Any = None
+
+    def __call__(self) -> Tensor:
+        return self.run(*self.inputs)
+
+    def first(self) -> Tensor:
+        """Compile, and call.
+
+        Raises:
+            MadlError: what is to be compiled is run as it is.
+        """
+        self.run = compiled(self.module, self.compiler, self.inputs)
+        stats = dynamo.counters["stats"]
+        graphs = stats["unique_graphs"]
+        freezing = inductor.patch(freezing=True)  # type: ignore[reportUnknownMemberType]
+        with freezing if self.compiler == "frozen" else contextlib.nullcontext():
+            result = self()
+        if self.compiler not in ("eager", "torchscript") and stats["unique_graphs"] == graphs:
+            raise MadlError("torch.compile made no graph of it")
+        return result
+
+
+def compiled(module: nn.Module, compiler: str, inputs: list[Tensor]) -> Any:
+    if compiler == "eager":
+        return module
+    if compiler == "torchscript":
+        traced: Any = torch.jit.trace(module, tuple(inputs))  # type: ignore[reportUnknownMemberType]
+        return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    if compiler == "torch_tensorrt":
+        importlib.import_module(compiler)  # which registers the backend
+    return torch.compile(module, **INDUCTOR.get(compiler, {"backend": compiler}))
+
+
+INDUCTOR: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "named": {"options": {"cpp.enable_kernel_profile": True}},  # its kernels show in a profile
+    "frozen": {"options": {"freezing": True}},
+    "reduce-overhead": {"mode": "reduce-overhead"},
+    "max-autotune": {"mode": "max-autotune"},
+}
+
+
+def ways_of(argument: Json) -> dict[str, Way]:
+    """The ways of a case, in the order in which they are called first.
+
+    Of those that compile, the network as it is built is first, so its first call is nobody else's.
+    The rest is drawn: where memory happens to lie is decided then, so what an order does to one
+    side scatters between processes.
+    """
+    ways, built = str(argument["ways"]).split(), argument["built"]
+    order = random.Random(int(argument["process"])).sample(ways, len(ways))
+    first = next(i for i, way in enumerate(order) if not way.startswith("eager/"))
+    order.remove(built)
+    order.insert(first, built)
+    model, inputs = network_of(argument)
+    made = {
+        form: FORMS[form](copy.deepcopy(model), list(inputs))
+        for form in {way.partition("/")[2] for way in order}
     }
+    return {way: Way(way, *made[way.partition("/")[2]]) for way in order}
 
 
-# ---- models and modes ---------------------------------------------------------------------------
+# ---- networks -----------------------------------------------------------------------------------
 
 
 def _set_up(argument: Json) -> None:
@@ -199,12 +235,14 @@ def _set_up(argument: Json) -> None:
     torch.manual_seed(0)
     if argument.get("device") == "cuda":
         torch.backends.cudnn.allow_tf32 = False  # its default rounds FP32 convolutions to 10 bits
+    torch._dynamo.config.automatic_dynamic_shapes = False  # another way is no other shape …
+    torch._dynamo.config.recompile_limit = 64  # … nor a reason to give up compiling
 
 
-def _model(argument: Json) -> tuple[nn.Module, list[Tensor]]:
-    """The model in evaluation mode and a batch for it; the weights' values do not matter."""
+def network_of(argument: Json) -> tuple[nn.Module, list[Tensor]]:
+    """In evaluation mode, and a batch for it; the weights' values do not matter."""
     device, batch, size = str(argument["device"]), int(argument["batch"]), int(argument["size"])
-    if argument["network"] == RESNET:
+    if argument["network"] == "resnet18":
         images = torch.randn(batch, 3, size, size, device=device)
         return ResNet18().to(device).eval(), [images]
     from madl.training.models import with_random_weights
@@ -221,108 +259,65 @@ class Logits(nn.Module):
         super().__init__()
         self.classifier = classifier
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         return self.classifier(input_ids=input_ids, attention_mask=attention_mask).logits
 
 
-def _compile(model: nn.Module, argument: Json) -> Any:
-    backend, mode = str(argument["backend"]), argument["mode"]
-    if backend == "torch_tensorrt":
-        try:
-            importlib.import_module("torch_tensorrt")  # which registers the backend
-        except Exception as error:  # it loads libraries that may not be there, or not fit
-            raise MadlError(f"torch_tensorrt cannot be loaded: {_first_line(error)}") from error
-    if backend == "inductor":
-        return torch.compile(model, mode=None if mode == "default" else mode)
-    return torch.compile(model, backend=backend)
+# ---- what a call consists of --------------------------------------------------------------------
 
-
-def _error(found: Tensor, expected: Tensor) -> float:
-    """Largest difference, as a share of the largest expected output."""
-    return float((found - expected).abs().max() / expected.abs().max())
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-
-
-# ---- what a call runs ---------------------------------------------------------------------------
-
-# Operators that make a tensor's description or its memory, or return their input as it is.
-FREE = {
-    *("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_", "set_"),
-    *("as_strided", "as_strided_", "view", "_unsafe_view", "reshape", "_reshape_alias", "flatten"),
-    *("transpose", "t", "permute", "expand", "expand_as", "unsqueeze", "squeeze", "unflatten"),
-    *("slice", "select", "split", "chunk", "unbind", "narrow", "detach", "alias", "contiguous"),
-    *("to", "resolve_conj", "lift_fresh", "result_type", "dropout", "_nnpack_available"),
-}
-# Operators that are one piece of work, whatever they prepare inside.
-WHOLE = {
-    *("addmm", "mm", "bmm", "baddbmm", "convolution", "linear", "native_layer_norm"),
-    *("native_batch_norm", "scaled_dot_product_attention", "add", "sub", "mul", "div"),
+PROFILED = 5  # calls
+PARTS = ("guards", "library", "operators", "generated")
+# Operators that are left to a library, whatever they prepare inside.
+LIBRARY = {
+    *("addmm", "mm", "bmm", "baddbmm", "conv2d", "convolution", "linear", "matmul"),
+    *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"),
 }
 
 
-def kernels(fn: Callable[[], object], device: str) -> dict[str, int]:
-    """What one call runs, by name: on CUDA its kernels, on a CPU the operators that compute."""
-    activities = [ProfilerActivity.CPU]
-    if device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiler:
-        fn()
-        if device == "cuda":
-            torch.cuda.synchronize()
-    events: Any = profiler.events()
-    return dict(Counter(_cuda_kernels(events) if device == "cuda" else _computing(events)))
+def parts(call: Callable[[], Tensor]) -> dict[str, Any]:
+    """Seconds of a call on a CPU by part, and the generated kernels in it by name.
 
-
-def _cuda_kernels(events: Any) -> list[str]:
-    """Kernels alone: no copies, and no ranges that torch.compile names on the device's timeline."""
-    on_device = [e for e in events if str(e.device_type).endswith("CUDA")]
-    names = [e.name for e in on_device if not getattr(e, "is_user_annotation", False)]
-    return [n for n in names if not n.startswith(("Memcpy", "Memset", "Torch-Compiled", "## "))]
-
-
-def _computing(events: Any) -> list[str]:
-    """Operators that compute: the innermost ones, except that a product or a norm is one."""
-    found: list[str] = []
-
-    def visit(event: Any) -> bool:
-        """Whether anything was counted in here."""
-        space, separator, name = event.name.partition("::")
-        counted = [] if name in WHOLE else [c for c in event.cpu_children if visit(c)]
-        inside = bool(counted)
-        computes = bool(separator) and space.islower() and name not in FREE
-        if computes and not inside:
-            found.append(name)
-        return inside or computes
-
-    for event in events:
-        if event.cpu_parent is None:
-            visit(event)
-    return found
-
-
-NOTES = re.compile(r"^\s*# .*$", re.MULTILINE)  # its numbering of graphs, and where code comes from
-
-
-def wrappers(folder: Path) -> set[Path]:
-    """The files of code that inductor has written so far, one a graph, kernels included."""
-    return set(folder.rglob("*.py"))
-
-
-def generated(files: Iterable[Path]) -> dict[str, Any]:
-    """Kernels in these files by what they fuse, how often a call runs each, and a digest of all.
-
-    The profiler does not see kernels that were generated for a CPU, so they are counted in the code
-    that calls them. Two ways with one digest run equal code: its notes are not in it.
+    Guards are torch.compile's search for the code that fits; library, other operators and generated
+    kernels are what computes; the rest is Python, its dispatch and memory.
     """
-    sources = sorted(NOTES.sub("", path.read_text("utf-8")) for path in files)
-    called = [name for text in sources for name in re.findall(r"^ +(cpp_fused_\w+)\(", text, re.M)]
+    for _ in range(1 + timing.WARMUP_CALLS):
+        call()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        start = time.perf_counter()
+        for _ in range(PROFILED):
+            call()
+        whole_s = time.perf_counter() - start
+    found = list(pieces(profiler.events() or ()))
+    seconds = {part: sum(s for of, _, s in found if of == part) for part in PARTS}
+    seconds["rest"] = whole_s - sum(seconds.values())
+    names = Counter(name for part, name, _ in found if part == "generated")
     return {
-        "kernels": dict(Counter(re.sub(r"_\d+$", "", name) for name in called)),
-        "code": hashlib.sha256("".join(sources).encode()).hexdigest()[:12] if sources else None,
+        "seconds": {part: s / PROFILED for part, s in seconds.items()},
+        "generated": {name: count / PROFILED for name, count in names.items()},
     }
+
+
+def pieces(events: Iterable[Any]) -> Iterable[tuple[str, str, float]]:
+    """Each piece of work once: its part, its name and its seconds."""
+    stack = [event for event in events if event.cpu_parent is None]
+    while stack:
+        event = stack.pop()
+        space, _, operator = event.name.rpartition("::")
+        if event.name == "TorchDynamo Cache Lookup":
+            part, name = "guards", event.name
+        elif "cpp_fused" in event.name:
+            part, name = (
+                "generated",
+                event.name[event.name.index("cpp_fused") :].rstrip("_0123456789"),
+            )
+        elif operator in LIBRARY:
+            part, name = "library", operator
+        elif space and space.islower():
+            part, name = "operators", operator
+        else:
+            stack += event.cpu_children
+            continue
+        yield part, name, event.time_range.elapsed_us() / 1e6
 
 
 # ---- ResNet-18 ----------------------------------------------------------------------------------
@@ -352,7 +347,7 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     """A stem, four stages of two blocks, a mean over the pixels, a Linear head."""
 
-    def __init__(self, *, num_classes: int = 1000) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False),
@@ -360,16 +355,11 @@ class ResNet18(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
-        before = (WIDTHS[0], *WIDTHS[:-1])
-        self.stages = nn.Sequential(
-            *(
-                nn.Sequential(
-                    Block(narrow, wide, stride=1 if stage == 0 else 2), Block(wide, wide, stride=1)
-                )
-                for stage, (narrow, wide) in enumerate(zip(before, WIDTHS))
-            )
-        )
-        self.head = nn.Linear(WIDTHS[-1], num_classes)
+        blocks: list[nn.Module] = []
+        for narrow, wide in zip((WIDTHS[0], *WIDTHS), WIDTHS):
+            blocks += [Block(narrow, wide, stride=wide // narrow), Block(wide, wide, stride=1)]
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(WIDTHS[-1], 1000)
 
-    def forward(self, images: Tensor) -> Tensor:  # (B, 3, H, W) -> (B, num_classes)
-        return self.head(self.stages(self.stem(images)).mean((2, 3)))
+    def forward(self, images: Tensor) -> Tensor:  # (B, 3, H, W) -> (B, 1000)
+        return self.head(self.blocks(self.stem(images)).mean((2, 3)))

@@ -197,7 +197,7 @@ def diagnose() -> dict[str, str]:
 
 _TOOLS = {
     "g++": "kernels fall back to plain torch",
-    "nvcc": "CUDA kernels fall back to Triton or plain torch",
+    "nvcc": "CUDA kernels fall back to plain torch",
     "git": "records carry no commit",
     "iverilog": "Verilog units are not simulated",
 }
