@@ -68,11 +68,11 @@ def values(r: Records) -> Values:
     return r.of(STEM).one().values
 
 
-def db(r: Records, name: str, *, placed: bool = False) -> Counted:
-    """Signal to error of the weights."""
+def db(r: Records, name: str, *, placed: bool = False, of: str = "weights") -> Counted:
+    """Signal to error of the weights, or of the inputs."""
     found = values(r)["formats"][name]
     found = found["placed"] if placed else found
-    return counted(round(found["weights_db"], 1), "dB", of=r.of(STEM))
+    return counted(round(found[f"{of}_db"], 1), "dB", of=r.of(STEM))
 
 
 def magnitude(r: Records, part: str, at: int) -> Counted:
@@ -89,6 +89,7 @@ page.numbers(
     mxfp4=partial(db, name="mxfp4-e2m1"),
     fixed_4=partial(db, name="fixed(4,2)"),
     fixed_4_placed=partial(db, name="fixed(4,2)", placed=True),
+    fixed_4_inputs=partial(db, name="fixed(4,2)", of="inputs"),
     log_8=partial(db, name="log(8)"),
     block_log_8=partial(db, name="block-log(8,8,block=16)"),
     fp8=partial(db, name="minifloat(8,4)"),
@@ -143,7 +144,6 @@ def formats(r: Records) -> Sequence[Row]:
             "accuracy": f"{untrained(r, name)}",
             "weights (dB)": f"{f['weights_db']:.1f}".replace("-", "−"),
             "inputs (dB)": f"{f['inputs_db']:.1f}".replace("-", "−"),
-            "positive values": range_of(f),
         }
         for name, f in every_format(r)
     ]
@@ -158,6 +158,7 @@ def definitions(r: Records) -> Sequence[Row]:
             "format": name_of(name),
             "in code": f"`{name}`",
             "constants": found[name]["constants"],
+            "positive values": range_of(found[name]),
             "placed at": found[name].get("placed", {}).get("at", ""),
             "source": source_of(found[name]),
         }

@@ -12,7 +12,6 @@ from madl.training.families import NAMES, name_of
 STEM = "lab3_formats"
 TUNED = f"{STEM}{TUNING}"  # among a page's needs: what chooses
 MARGIN = 0.02  # accuracy that a format may cost: chooses on validation, and tests
-TIE = 0.01  # nats of validation loss, which is finer: of as many sentences, accuracy is a coin flip
 
 
 def fp32(r: Records) -> Arm:
@@ -44,17 +43,15 @@ def tuned(r: Records) -> dict[str, Record]:
 def keeping(r: Records) -> list[str]:
     """The formats that keep FP32's accuracy, the narrow ones first.
 
-    On the tuning seed, where validation puts them at most the margin below FP32 in accuracy and at
-    most a tie above it in loss; if none is there, the one of the least loss. Of equal bits, the one
-    of less loss comes first.
+    On the tuning seed, where validation puts them at most the margin below FP32; if none is there,
+    the one of the least loss. Of equal bits, the one of less loss comes first.
     """
     every = tuned(r)
-    full = r.of(TUNED).one(part="fp32").values
+    least = r.of(TUNED).one(part="fp32").values["validation_accuracy"] - MARGIN
     kept = [
         (one.values["bits"], one.values["validation_loss"], name)
         for name, one in every.items()
-        if one.values["validation_accuracy"] >= full["validation_accuracy"] - MARGIN
-        and one.values["validation_loss"] <= full["validation_loss"] + TIE
+        if one.values["validation_accuracy"] >= least
     ]
-    least = min(every, key=lambda name: every[name].values["validation_loss"])
-    return [name for _, _, name in sorted(kept)] or [least]
+    best = min(every, key=lambda name: every[name].values["validation_loss"])
+    return [name for _, _, name in sorted(kept)] or [best]

@@ -52,7 +52,7 @@ FORMATS: Mapping[str, str] = {
     "mxfp4-e2m1": "MXFP4-e2m1",
     "block-log(4,8,block=16)": "block log 4",
 }
-DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "block float 4")
+DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "MXFP4-e2m1")
 SMOKE = (BF16, "MXINT4", "block float 4", "block log 4")
 AGAIN = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # in quick: small ones
 
@@ -156,7 +156,7 @@ def of_bf16(r: Records, period: int = PERIOD) -> Counted:
 def bits(r: Records) -> Counted:
     """Of the smallest unit's format, and its name."""
     one = chosen(r)
-    return counted(one.value("bits"), f"bits a value ({one.label})", of=one.records)
+    return counted(one.value("bits"), f"bits ({one.label})", of=one.records)
 
 
 def stages(r: Records, unit: str) -> Counted:
@@ -180,8 +180,10 @@ page.numbers(
     bits=bits,
     of_bf16=of_bf16,
     mxint8=partial(share_of, a=MXINT8, b=BF16),
-    signs=partial(share_of, a=SIGNS_APART, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
+    int8=partial(share_of, a=INT8, b=BF16),
+    chosen=chosen,
+    fp32=formats.fp32,
     logic_alone=partial(share_of, a=MXINT8, b=BF16, period=None),
     fast=partial(share_of, a=MXINT8, b=BF16, period=PERIODS[0]),
     slow=partial(share_of, a=MXINT8, b=BF16, period=PERIODS[-1]),
@@ -206,7 +208,7 @@ def front(r: Records) -> Chart:
     rows: list[Row] = [
         {
             "unit": unit,
-            "formats": "keeps FP32's accuracy" if preset in kept else "does not",
+            "formats": "within two points on validation" if preset in kept else "not",
             "transistors": area(r, unit),
             "accuracy": formats.untrained(r, preset),
         }
@@ -214,7 +216,7 @@ def front(r: Records) -> Chart:
     ]
     return Chart(
         rows,
-        x=log("transistors", "transistors of a unit at equal delay", "thousand", factor=1e-3),
+        x=log("transistors", "transistors of a unit, at an equal rate", "thousand", factor=1e-3),
         y=charts.percent("test accuracy"),
         marks=[
             level(formats.fp32(r), "FP32"),

@@ -74,7 +74,7 @@ def part_chart(r: Records, units: Sequence[str]) -> Chart:
     used = [one for one in (*LOGIC, REGISTERS) if any(of[one] for of in made.values())]
     return Chart(
         [{"unit": unit, **{one: of[one] for one in used}} for unit, of in made.items()],
-        x=linear(None, "transistors of a unit at equal delay", "thousand", factor=1e-3),
+        x=linear(None, "transistors of a unit, at an equal rate", "thousand", factor=1e-3),
         y=category("unit"),
         marks=bars(*used, stacked=True),
     )

@@ -183,7 +183,7 @@ def more_accurate_than_int8(r: Records) -> Contrast:
 
 
 def share(r: Records, unit: str) -> Counted:
-    """A unit's transistors at equal delay, of bf16's."""
+    """A unit's transistors at an equal rate, of BF16's."""
     return units.share_of(r, unit, units.BF16)
 
 
@@ -220,7 +220,10 @@ page.numbers(
     mxint8=partial(classifier, variant=MXINT8),
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
     int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST),
+    at_most_rows_small=partial(in_layer, rival=BF16, rows=MOST, layer="default"),
+    int8_small=partial(in_layer, rival=DYNAMIC, rows=MOST, layer="default"),
     in_the_model=partial(in_model, rival=BF16),
+    int8_in_the_model=partial(in_model, rival=DYNAMIC),
     over_int8=more_accurate_than_int8,
     contended=contended,
     processes=processes,
@@ -270,7 +273,7 @@ def ways(r: Records) -> Sequence[Row]:
     ends = rows_asked(r)[:: len(rows_asked(r)) - 1]
     layer: dict[str, Scalar] = {"what": "linear", "layer": "coursework"}
     at = {f"{stats.counted(int(ends[0]), 'row')}, {s}": (f"{ends[0]} {s}", layer) for s in STATES}
-    at[stats.counted(int(ends[1]), "row")] = (f"{ends[1]} {WARM}", layer)
+    at[f"{stats.counted(int(ends[1]), 'row')}, {WARM}"] = (f"{ends[1]} {WARM}", layer)
     for n in BATCHES.split():
         at[stats.counted(int(n), "sentence")] = (n, {"what": "evaluation"})
     return [

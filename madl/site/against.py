@@ -17,7 +17,12 @@ from madl.site.views import Problems
 def rows(project: Project, calls: Mapping[str, PageCalls], problems: Problems) -> str:
     """Every row whose page is there; one that cannot be made is told, and left out."""
     made: list[str] = []
-    for row in project.against:
+    try:
+        told = project.against
+    except MadlError as error:
+        problems.note(error)
+        return ""
+    for row in told:
         if row.stem not in calls or not calls[row.stem].page.view.own:
             continue
         try:
