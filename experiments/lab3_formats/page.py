@@ -52,6 +52,7 @@ PRICE = 0.02  # nats of validation loss that one bit a weight has to save, in a 
 ALL = "all formats"
 TRIED = (3e-5, 1e-4, 3e-4, 1e-3)  # rates of training on
 RATES = {"mix": 1e-4, "rival": 3e-4}
+TIE = 0.01  # nats of validation loss, in which rates tie
 NARROW = ("ternary(0.7)", "log(4)", "minifloat(4,2)", "mxfp4-e2m1")  # trained on once
 LEAST_DRAWN = 0.35  # of a score
 KIN = 0.10  # of accuracy: formats that lose less, on the tuning seed, scatter alike
