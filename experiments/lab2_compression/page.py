@@ -45,7 +45,7 @@ WIDTH, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of input
 SPARSITY = 0.6  # of a layer's weights, by L1-norm: in 1.2 the first share that hurts badly at once
 SAMPLER = "tpe"  # 2.1's best
 # Rates of a full training: all of it before the compression, or half of it after.
-TRIED = (5e-5, 1e-4, 2e-4, 4e-4)
+TRIED = (5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
 RATES = {AFTER: 2e-4, BETWEEN: 2e-4}
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 MBIT = 1e-6
