@@ -201,7 +201,12 @@ class PageCalls:
         if view.plan.profile.name == "smoke":
             parts.append(view.plan.profile.says)
         if judged := _test_size(view):
-            parts.append(f"n = {counted(seeds, 'model')} × {judged:,} test sentences")
+            model, data = (
+                f" ({words(view.plan.workload[of])})" if of in view.plan.workload else ""
+                for of in ("model", "dataset")
+            )
+            models = f"{counted(seeds, 'model')}{model}"
+            parts.append(f"n = {models} × {judged:,} test sentences{data}")
         parts += [words(part) for part in page.coverage if not part.is_whole]
         if not view.is_complete:
             parts.append(view.progress)
