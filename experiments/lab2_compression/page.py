@@ -234,6 +234,7 @@ page.numbers(
     after=partial(every_choice, schedule=AFTER),
     between=partial(every_choice, schedule=BETWEEN),
     costs=compression_costs,
+    aware_untrained=aware_search_untrained,
     left=trained_on_costs,
     alike=alike,
     rank_after=partial(rank, objective=AFTER),
