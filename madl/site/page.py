@@ -224,7 +224,7 @@ class PageCalls:
         one = self.page.view.experiment.shown[name]
         data = f"figures/{self.page.name}/{name}.csv"
         if isinstance(made, Chart):
-            return svg.figure(
+            drawn = svg.figure(
                 made,
                 id=f"{self.page.name}-{name}",
                 title=_text(title),
@@ -232,6 +232,7 @@ class PageCalls:
                 data=data,
                 cache=self.cache,
             )
+            return f"{drawn}\n"  # what follows, a table for one, is Markdown of its own
         assert one.panels is not None
         assert one.alt is not None
         alt = words(one.alt(made))
