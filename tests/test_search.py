@@ -32,9 +32,7 @@ def objective(point):
 
 
 def run(folder, sampler="random", *, seed=3, trials=20, space=SPACE, objective=objective, begin=()):
-    return search(
-        folder, space, objective, sampler=sampler, seed=seed, trials=trials, begin=begin
-    )
+    return search(folder, space, objective, sampler=sampler, seed=seed, trials=trials, begin=begin)
 
 
 def points(trials: list[Trial]) -> list[dict]:

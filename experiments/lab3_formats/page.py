@@ -89,7 +89,10 @@ def tuning(plan: Plan) -> Iterable[Params]:
     for name in names:
         yield {"part": "untrained", **base, **one(name, AT.get(name))}
     study: Params = {"sampler": "tpe", "price": PRICE, **base}
-    over_all = {"trials": choose(smoke=3, quick=len(names) + 100), "offered": offered(names)} | study
+    over_all = {
+        "trials": choose(smoke=3, quick=len(names) + 100),
+        "offered": offered(names),
+    } | study
     yield {"part": "search", "family": ALL, **over_all}
     for family, members in choose(smoke={"MX integer": ("mxint4",)}, quick=FAMILIES).items():
         few = {"trials": choose(smoke=3, quick=1 + len(members) + 16), **study}
@@ -286,7 +289,6 @@ page.numbers(
         rival(r).mean("bits"), f"bits ({rival(r).label})", of=rival(r).records
     ),
     mxint4=partial(untrained, preset="mxint4"),
-    mxint4_below=lambda r: compare(fp32(r), untrained(r, "mxint4")),
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
     block_log_8=partial(untrained, preset="block-log(8,8,block=16)"),
