@@ -22,9 +22,8 @@ Not handled: GPUs.
 """
 
 import argparse
-import contextlib
 import functools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 
 from madl.machine import device
 from madl.machine.contention import ContentionMeter
