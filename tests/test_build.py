@@ -35,8 +35,3 @@ def test_what_a_page_may_not_be_is_one_line(tmp_path, text, said):
     with pytest.raises(MadlError, match=f"mkdocs could not build the site: .*{said}") as caught:
         build.build(Project(tmp_path))
     assert "\n" not in str(caught.value)
-
-
-def test_words_that_are_no_warning_are_the_last_ones():
-    assert build._why("Traceback\n  a\nKeyError: 'b'\n") == "Traceback a KeyError: 'b'"
-    assert build._why("") == "it says nothing"
