@@ -79,7 +79,7 @@ def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(pla
     template = plan.project.experiments / "toy" / "page.md.j2"
     template.write_text(template.read_text().replace("{{ many }}", "many"))
     report.write(plan, fill(plan))
-    linked = set(re.findall(r'href="(records/[^"]+)"', page(plan)))
+    linked = set(re.findall(r'href="(records/[^"]+\.json)"', page(plan)))
     folder = plan.project.docs / "labs"
     assert linked == {"records/toy/one.json", "records/toy/grows.json"}
     keys = {key for one in linked for key in json.loads((folder / one).read_text())["records"]}

@@ -45,8 +45,8 @@ WIDTH, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of input
 SPARSITY = 0.6  # of a layer's weights, by L1-norm: in 1.2 the first share that hurts badly at once
 SAMPLER = "tpe"  # 2.1's best
 # Rates of a full training: all of it before the compression, or half of it after.
-TRIED = (5e-5, 1e-4, 2e-4, 4e-4)
-RATES = {AFTER: 2e-4, BETWEEN: 2e-4}
+TRIED = (5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
+RATES = {AFTER: 4e-4, BETWEEN: 4e-4}
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 MBIT = 1e-6
 
@@ -234,6 +234,7 @@ page.numbers(
     after=partial(every_choice, schedule=AFTER),
     between=partial(every_choice, schedule=BETWEEN),
     costs=compression_costs,
+    aware_untrained=aware_search_untrained,
     left=trained_on_costs,
     alike=alike,
     rank_after=partial(rank, objective=AFTER),

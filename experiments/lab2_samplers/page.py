@@ -222,11 +222,25 @@ def number_with(r: Records, is_so: Callable[[Record], bool]) -> Counted:
     return counted(sum(map(is_so, every)), of=every)
 
 
-def keeps_all(r: Records, name: str) -> Counted:
-    """How many of TPE's studies choose the largest size that any of them does."""
-    every = studies(r, "tpe")
-    sizes: list[Any] = [chosen_point(one)[name] for one in every]
-    return counted(sizes.count(max(sizes)), of=every)
+def keeps_all(r: Records, name: str, sampler: str = "tpe") -> Counted:
+    """How many of a sampler's studies choose the largest size that any of TPE's does."""
+    largest: Any = max(chosen_point(one)[name] for one in studies(r, "tpe"))  # type: ignore[type-var]
+    every = studies(r, sampler)
+    return counted(sum(chosen_point(one)[name] == largest for one in every), of=every)
+
+
+def lead(r: Records, share: float) -> Contrast:
+    """TPE over Random by the validation accuracy of the best trial, after a share of the trials."""
+    tpe, random = studies(r, "tpe"), studies(r, "random")
+    sides = [[so_far(one)[round(share * TRIALS) - 1] for one in every] for every in (tpe, random)]
+    made = stats.paired_mean(*sides, unit=Unit.POINTS, drawn=STUDIES)
+    return contrast(made, [*tpe, *random])
+
+
+def on_grids_draw(r: Records) -> Arm:
+    """What Random chose on the draw that Grid searched."""
+    draw = studies(r, "grid")[0].case.params["trial_draw"]
+    return choices(r.where(trial_draw=draw), "random")
 
 
 def trials_agree(r: Records) -> Counted:
@@ -244,8 +258,6 @@ page.numbers(
     whole=whole,
     alone=baseline.fp32,
     trained=whole_trained,
-    tpe_found=partial(on_validation, sampler="tpe"),
-    random_found=partial(on_validation, sampler="random"),
     kept=lambda r: kept(studies(r, "tpe")),
     trials=lambda r: counted(len(so_far(studies(r, "tpe")[0])), of=studies(r, "tpe")),
     startup=lambda r: counted(startup(r), of=studies(r, "tpe")),
@@ -253,6 +265,12 @@ page.numbers(
     grid_size=lambda r: counted(studies(r, "grid")[0].values["num_points"], of=studies(r, "grid")),
     deep=partial(keeps_all, name="num_hidden_layers"),
     wide=partial(keeps_all, name="hidden_size"),
+    random_deep=partial(keeps_all, name="num_hidden_layers", sampler="random"),
+    random_wide=partial(keeps_all, name="hidden_size", sampler="random"),
+    half_lead=partial(lead, share=0.5),
+    full_lead=partial(lead, share=1.0),
+    grid=partial(choices, sampler="grid"),
+    random_there=on_grids_draw,
     beyond_whole=lambda r: number_with(
         r, lambda one: found(one) < one.values["whole"]["validation_loss"]
     ),

@@ -317,7 +317,6 @@ page.numbers(
         rival(r).mean("bits"), f"bits ({rival(r).label})", of=rival(r).records
     ),
     mxint4=partial(untrained, preset="mxint4"),
-    mxint4_below=lambda r: compare(fp32(r), untrained(r, "mxint4")),
     mix_quantized=mix_beats_one_format_as_quantized,
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),

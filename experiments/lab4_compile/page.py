@@ -259,7 +259,7 @@ def naive_mistakes(r: Records) -> Counted:
 def first_call(r: Records) -> Counted:
     """Of ResNet, with empty caches, to two digits."""
     compiled, _ = pair(r, BUILT, **at("resnet18", BUILT))
-    return counted(float(f"{first_s(compiled):.2g}"), "s", of=compiled.records)
+    return counted(round(first_s(compiled)), "s", of=compiled.records)
 
 
 def cached(r: Records) -> Counted:
@@ -274,11 +274,9 @@ def parts(r: Records, network: str, way: str) -> dict[str, float]:
     return {name: median(one[name] for one in found) for name in found[0]}
 
 
-def share(r: Records, network: str, part: str) -> Counted:
-    """What this part takes of a call that is compiled as it is built."""
-    of = parts(r, network, BUILT)
-    per_cent = float(f"{100 * of[part] / sum(of.values()):.2g}")
-    return counted(per_cent, "%", of=r.all(**every(network)))
+def part(r: Records, network: str, name: str, way: str = BUILT) -> Counted:
+    """What this part takes of a call, under the profiler."""
+    return counted(1e3 * parts(r, network, way)[name], "ms", of=r.all(**every(network)))
 
 
 def generated(r: Records, network: str, *words: str) -> Counted:
@@ -316,8 +314,14 @@ page.numbers(
     on_cuda=cuda_faster,
     first_resnet=first_call,
     cached_resnet=cached,
-    guards=partial(share, network="bert", part="guards"),
-    library=partial(share, network="resnet18", part="library"),
+    built_bert_in_turn=lambda r: compare(*pair(r, BUILT, **every("bert"))),
+    library_before=partial(part, network="resnet18", name="library", way=EAGER),
+    library=partial(part, network="resnet18", name="library"),
+    between_before=partial(part, network="resnet18", name="operators", way=EAGER),
+    between=partial(part, network="resnet18", name="generated"),
+    bert_before=partial(part, network="bert", name="operators", way=EAGER),
+    bert_between=partial(part, network="bert", name="generated"),
+    guards=partial(part, network="bert", name="guards"),
     weights_copied=lambda r: generated(r, "resnet18", "convolution"),
     masks=lambda r: generated(r, "bert", "arange", "where"),
     mask_share=mask_share,
@@ -387,7 +391,7 @@ def row(r: Records, way: str, **where: Scalar) -> Row:
     return {
         "network": NETWORKS[str(where["network"])],
         "way": named(way),
-        "first call (s)": float(f"{first_s(arm):.2g}") if compiled else "–",
+        "first call (s)": round(first_s(arm)) if compiled else "–",
         "a call": arm,
         "over eager as built": eager / arm,
         "pays after": f"{float(f'{calls:.2g}'):,.0f} calls" if calls else "–",

@@ -73,8 +73,9 @@ def numbers(values: Sequence[float], *, sign: bool = False, places: int | None =
 
 
 def scientific(value: Any) -> str:
-    """A learning rate as one writes it: "3e-5"."""
-    return f"{value:.0e}".replace("e-0", "e-")
+    """A learning rate as one writes it: "3e-5", "1.6e-3"."""
+    mantissa, exponent = f"{value:e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def superscript(exponent: int | str) -> str:

@@ -201,7 +201,12 @@ class PageCalls:
         if view.plan.profile.name == "smoke":
             parts.append(view.plan.profile.says)
         if judged := _test_size(view):
-            parts.append(f"n = {counted(seeds, 'model')} × {judged:,} test sentences")
+            model, data = (
+                f" ({words(view.plan.workload[of])})" if of in view.plan.workload else ""
+                for of in ("model", "dataset")
+            )
+            models = f"{counted(seeds, 'model')}{model}"
+            parts.append(f"n = {models} × {judged:,} test sentences{data}")
         parts += [words(part) for part in page.coverage if not part.is_whole]
         if not view.is_complete:
             parts.append(view.progress)
@@ -219,7 +224,7 @@ class PageCalls:
         one = self.page.view.experiment.shown[name]
         data = f"figures/{self.page.name}/{name}.csv"
         if isinstance(made, Chart):
-            return svg.figure(
+            drawn = svg.figure(
                 made,
                 id=f"{self.page.name}-{name}",
                 title=_text(title),
@@ -227,6 +232,7 @@ class PageCalls:
                 data=data,
                 cache=self.cache,
             )
+            return f"{drawn}\n"  # what follows, a table for one, is Markdown of its own
         assert one.panels is not None
         assert one.alt is not None
         alt = words(one.alt(made))

@@ -53,7 +53,8 @@ class Problems:
     refused: set[str] = field(default_factory=set)  # records, by their origin
 
     def note(self, problem: object) -> None:
-        if (line := " ".join(str(problem).split())) not in self.said:
+        line = " ".join(str(problem).split())
+        if not any(line in said for said in self.said):  # alone, or within where it was met
             self.said.append(line)
 
 
