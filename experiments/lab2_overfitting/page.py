@@ -160,7 +160,20 @@ def best_epoch(r: Records, last: bool) -> Counted:
     return counted(at[-1 if last else 0], of=found)
 
 
+def early_rise(r: Records) -> Counted:
+    """The best cut's validation loss from its lowest to the end of the first epoch, where the
+    lowest is before that: the mean over all models."""
+    found = every(r, FOUND)
+    rises: list[float] = []
+    for one in found:
+        ends = one.values["steps_per_epoch"]
+        within = [look["loss"] for look in one.values["checks"] if look["step"] <= ends]
+        rises.append(within[-1] - min(within) if one.values["best_step"] <= ends else 0.0)
+    return in_nats(fmean(rises), "last", found)
+
+
 page.numbers(
+    early_rise=early_rise,
     test_best=partial(mean_loss, model=FOUND, when="best", part="test"),
     test_last=partial(mean_loss, model=FOUND, when="last", part="test"),
     own_best=partial(mean_loss, model=FOUND, when="best", part="trained"),
