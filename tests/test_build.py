@@ -17,8 +17,8 @@ PUBLISHED = "---\nevidence: published\n---\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"{PUBLISHED}{LONG}", "labs/mine.md: its answer has 26 words; at most 25"),
-        (f"{PUBLISHED}{LONG * 4}", r"at most 25; labs/mine.md: .* \(and 1 more\)"),
+        (f"{PUBLISHED}{LONG}", "labs/mine.md: its answer has 26 words; at most 20"),
+        (f"{PUBLISHED}{LONG * 4}", r"at most 20; labs/mine.md: .* \(and 1 more\)"),
         ("[here](nowhere.md)", "'labs/mine.md' contains a link 'nowhere.md', but the target"),
         (LONG, ""),  # one's own evidence, whose verdicts may take more words
         ("All is well.", ""),
