@@ -3,26 +3,31 @@ PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= quick
 BIN := $(VENV)/bin
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && \
+	$(BIN)/pyright --pythonpath $(BIN)/python
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: logbook test test-all lint clean
+.PHONY: logbook test test-all faults lint clean
 
 logbook: $(VENV)/.report
 	-test -e site/index.html || $(BIN)/python cli.py report --build
 	$(MAKE) $(VENV)/.run
 	$(BIN)/python cli.py all --profile $(PROFILE)
 
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev  # lint and types beside the tests, and what they say behind them
+	{ $(LINT); } >$(VENV)/.lint 2>&1 & lint=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs -n auto --dist loadfile --no-loadscope-reorder \
-		--max-worker-restart 0
+		--max-worker-restart 0; tests=$$?; \
+	wait $$lint; linted=$$?; cat $(VENV)/.lint; test $$tests = 0 -a $$linted = 0
 
 test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m ""
 
+faults: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n 2 --dist loadfile
+
 lint: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(LINT)
 
 $(VENV)/.report: requirements-report.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

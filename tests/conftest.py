@@ -1,20 +1,28 @@
 """Small real things for the tests: a toy logbook, a tiny model and a tiny data set."""
 
 import json
+import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Run, Store
 from madl.machine.device import no_device, num_cores
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
+
+settings.register_profile("here", deadline=None)  # a machine that others use is no fault
+settings.load_profile("here")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -203,22 +211,7 @@ def a_record(x: int = 1, **changes) -> Record:
 
 GOOD = ["great", "lovely", "moving", "brilliant", "warm", "clever"]
 BAD = ["dull", "awful", "clumsy", "boring", "cold", "stupid"]
-FILLER = [
-    "the",
-    "film",
-    "has",
-    "a",
-    "plot",
-    "and",
-    "an",
-    "actor",
-    "with",
-    "some",
-    "music",
-    "in",
-    "every",
-    "scene",
-]
+FILLER = "the film has a plot and an actor with some music in every scene".split()  # noqa: SIM905
 
 
 def _sentences(count: int, seed: int) -> tuple[list[str], list[int]]:
@@ -268,6 +261,35 @@ def tiny_dataset(tmp_path_factory) -> Path:
         path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
         pq.write_table(pa.table({"text": texts, "label": labels}), path)
     return folder
+
+
+@pytest.fixture(scope="session")
+def logbook(tmp_path_factory, tiny_model, tiny_dataset):
+    """One smoke run of all pages in a copy of the product, and a way to call its command line."""
+    root = tmp_path_factory.mktemp("product")
+    for name in ("cli.py", "mkdocs.yml"):
+        shutil.copy(Path(__file__).parents[1] / name, root)
+    for name in ("madl", "kernels", "experiments", "templates", "docs"):
+        if (Path(__file__).parents[1] / name).exists():
+            ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "data")
+            shutil.copytree(Path(__file__).parents[1] / name, root / name, ignore=ignored)
+    (root / "docs" / "data").mkdir()
+
+    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
+        profile = ("--profile", "smoke")
+        return subprocess.run(
+            [sys.executable, "cli.py", *arguments, *profile, *workload],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment},
+            check=False,
+        )
+
+    call.root = root
+    call.first = call("all", "--jobs", "2")
+    return call
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -36,6 +36,16 @@ def evidence() -> list[Page]:
     return pages(StoredPlan(Project(), Store(DATA / "none"), PROFILES["full"], workload))
 
 
+def assert_best_rate(records: Sequence[Record], rate: float, name: str, *, least: float) -> None:
+    """That validation loss prefers this rate, with a worse one tried on either side of it."""
+    tried = sorted((one.case.params[name], one.values["validation_loss"]) for one in records)
+    rates, losses = zip(*tried)
+    best = losses.index(min(losses))
+    assert rates[best] == rate
+    assert best < len(rates) - 1
+    assert best > 0 or rates[0] == least  # the lowest that any was tried at
+
+
 def judgement(
     correct: Any, *, validation: float = 0.8, loss: float | None = None, examples: str = "test"
 ) -> dict[str, Any]:

@@ -58,9 +58,3 @@ def test_exact_values_are_as_published_but_for_sums_in_another_order_and_their_s
     found = made_again(theirs, ours)
     assert found.otherwise == ["1"]
     assert made_again(theirs, ours[:1]).line() == "Run again here: 1 of 3 cases, all as published."
-
-
-def test_what_was_published_from_here_was_not_run_again():
-    one = a_source({"gates": 5})
-    found = run_again(CASES, one, one)
-    assert (found.run, found.line()) == (0, "")

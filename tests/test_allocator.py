@@ -22,32 +22,6 @@ def test_a_small_request_is_rounded_to_512_bytes():
     assert allocator.requested_bytes == 1 + 512 + 513 + MIB
 
 
-def test_a_block_less_than_a_mebibyte_too_large_is_handed_out_whole():
-    allocator = CachingAllocator()
-    held = [allocator.allocate(4 * MIB) for _ in range(5)]  # a segment of 20 MiB
-    allocator.free(held[2])
-    assert allocator.allocate(3 * MIB) == held[2]
-    assert allocator.allocated_bytes == 20 * MIB
-    assert allocator.requested_bytes == 19 * MIB
-
-
-def test_a_larger_rest_is_cut_off():
-    allocator = CachingAllocator()
-    held = [allocator.allocate(4 * MIB) for _ in range(5)]
-    allocator.free(held[2])
-    assert allocator.allocate(3 * MIB - 512) == held[2]  # leaves more than 1 MiB
-    assert allocator.allocated_bytes == 19 * MIB - 512
-
-
-def test_the_smallest_block_that_fits_is_taken():
-    allocator = CachingAllocator()
-    held = [allocator.allocate(size * MIB) for size in (8, 2, 5, 2)]
-    allocator.free(held[0])
-    allocator.free(held[2])
-    assert allocator.allocate(4 * MIB) == held[2]
-    assert allocator.allocate(6 * MIB) == held[0]
-
-
 def test_free_neighbours_become_one_block_and_whole_segments_go_back():
     allocator = CachingAllocator()
     held = [allocator.allocate(4 * MIB) for _ in range(5)]

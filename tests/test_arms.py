@@ -10,21 +10,11 @@ from madl.errors import MadlError
 from madl.logbook.arms import Arm, arm, best, best_of, every_arm, speed_up, timed, versus
 from madl.logbook.charts import plain
 from madl.logbook.claims import compare
-from madl.logbook.records import Case, Pending, sealed
+from madl.logbook.records import Pending, sealed
 from madl.logbook.stats import Estimate
 from madl.machine import lint
-from madl.site.views import View
 from tests.conftest import a_record
-from tests.synthetic import (
-    a_measurement,
-    a_process,
-    a_timed_arm,
-    an_arm,
-    judgement,
-    model,
-    read,
-    samples,
-)
+from tests.synthetic import a_measurement, a_process, an_arm, judgement, model, read, samples
 
 # ---- choosing -----------------------------------------------------------------------------------
 
@@ -54,31 +44,6 @@ def test_of_equal_validation_accuracies_the_smaller_validation_loss_wins_then_th
     assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
 
 
-def study(number: int, correct: int, seed: int = 0):
-    return model(correct, params={"study": number, "seed": seed})
-
-
-def studies(*found, units="studies") -> Arm:
-    return Arm(label="x", records=tuple(read(*found)), units=units)
-
-
-def test_several_models_of_one_seed_are_the_units_and_of_several_seeds_the_seeds_are():
-    a, b = studies(study(0, 1700), study(1, 1600)), studies(study(0, 1500), study(1, 1500))
-    assert (a.drawn, len(a.groups)) == ("studies", 2)
-    made = versus(a, b)
-    assert (made.population, made.units, made.examples) == ("studies", 2, 2000)
-    assert f"{a}, {a - b}" == "82.5 %, 7.5 points"
-    two = studies(study(0, 1700), study(1, 1500), study(0, 1800, seed=1), study(1, 1800, seed=1))
-    assert (two.drawn, [len(group) for group in two.groups]) == ("models", [2, 2])
-    assert f"{two}" == "85.0 %"
-    assert two.accuracy.seeds == 2
-
-
-def test_a_single_unit_is_a_model_like_any_other():
-    made = versus(studies(study(0, 1700)), studies(study(0, 1500)))
-    assert (made.population, made.units) == ("test sentences", 2000)
-
-
 def test_a_missing_case_means_that_none_is_the_best():
     missing = [width(16, 0).case]
     for choose in (arm, best, every_arm):
@@ -87,31 +52,6 @@ def test_a_missing_case_means_that_none_is_the_best():
     assert arm(read(*LUCKY, missing=missing), width=4).param("width") == 4
     with pytest.raises(Pending):
         best_of([])
-
-
-def test_what_was_chosen_for_each_seed_is_one_arm():
-    chosen = [model(n, params={"shape": n, "seed": seed}) for seed, n in ((1, 5), (0, 9))]
-    found = arm(read(*chosen), "chosen", method="a")
-    assert [record.case.params["seed"] for record in found.records] == [0, 1]
-    assert found.param("shape") == 9
-
-
-def test_what_fits_several_configurations_names_the_parameters_that_tell_them_apart():
-    several = [
-        model(9, params={"width": w, "sparsity": s, "seed": seed})
-        for w, s in ((4, 0.1), (8, 0.2))
-        for seed in (0, 1)
-    ]
-    with pytest.raises(MadlError) as caught:
-        arm(read(*several), "PTQ", method="a")
-    assert str(caught.value) == (
-        "2 configurations fit 'PTQ'; also give sparsity, width, or choose with best(…)"
-    )
-
-
-def test_a_parameter_that_an_arm_lacks_is_one_clear_line():
-    with pytest.raises(MadlError, match="PTQ has no parameter 'bits'; known: method, seed, width"):
-        arm(read(width(4, 9)), "PTQ").param("bits")
 
 
 # ---- the test split is sealed -------------------------------------------------------------------
@@ -151,25 +91,6 @@ def test_what_was_judged_is_sealed_however_deep_it_lies():
     assert f"{values['models'][0]['after']['accuracy']}" == "75.0 %"
     assert isinstance(values["models"][0]["after"]["loss"], Estimate)
     assert values["accuracy"] == 0.5  # judged on what is no test split
-
-
-CHEATING = '''
-
-@page.claim
-def lucky(r):
-    """The best is good."""
-    return max(r, key=lambda record: record.values["accuracy"])
-'''
-
-
-def test_a_claim_that_chooses_by_test_stops_the_report_in_one_line(plan):
-    source = plan.project.experiments / "toy" / "page.py"
-    source.write_text(source.read_text() + CHEATING)
-    for case in plan.cases("toy"):
-        plan.store.put(a_record(case=case, values={"square": 1, **judgement(1500)}))
-    with pytest.raises(MadlError, match="claim lucky of toy: a test value chooses nothing") as e:
-        _ = View(name="toy", plan=plan, published=False).results
-    assert "\n" not in str(e.value)
 
 
 # ---- comparing ----------------------------------------------------------------------------------
@@ -213,15 +134,6 @@ def test_what_cannot_be_paired_is_one_line_that_names_both(other, why):
     assert why in str(caught.value)
 
 
-def test_an_arm_and_a_difference_are_printed_as_a_page_shows_them():
-    a, b = an_arm("A", 1640), an_arm("B", 1600)
-    assert f"{a}" == str(a) == "82.0 %"
-    assert f"{a:i}" == "82.0 % [80.3, 83.6]"
-    assert f"{a - b}" == "2.0 points"
-    assert f"{b - a:+}" == "−2.0 points"
-    assert f"{a - b:+i}" == "+2.0 points [+1.5, +2.7]"
-
-
 # ---- times --------------------------------------------------------------------------------------
 
 
@@ -263,29 +175,6 @@ def test_processes_are_the_units_of_a_time_and_of_a_ratio():
     assert [case.params["process"] for case in eager.cases] == [0, 1, 2, 3, 4]
 
 
-def test_several_processes_in_one_record_are_so_many_runs():
-    several = [a_measurement(samples(0.03, seed=i)) for i in range(3)]
-    record = a_process(0, eager=several)
-    assert len(timed(read(record), "eager").samples_s) == 3
-    deep = a_record(values={"deep": {"times": {"eager": several[0]}}})
-    assert len(timed(read(deep), "eager", at=("deep", "times")).samples_s) == 1
-
-
-def test_bare_samples_ran_beside_what_their_record_says():
-    record = a_process(0, contention=0.4, eager=samples(0.03))
-    bare = timed(read(record), "eager")
-    assert bare.samples_s == [samples(0.03)]
-    assert bare.contention == [0.4]
-
-
-def test_what_was_not_timed_is_pending():
-    records = processes(1, eager=0.03)
-    with pytest.raises(Pending, match="compiled"):
-        timed(records, "compiled")
-    with pytest.raises(Pending):
-        timed(records, "eager", process=7)
-
-
 def disturbed(a: tuple[float | None, ...], b: tuple[float | None, ...]):
     """Two variants, 30 and 10 ms a call, 90 where their process was disturbed."""
 
@@ -319,31 +208,3 @@ def test_with_one_quiet_process_left_or_an_unknown_load_nothing_is_decided(share
     made = speed_up(fast, over=slow)
     assert (made.blocked, made.units) == (why, len(shares))
     assert compare(fast, slow).p_values() == (1.0, 1.0)
-
-
-def test_times_that_do_not_come_in_pairs_are_one_line_that_names_both():
-    with pytest.raises(MadlError, match="compiled and eager cannot be compared: .* got 10 and 20"):
-        speed_up(
-            a_timed_arm("compiled", samples(0.02)), over=a_timed_arm("eager", samples(0.03)[:10])
-        )
-    one, two = samples(0.03), samples(0.03, seed=1)
-    with pytest.raises(MadlError, match="compiled and eager .* got 2 and 1"):
-        speed_up(a_timed_arm("compiled", one), over=a_timed_arm("eager", one, two))
-
-
-def test_a_mistake_of_any_process_is_named_once():
-    good = a_timed_arm("a", *(samples(0.03, seed=i) for i in range(3)))
-    other = a_timed_arm("b", *(samples(0.02, seed=i) for i in range(3)))
-    assert good.mistakes(lint.mistakes, against=other) == []
-    assert good.mistakes(lint.mistakes) == ["effect over spread"]
-    bad = {"device": "cuda", "unfinished": 1}
-    runs = (good.runs[0], *({**run, **bad} for run in good.runs[1:]))
-    launched = type(good)(label="a", records=good.records, runs=runs)
-    assert launched.mistakes(lint.mistakes, against=other) == ["synchronized"]
-
-
-def test_an_arm_of_no_records_is_pending():
-    with pytest.raises(Pending, match="nothing"):
-        Arm(label="nothing", records=())
-    with pytest.raises(Pending):
-        arm(read(missing=[Case(experiment="toy", params={"width": 4})]), width=4)

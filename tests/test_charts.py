@@ -11,23 +11,17 @@ from madl.logbook.charts import (
     alt_text,
     bars,
     category,
-    cells,
-    data_rows,
     doubling,
-    intervals,
     level,
     line,
     linear,
-    log,
     percent,
     points,
     span,
     to_csv,
 )
 from madl.logbook.stats import Estimate, Interval, Unit
-from madl.site.views import View
-from tests.conftest import a_record
-from tests.synthetic import a_timed_arm, an_arm, samples
+from tests.synthetic import an_arm
 
 X, Y = linear("n"), linear(label="t")
 
@@ -62,44 +56,6 @@ def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
     assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
 
 
-def test_a_column_that_only_some_rows_have_is_known():
-    assert a_chart([{"n": 1}, {"n": 2, "t": 3}]).series() == ["t"]
-
-
-def test_a_chart_without_rows_is_refused():
-    with pytest.raises(MadlError, match="^has no rows to draw$"):
-        a_chart([])
-
-
-@pytest.mark.parametrize("value", [None, "high", True, [0.5]])
-def test_a_level_that_is_no_number_is_refused(value):
-    with pytest.raises(MadlError, match="^the level 'FP32' is no number: "):
-        a_chart(marks=[level(value, "FP32")])
-
-
-@pytest.mark.parametrize("value", [0, 0.5, share(0.5), an_arm("FP32", 1600)])
-def test_a_level_is_a_number_an_estimate_or_an_arm(value):
-    assert a_chart(marks=[level(value, "FP32")]).series() == ["FP32"]
-
-
-def test_on_a_page_the_line_names_the_chart_and_its_experiment(plan):
-    source = plan.project.experiments / "toy" / "page.py"
-    source.write_text(source.read_text().replace('[line("square")]', '[line("cube")]'))
-    for case in plan.cases("toy"):
-        plan.store.put(a_record(case=case, values={"square": 1}))
-    with pytest.raises(MadlError) as caught:
-        _ = View(name="toy", plan=plan, published=False).shown
-    says = "squares of toy: names an unknown column 'cube'; known: x, square"
-    assert str(caught.value) == says
-
-
-def test_a_legend_names_each_series_once_and_no_heat_map():
-    rows = [{"n": i, "t": i, "family": family} for i, family in enumerate(("MX", "float", "MX"))]
-    marks = [points("t", by="family"), line("t", "MX"), level(1, "FP32")]
-    assert a_chart(rows, marks=marks).series() == ["MX", "float", "FP32"]
-    assert a_chart(rows, marks=[points("t"), cells("t")]).series() == ["t"]
-
-
 # ---- words --------------------------------------------------------------------------------------
 
 
@@ -118,35 +74,6 @@ def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
     )
 
 
-def test_times_are_said_on_the_axis_scale():
-    arm = a_timed_arm("eager", samples(0.03))
-    chart = a_chart([{"n": 1, "eager": arm}], y=log(label="time", unit="ms"), marks=[line("eager")])
-    assert alt_text(chart) == "time (ms) against n. eager: 30.0 at 1."
-
-
-def test_what_lies_is_said_by_its_category_on_the_scale_of_x():
-    rows = [{"format": "MXINT8", "cost": share(0.3, 0.2, 0.4)}, {"format": "bf16", "cost": None}]
-    marks = [intervals("cost"), level(0.25, "FP32")]
-    chart = a_chart(rows, x=percent("cost"), y=category("format"), marks=marks)
-    assert alt_text(chart) == "format against cost. cost: 30.0 % at MXINT8. FP32: 25.0 %."
-
-
-def test_cells_are_said_by_their_least_and_greatest():
-    rows = [{"layer": "q", "bits": b, "v": v} for b, v in (("4", 0.25), ("8", None), ("9", 0.5))]
-    chart = a_chart(rows, x=category("bits"), y=category("layer"), marks=[cells("v", "lost")])
-    assert alt_text(chart) == "layer against bits. lost: 0.25 to 0.5 in 2 cells."
-
-
-def test_a_series_of_several_panels_says_where_it_begins_and_ends():
-    rows = [
-        {"device": device, "n": n, "t": n * times}
-        for times, device in ((1, "CPU"), (3, "CUDA"))
-        for n in (1, 2)
-    ]
-    chart = a_chart(rows, marks=[line("t", "naive")], facet="device")
-    assert alt_text(chart) == "t against n. naive: 1 at CPU, 1 to 6 at CUDA, 2."
-
-
 # ---- data ---------------------------------------------------------------------------------------
 
 
@@ -163,26 +90,3 @@ def test_csv_carries_intervals_in_columns_of_their_own():
         {"n": "2", "A": "", "A low": "", "A high": "", "B": "0.25"},
     ]
     assert to_csv(rows).splitlines()[0] == "n,A,A low,A high,B"
-
-
-def test_integers_and_texts_stay_as_they_are_and_long_fractions_have_five_digits():
-    rows = [{"n": 10**12, "t": 1 / 3, "s": 1234567.5, "is": True, "of": 'a "b", 0.333333'}]
-    assert read_csv(rows) == [
-        {"n": str(10**12), "t": "0.33333", "s": "1234567.5", "is": "True", "of": rows[0]["of"]}
-    ]
-    assert to_csv([{"n": 1}, {"n": None}]) == 'n\n1\n""\n'
-
-
-def test_rows_of_different_columns_are_one_table():
-    assert data_rows([{"a": 1}, {"b": None}]) == [{"a": 1, "b": None}, {"a": None, "b": None}]
-
-
-def test_ratios_are_kept_as_ratios_and_their_ends_too():
-    ratio = Estimate(0.0, Interval(-1.0, 1.0), Unit.TIMES, 5)
-    assert data_rows([{"ratio": ratio}]) == [
-        {
-            "ratio": 1.0,
-            "ratio low": pytest.approx(0.3679, abs=1e-4),
-            "ratio high": pytest.approx(2.7183, abs=1e-4),
-        }
-    ]

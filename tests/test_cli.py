@@ -1,18 +1,12 @@
 """The command line: torch-free until a case runs, every mistake one clear line."""
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import cli
-from madl.site.report import Ledger
 from tests.conftest import write
 
 ROOT = Path(__file__).parents[1]
@@ -28,66 +22,6 @@ def test_every_command_has_help_and_is_documented(command):
     assert result.exit_code == 0
     assert cli.main.commands[command].help
     assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
-
-
-def test_every_environment_variable_of_ours_that_is_read_is_documented():
-    sources = [ROOT / "cli.py", *(p for f in ("madl", "kernels") for p in (ROOT / f).rglob("*.py"))]
-    reads = r'environ(?:\.get\(|\[)"(MADL_\w+)"'
-    found = {name for path in sources for name in re.findall(reads, path.read_text())}
-    assert len(found) >= 5
-    table = (ROOT / "docs" / "usage.md").read_text()
-    assert [name for name in sorted(found) if f"| `{name}` |" not in table] == []
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["checklist"], ["report"], ["status"]])
-def test_torch_is_not_imported_where_no_case_runs(toy, arguments, python_file):
-    script = python_file(
-        "blocked.py",
-        f"""
-        import sys
-        sys.path.insert(0, {str(ROOT)!r})
-
-        class Blocked:
-            def find_spec(self, name, *_):
-                if name in ("torch", "transformers", "datasets", "tokenizers", "safetensors"):
-                    raise ImportError(f"{{name}} is not installed here")
-
-        sys.meta_path.insert(0, Blocked())
-        import cli
-        cli.main({arguments!r})
-        """,
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_all_runs_and_renders(toy):
-    result = call("all", "--executor", "inline")
-    assert result.exit_code == 0
-    assert "2 questions: 1 answered, 0 partly, 1 open" in result.output
-    assert (toy.docs / "labs" / "toy.md").exists()
-
-
-def test_all_makes_the_site_before_and_after_what_it_runs_and_again_does_neither(toy, monkeypatch):
-    made = []
-    monkeypatch.setattr("madl.site.report.write", lambda *_: made.append(True) or Ledger())
-    monkeypatch.setattr("madl.site.build.build", lambda project: None)
-    (toy.root / "site").mkdir()
-    (toy.root / "site" / "index.html").touch()
-    write(toy.root / "mkdocs.yml", "")
-    write(toy.root / "cli.py", "")
-    assert "open " in call("all", "--executor", "inline").output
-    assert len(made) == 2
-    assert call("all", "--executor", "inline").exit_code == 0
-    assert len(made) == 2
-
-
-def test_quick_runs_the_sample_alone(toy, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOY_QUICK", "2")
-    call("run", "--executor", "inline")
-    assert (tmp_path / "log").read_text().split() == ["0", "1"]
-    assert "2 of 2 done" in call("status").output
-    assert "2 of 4 done, 0 failed, 2 left" in call("status", "--profile", "full").output
 
 
 def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same(toy, monkeypatch):
@@ -135,14 +69,6 @@ def test_a_mistake_is_one_clear_line_and_nothing_is_run(toy, tmp_path, arguments
     assert not toy.state.exists()
 
 
-def test_on_a_gpu_that_was_found_jobs_are_said_to_be_of_no_effect(toy, monkeypatch, caplog):
-    monkeypatch.setattr("madl.machine.device.resolve", lambda device: ("cuda", "found"))
-    monkeypatch.setattr("madl.running.runner.run", lambda *_: iter(()))
-    caplog.set_level("INFO")
-    assert call("run", "--jobs", "2").exit_code == 0
-    assert "cases take turns on a GPU: --jobs 2 is of no effect" in caplog.text
-
-
 def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "records/x.json")
@@ -153,17 +79,6 @@ def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
     assert "Error: the disk is full (records/x.json); free some space" in result.output
 
 
-def test_a_full_disk_under_a_checkpoint_is_the_same_line_and_no_failed_case(toy):
-    text = (toy.experiments / "toy" / "page.py").read_text()
-    said = 'raise ValueError("I/O error: No space left on device (os error 28)")'
-    text = text.replace("    folder = ctx", f"    {said}\n    folder = ctx")
-    (toy.experiments / "toy" / "page.py").write_text(text)
-    result = call("run", "--executor", "inline")
-    assert result.exit_code == 1
-    assert "Error: the disk is full (where .madl, docs or temporary files lie)" in result.output
-    assert not list(toy.state.glob("records/*/*.json"))
-
-
 def test_checklist_strict_fails_while_a_question_is_open(toy):
     call("run", "--executor", "inline")
     assert call("checklist").exit_code == 0
@@ -171,24 +86,6 @@ def test_checklist_strict_fails_while_a_question_is_open(toy):
     listed = json.loads(call("checklist", "--json").output)["questions"]
     assert [(q["id"], q["status"]) for q in listed] == [("9.1", "answered"), ("9.2", "open")]
     assert {"id", "title", "status"} <= set(listed[0])
-
-
-def test_checklist_says_whose_results_answer_and_why_a_question_is_answered_partly(
-    toy, monkeypatch
-):
-    monkeypatch.setenv("MADL_HOST", "a far machine")
-    monkeypatch.setenv("TOY_FAIL", "1")
-    call("run", "--executor", "inline")
-    listed = call("checklist").output
-    assert "partly    Squares\n" in listed
-    assert "toy; 2 of 3 numbers; 3 of 4 cases; 1 claim not measured" in " ".join(listed.split())
-    assert "evidence of" not in listed
-    call("publish")
-    shutil.rmtree(toy.state)
-    listed = call("checklist").output
-    assert "published evidence of a far machine" in " ".join(listed.split())
-    assert max(map(len, listed.splitlines())) <= 80
-    assert json.loads(call("checklist", "--json").output)["questions"][0]["evidence_of"]
 
 
 def test_the_number_of_a_question_stands_for_its_experiment(toy, tmp_path):
@@ -204,17 +101,6 @@ def test_status_says_when_code_has_changed(toy):
     assert "4 of 4 done, 0 failed, 0 left, 4 from older code" in call("status").output
     rows = json.loads(call("status", "--json").output)["experiments"]
     assert rows[0]["changed"] == 4
-
-
-def test_status_counts_each_case_once_and_says_what_an_experiment_waits_for(toy, monkeypatch):
-    text = (toy.experiments / "toy" / "page.py").read_text()
-    later = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    write(toy.experiments / "later" / "page.py", later)
-    monkeypatch.setenv("TOY_FAIL", "3")
-    call("run", "toy", "--executor", "inline")
-    listed = call("status", "--profile", "full").output
-    assert "3 of 4 done, 1 failed, 0 left" in listed
-    assert listed.splitlines()[-1].split() == ["later", "waits", "for", "toy"]
 
 
 def test_status_names_a_damaged_record_and_shows_the_rest(toy):
@@ -236,57 +122,3 @@ def test_publish_writes_one_line_a_case(toy):
     call("run", "--executor", "inline")
     call("publish")
     assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4
-
-
-def test_publish_says_of_what_it_has_nothing(toy):
-    call("run", "--executor", "inline")
-    later = (toy.experiments / "toy" / "page.py").read_text().replace("Squares", "Later")
-    write(toy.experiments / "later" / "page.py", later)
-    write(toy.experiments / "later" / "page.md.j2", "")
-    done = call("publish", "toy", "later")
-    assert done.exit_code == 1
-    assert "later has no results to publish; run `python cli.py run toy later " in done.output
-
-
-@pytest.mark.parametrize("name", ["MADL_KERNELS", "MADL_CUDA_KERNELS"])
-def test_a_path_of_kernels_that_there_is_not_is_refused_before_anything_runs(
-    toy, monkeypatch, tmp_path, name
-):
-    monkeypatch.setenv(name, "fast")
-    done = call("run")
-    assert done.exit_code == 2
-    assert f"{name}=fast: unknown path; known: auto" in done.output
-    assert (tmp_path / "log").read_text() == ""
-
-
-def test_publish_with_nothing_to_publish_says_what_to_run_first(toy):
-    result = call("publish", "toy", "--profile", "full", "--workload", "imdb")
-    assert result.exit_code == 1
-    assert "run `python cli.py run toy --profile full --workload imdb` first" in result.output
-    assert not list((toy.docs / "data").iterdir())
-
-
-def test_benchmarks_are_listed_with_what_they_are_and_get_all_that_follows_the_name(toy, capfd):
-    folder = toy.root / "benchmarks"
-    folder.mkdir()
-    assert call("bench").output == "no benchmarks\n"
-    script = '"""Says what it gets.\n\nMore."""\nimport sys\n\nprint(*sys.argv[1:])\n'
-    (folder / "echo.py").write_text(script)
-    assert call("bench").output == "echo         Says what it gets.\n"
-    assert call("bench", "echo", "--help", "-x", "y").exit_code == 0
-    assert capfd.readouterr().out == "--help -x y\n"
-
-
-def test_the_log_has_one_plain_line_a_case(toy, tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "cli.py", "run", "--executor", "inline"],
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        check=True,
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert [line.split("  ")[0] for line in lines] == [
-        f"[{i}/4] toy x={i - 1}" for i in range(1, 5)
-    ]
-    assert done.stdout == ""

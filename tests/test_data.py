@@ -60,17 +60,6 @@ def test_a_folder_in_the_hubs_layout_keeps_its_official_test_split(tiny_dataset)
     assert set(loaded.test.labels) == {0, 1}
 
 
-def test_a_folder_that_is_no_data_set_is_one_clear_line(tmp_path):
-    with pytest.raises(MadlError, match="cannot load data set.*give a folder"):
-        data.load_dataset(str(tmp_path))
-
-
-def test_the_fingerprint_tells_examples_and_their_order_apart():
-    split = data.Split(texts=["a", "b"], labels=[0, 1])
-    swapped = data.Split(texts=["b", "a"], labels=[1, 0])
-    assert len({split.fingerprint, swapped.fingerprint, split.first(1).fingerprint}) == 3
-
-
 def encoded(lengths):
     return data.Encoded(token_ids=[[7] * n for n in lengths], labels=[0] * len(lengths), pad_id=0)
 
@@ -97,18 +86,6 @@ def test_a_changed_folder_is_another_workload(tmp_path):
     (tmp_path / "config.json").write_text("2")
     with pytest.raises(MadlError, match="has changed"):
         workloads.unpin(before)
-
-
-def test_a_folder_named_as_a_preset_names_something_is_not_taken_for_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "movie-snippets").mkdir()
-    with pytest.raises(MadlError, match="there is a folder movie-snippets here"):
-        workloads.resolve("snippets")
-
-
-def test_a_path_that_is_not_there_is_refused_before_anything_runs():
-    with pytest.raises(MadlError, match=r"no folder \./nowhere"):
-        workloads.resolve("snippets", model="./nowhere")
 
 
 def test_a_draw_deals_other_sentences_to_training_and_never_touches_test():

@@ -1,33 +1,25 @@
 """Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
 
 import contextlib
-import errno
-import gc
-import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.logbook.records import Store
-from madl.running import executors, plans, runner, shards
+from madl.running import plans, runner, shards
 from madl.running.plans import Options
-from tests.conftest import hears_ctrl_c, wait_for, write
+from tests.conftest import wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
+from tests.test_runner import cli as cli
 from tests.test_runner import executed, stored
 
 ROOT = Path(__file__).parents[1]
@@ -36,9 +28,10 @@ ROOT = Path(__file__).parents[1]
 class Cluster:
     """A Dask scheduler and workers as a user starts them, each a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.file = folder / "scheduler.json"
         self.folder = folder
+        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         self.started: list[subprocess.Popen] = []
         self.scheduler = self._start(
             *("scheduler", "--port", "0", "--no-dashboard"),
@@ -50,7 +43,7 @@ class Cluster:
     def _start(self, *arguments: str) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-m", "dask", *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=self.environment,
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -80,27 +73,6 @@ def cluster(plan, tmp_path):
     made.close()
 
 
-@pytest.fixture
-def cli():
-    """Start the command line; what is still running at the end of the test is killed."""
-    started: list[subprocess.Popen] = []
-
-    def start(*arguments: str) -> subprocess.Popen:
-        run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=hears_ctrl_c,
-        )
-        started.append(run)
-        return run
-
-    yield start
-    for run in started:
-        run.kill()
-        run.communicate()
-
-
 def on(cluster: Cluster) -> tuple[str, ...]:
     return ("run", "--executor", "dask", "--scheduler", cluster.address)
 
@@ -119,36 +91,6 @@ def test_the_cluster_gives_what_inline_gives(plan, cluster):
     for event in events:
         assert event.record.run.threads == 1
         assert store.get(event.record.case) == event.record
-    assert plan.is_complete("toy")
-
-
-def test_a_failed_case_on_the_cluster_is_a_record(plan, cluster, monkeypatch):
-    monkeypatch.setenv("TOY_FAIL", "2")
-    cluster.add_worker()
-    store = Store(plan.project.state)
-    events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
-    failed = [e.record for e in events if e.record.status == "failed"]
-    assert [r.error for r in failed] == ["the toy was told to fail"]
-    assert len(events) == 4
-
-
-def test_what_can_run_is_for_the_workers_to_say(plan, cluster, monkeypatch):
-    """The machine that asks has no GPU, say, and those that compute have one."""
-    cluster.add_worker()  # with the environment as it is here
-    monkeypatch.setenv("TOY_MISSING", "nothing of that kind here")
-    list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-    assert len(plan.records("toy")) == 4
-
-
-def test_a_case_that_no_worker_can_run_is_skipped(plan, cluster, monkeypatch):
-    monkeypatch.setenv("TOY_MISSING", "no such program")
-    cluster.add_worker()
-    monkeypatch.delenv("TOY_MISSING")
-    events = list(
-        runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address))
-    )
-    skipped = [e.record for e in events if e.record.status == "skipped"]
-    assert [r.error for r in skipped] == ["no such program"]
     assert plan.is_complete("toy")
 
 
@@ -189,53 +131,6 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     assert plan.is_complete("toy")
 
 
-@pytest.fixture
-def lost_once(monkeypatch):
-    """A case is given up once a second worker has died of it, not a fourth."""
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "1")
-
-
-def test_a_case_that_kills_every_worker_becomes_one_clear_failure(lost_once, plan, cluster, toy):
-    source = (toy.experiments / "toy" / "page.py").read_text()
-    deadly = "    if params['x'] == 1:\n        os.kill(os.getpid(), 9)\n    if params"
-    (toy.experiments / "toy" / "page.py").write_text(source.replace("    if params", deadly, 1))
-    cluster.add_worker()
-    store = Store(plan.project.state)
-    events = list(runner.run(plan, store, [], Options(scheduler=cluster.address)))
-    assert {e.record.case.params["x"]: e.record.status for e in events} == {
-        0: "ok",
-        1: "failed",
-        2: "ok",
-        3: "ok",
-    }
-    (lost,) = [e.record for e in events if e.record.status == "failed"]
-    assert lost.error == "every worker that ran it died (killed, or out of memory)"
-
-
-def test_ctrl_c_stops_the_workers_cases_too(slow_once, plan, cluster, cli, tmp_path):
-    cluster.add_worker()
-    run = cli(*on(cluster))
-    wait_for(lambda: 2 in executed(tmp_path))
-    run.send_signal(signal.SIGINT)
-    _, stderr = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert "Traceback" not in stderr
-    assert stderr.strip().endswith("stopped; run the same command again to go on")
-    again = cli(*on(cluster))
-    again.communicate(timeout=50)  # less than the minute that the stopped case would have taken
-    assert again.returncode == 0
-    assert executed(tmp_path) == [0, 1, 2, 2, 3]
-
-
-def test_a_run_waits_for_its_first_worker(plan, cluster, cli):
-    run = cli(*on(cluster))
-    assert any("the scheduler has no workers yet; waiting for one" in line for line in run.stderr)
-    cluster.add_worker()
-    _, stderr = run.communicate(timeout=60)
-    assert run.returncode == 0, stderr
-    assert plan.is_complete("toy")
-
-
 @pytest.mark.faults
 def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, tmp_path):
     cluster.add_worker()
@@ -247,77 +142,6 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert "is no longer there; finished cases are kept" in stderr
     assert "Traceback" not in stderr
     assert len(stored(plan)) == 2
-
-
-def test_a_worker_of_several_threads_is_refused(plan, cluster):
-    cluster.add_worker("--nthreads", "2")
-    with pytest.raises(MadlError, match="a worker has 2 threads.*--nthreads 1"):
-        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
-def test_a_worker_with_other_code_is_refused(plan, cluster, monkeypatch):
-    monkeypatch.setattr(runner, "_code_at_start", lambda: "other")
-    cluster.add_worker()
-    with pytest.raises(MadlError, match="runs other code than this project's; start the workers"):
-        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
-def test_a_full_disk_on_a_worker_is_called_one(plan, cluster, monkeypatch):
-    monkeypatch.setattr(runner, "execute_on_worker", no_room)
-    cluster.add_worker()
-    with pytest.raises(MadlError, match="the disk of a worker is full; free some space"):
-        list(runner.run(plan, Store(plan.project.state), [], Options(scheduler=cluster.address)))
-
-
-def no_room(*_):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_what_is_finished_is_kept_when_another_worker_dies(monkeypatch):
-    """However the two come: a set has no order."""
-
-    class Pool:
-        _processes = None
-
-        def submit(self, execute, case):
-            future = Future()
-            if case == "dies":
-                future.set_exception(BrokenProcessPool())
-            else:
-                future.set_result(case)
-            return future
-
-        def shutdown(self, **_):
-            pass
-
-    monkeypatch.setattr(executors, "ProcessPoolExecutor", lambda **_: Pool())
-    for cases in itertools.permutations(["a", "dies", "b", "c"]):
-        seen = []
-        records = executors.processes(deque(cases), str, jobs=2, threads=1, start=print)
-        with pytest.raises(MadlError, match="a worker process died"):
-            seen.extend(records)
-        assert sorted(seen) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "127.0.0.1:x", "a://b:1"])
-def test_no_scheduler_is_one_clear_line(address, monkeypatch):
-    monkeypatch.setattr(executors, "CONNECT_S", 1)
-    with pytest.raises(MadlError, match="no Dask scheduler answers at"):
-        list(executors.cluster([], lambda n, case: None, scheduler=address, alone=False, lost=None))
-
-
-def test_nothing_is_left_of_a_client_that_came_to_nothing(monkeypatch):
-    """Dask closes it when it is collected, and that blocks a client that starts at this moment."""
-    monkeypatch.setattr(executors, "CONNECT_S", 0.2)
-    with pytest.raises(MadlError):
-        list(executors.cluster([], lambda n, case: None, scheduler="x", alone=False, lost=None))
-    assert not [one for one in gc.get_objects() if type(one).__name__ == "Client"]
-
-
-def test_dask_that_is_not_installed_is_one_clear_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MadlError, match="needs Dask, which is not installed; run `pip install"):
-        list(executors.cluster([], lambda n, case: None, scheduler="x", alone=False, lost=None))
 
 
 # ---- shards -------------------------------------------------------------------------------------
@@ -340,94 +164,6 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
     assert plan.is_complete("toy")
 
 
-FULL = ("run", "--profile", "full")  # what a page needs runs there, too
-
-
-@pytest.fixture
-def later(plan) -> None:
-    """An experiment that needs the toy."""
-    text = (plan.project.experiments / "toy" / "page.py").read_text()
-    text = text.replace('title="Squares"', 'title="Later", needs=("toy",)')
-    write(plan.project.experiments / "later" / "page.py", text)
-    write(plan.project.experiments / "later" / "page.md.j2", "")
-
-
-@pytest.fixture
-def gate(toy) -> Path:
-    """A file for which every case of the toy waits."""
-    path = toy.experiments / "toy" / "page.py"
-    gate = "    while not log.with_suffix('.go').exists():\n        time.sleep(0.05)\n    if params"
-    path.write_text(path.read_text().replace("    if params", gate, 1))
-    return Path(os.environ["TOY_LOG"]).with_suffix(".go")
-
-
-def test_a_shard_waits_for_what_the_other_is_computing(later, gate, plan, cli):
-    runs = [cli(*FULL, "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
-    wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
-    gate.touch()  # both are at work from here on
-    errors = [run.communicate(timeout=60)[1] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], errors
-    assert plan.is_complete("later")
-
-
-def test_a_shard_does_not_wait_for_one_that_is_not_there(later, plan, caplog):
-    store = Store(plan.project.state)
-    list(runner.run(plan, store, [], Options(shard=(1, 2))))
-    assert "later waits: what it needs is not complete" in caplog.text
-
-
-def test_shards_do_not_wait_for_each_other_when_a_third_is_not_there(later, gate, plan, cli):
-    assert all(plans.todo(plan, "toy", Options(shard=(i, 3))) for i in (1, 2, 3))
-    runs = [cli(*FULL, "--executor", "inline", "--shard", f"{i}/3") for i in (1, 2)]
-    wait_for(lambda: len(shards.others(plan.project.state / "shards", (3, 3))) == 2)
-    gate.touch()
-    for run in runs:
-        _, stderr = run.communicate(timeout=60)
-        assert "later waits: what it needs is not complete" in stderr
-    assert not list((plan.project.state / "shards").glob("*.waits"))
-
-
-def test_a_share_that_waits_for_what_is_ready_goes_on_as_soon_as_it_looks(later, plan):
-    folder = plan.project.state / "shards"
-    with shards.at_work(folder, (2, 2)):
-        assert runner._others_go_on(plan, folder, (1, 2))
-        with shards.waiting(folder, (2, 2), ["later"]):
-            assert not runner._others_go_on(plan, folder, (1, 2))
-        with shards.waiting(folder, (2, 2), ["later", "toy"]):
-            assert runner._others_go_on(plan, folder, (1, 2))
-
-
-def test_a_shard_does_not_wait_for_a_case_that_has_failed(later, plan, monkeypatch, caplog):
-    store = Store(plan.project.state)
-    monkeypatch.setattr(shards, "others", lambda folder, shard: [(2, 2)])
-    monkeypatch.setattr(shards, "at_work", lambda folder, shard: contextlib.nullcontext())
-    monkeypatch.setenv("TOY_FAIL", "0")
-    for index in (1, 2):
-        list(runner.run(plan, store, ["toy"], Options(shard=(index, 2))))
-    assert not plan.can_become_ready("later")
-    list(runner.run(plan, store, ["later"], Options(shard=(1, 2))))
-    assert "later waits" in caplog.text
-
-
-def test_a_shard_that_starts_while_another_looks_is_not_refused(tmp_path, monkeypatch):
-    """To look at a lock is to take it for a moment."""
-    (tmp_path / "1-of-2.lock").touch()
-    looks = threading.Event()
-
-    def slowly(path: Path) -> bool:
-        with FileLock(path):
-            looks.set()
-            time.sleep(0.5)
-        return False
-
-    monkeypatch.setattr(shards, "_is_held", slowly)
-    with ThreadPoolExecutor() as pool:
-        pool.submit(shards.others, tmp_path, (2, 2))
-        assert looks.wait(10)
-        with shards.at_work(tmp_path, (1, 2)):
-            pass
-
-
 def test_a_shard_that_is_being_run_is_refused(tmp_path):
     with (
         shards.at_work(tmp_path, (1, 2)),
@@ -446,13 +182,6 @@ def test_a_division_by_another_number_is_refused(tmp_path):
         shards.at_work(tmp_path, (1, 3)),
     ):
         pass
-
-
-def test_a_shard_is_no_longer_at_work_when_it_has_ended(tmp_path):
-    with shards.at_work(tmp_path, (1, 2)):
-        assert shards.others(tmp_path, (2, 2)) == [(1, 2)]
-        assert shards.others(tmp_path, (1, 2)) == []
-    assert shards.others(tmp_path, (2, 2)) == []
 
 
 def test_results_of_two_machines_merge_by_copying(plan, tmp_path):

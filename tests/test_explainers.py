@@ -1,87 +1,15 @@
-"""Explainers without a browser: their steps are the kernels', their data stay inside the page."""
-
-import json
-import re
-from pathlib import Path
-
-import pytest
+"""Explainers without a browser: each script is there, and data stay inside the page."""
 
 from madl.logbook.drawing import field
 from madl.running.project import Project
-from madl.site import explain, report
-from tests.conftest import a_record
-from tests.test_report import fill, page, with_a_drawing, with_a_sibling_page
-
-ROOT = Path(__file__).parents[1]
-PROJECT = Project(ROOT)
+from madl.site import explain
 
 
-@pytest.mark.parametrize("name", PROJECT.names())
-def test_each_script_that_a_page_names_is_there(name):
-    for one in PROJECT.load(name).shown.values():
-        assert not one.script or (PROJECT.experiments / name / explain.OWN).is_file()
-
-
-# ---- the mechanism ------------------------------------------------------------------------------
-
-
-def live(plan, **more: str) -> None:
-    """Give the toy's page a drawing that a script makes live."""
-    with_a_drawing(plan)
-    source = plan.project.experiments / "toy" / "page.py"
-    said = "".join(f", {name}={value}" for name, value in more.items())
-    source.write_text(source.read_text().replace('"two boxes")', f'"two boxes"{said})', 1))
-
-
-def test_a_drawing_with_a_script_carries_its_rows_and_loads_it(plan):
-    live(plan, script='"boxes"')
-    report.write(plan, fill(plan))
-    text = page(plan)
-    data = re.search(r'<script type="application/json">(.*?)</script>', text)
-    assert data
-    assert json.loads(data[1]) == {"x": [0, 1], "square": [0, 1]}
-    assert 'class="drawing explain" data-explain="boxes"' in text
-    assert re.findall(r'src="([^"]+)" defer', text) == [
-        "../assets/explain.js",
-        "figures/toy/explain.js",
-    ]
-
-
-def test_a_page_without_one_loads_nothing_of_it(plan):
-    with_a_drawing(plan)
-    report.write(plan, fill(plan))
-    assert "explain" not in page(plan)
-
-
-def test_what_a_drawing_only_reads_is_used_once_it_is_there_and_not_waited_for(plan):
-    with_a_sibling_page(plan)
-    live(plan, reads='("other",)')
-    source = plan.project.experiments / "toy" / "page.py"
-    rows = 'return [{"x": 0, "beside": len(r.of("other"))}]'
-    source.write_text(
-        re.sub(
-            r'return \[{"x": x, "square".*\n\n\n@page.output',
-            rows + "\n\n\n@page.output",
-            source.read_text(),
-        )
-    )
-    data = plan.project.docs / "labs" / "figures" / "toy" / "boxes.csv"
-    store = fill(plan)
-    state = report.write(plan, store)
-    assert data.read_text() == "x,beside\n0,0\n"
-    assert state.rows[0]["status"] == "answered"
-    for case in plan.cases("other"):
-        store.put(a_record(case.params["x"], case=case))
-    state = report.write(plan, store)
-    assert data.read_text() == "x,beside\n0,4\n"
-    assert "4 of 4" in page(plan)
-    assert state.problems == []
-
-
-def test_an_unknown_name_that_a_drawing_reads_is_named(plan):
-    live(plan, reads='("nothing",)')
-    (problem,) = report.write(plan, fill(plan)).problems
-    assert "boxes of toy: unknown experiment 'nothing'" in problem
+def test_each_script_that_a_page_names_is_there():
+    project = Project()
+    for name in project.names():
+        for one in project.load(name).shown.values():
+            assert not one.script or (project.experiments / name / explain.OWN).is_file(), name
 
 
 def test_data_end_no_element_of_the_page():

@@ -85,25 +85,3 @@ def test_scaled_takes_extremes_without_nan():
     rows = ScaledInteger(width=8).quantize(torch.tensor([[math.nan, 1.0], [0.5, 1.0]]))
     assert rows[0].isnan().all()
     assert not rows[1].isnan().any()
-
-
-def test_scaled_twice_is_scaled_once_up_to_the_rounding_of_the_scale():
-    x = torch.randn(256, 64, generator=torch.Generator().manual_seed(2))
-    once = ScaledInteger(width=8).quantize(x)
-    torch.testing.assert_close(ScaledInteger(width=8).quantize(once), once, rtol=2**-22, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FixedPoint(width=0, frac_width=0), "width is 1 … 32 bits, got 0"),
-        (lambda: FixedPoint(width=8, frac_width=65), "frac_width is -64 … 64 bits, got 65"),
-        (lambda: SignMagnitude(width=1, frac_width=0), "width is 2 … 17 bits, got 1"),
-        (lambda: SignMagnitude(width=8, frac_width=-65), "got -65"),
-        (lambda: ScaledInteger(width=1), "width is 2 … 16 bits, got 1"),
-        (lambda: ScaledInteger(width=8, per="column"), "got 'column'"),
-    ],
-)
-def test_a_bad_parameter_is_refused_with_what_is_allowed(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

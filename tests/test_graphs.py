@@ -1,17 +1,13 @@
 """Graphs: counts checked by hand, passes that change what they should, the genuine error."""
 
 import json
-import re
-from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
-from experiments.lab0_graph import page, study
-from experiments.lab0_lora import inputs
+from experiments.lab0_graph import study
 from madl.execution import graphs
-from madl.logbook.drawing import LETTER, WIDTH, Box, column
 from madl.training import models
 from madl.training.data import Encoded
 
@@ -60,45 +56,6 @@ def captured(bert):
     return {training: graphs.capture(*bert, training=training) for training in (True, False)}
 
 
-@pytest.fixture(scope="module")
-def nodes(captured):
-    """Those of training mode, described."""
-    return graphs.describe(captured[True].graph)
-
-
-@pytest.fixture(scope="module")
-def without_mask(bert):
-    model, example = bert
-    fewer = {name: tensor for name, tensor in example.items() if name != "attention_mask"}
-    return graphs.capture(model, fewer, training=True)
-
-
-def test_the_census_of_a_small_module_counts_what_a_hand_counts(residual):
-    _, captured = residual
-    assert study.census(captured.graph) == {
-        "placeholder": 2,
-        "get_attr": 4,
-        "call_function": 5,
-        "call_module": 0,
-        "call_method": 0,
-        "output": 1,
-    }
-    assert study.operators(captured.graph) == {"add": 2, "linear": 2, "dropout": 1}
-
-
-def test_a_captured_graph_takes_batches_of_other_sizes(residual):
-    model, _ = residual
-    evaluation = graphs.capture(
-        model, {"x": torch.ones(2, 4), "y": torch.ones(2, 4)}, training=False
-    )
-    x = torch.randn(7, 4)
-    assert torch.equal(evaluation(x=x, y=x), model.eval()(x, x))
-
-
-def test_capture_leaves_the_model_in_evaluation_mode(residual):
-    assert not residual[0].training
-
-
 def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(residual, batch):
     model, captured = residual
     without = study.remove_dropout(captured.graph)
@@ -108,23 +65,6 @@ def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(r
     expected = model.eval()(**batch)
     assert torch.equal(study.with_graph(captured, without)(**batch), expected)
     assert not torch.equal(captured(**batch), expected)  # its dropout is on for good
-
-
-def test_erasing_without_redirecting_raises_with_the_users_that_are_there(residual):
-    _, captured = residual
-    (node,) = study.dropout_nodes(captured.graph)
-    error = study.erase_without_redirecting(captured.graph, node.name)
-    assert sorted(user.name for user in node.users) == ["add", "linear_1"]
-    assert error is not None
-    assert error.startswith("RuntimeError: Tried to erase Node dropout")
-    assert "2 users" in error
-    assert "linear_1: None" in error
-    assert study.dropout_nodes(captured.graph) == [node]
-
-
-def test_erasing_a_node_that_nobody_uses_is_allowed(residual):
-    _, captured = residual
-    assert study.erase_without_redirecting(captured.graph, "output") is None
 
 
 def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
@@ -150,107 +90,7 @@ def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert, ca
     assert torch.equal(study.with_graph(training, clean)(**example).logits, model(**example).logits)
 
 
-def test_nodes_are_described_with_their_module_and_sizes(nodes):
-    query = next(n for n in nodes if n.module.endswith("layer.1.attention.self.query"))
-    assert query.group == "bert.encoder.layer.1"
-    assert query.shape == "B × T × 32"
-    assert query.operator == "linear"
-
-
-def test_a_diff_with_itself_is_all_the_same(nodes):
-    assert {change.mark for change in inputs.diff(nodes, nodes)} == {"same"}
-
-
-def test_without_labels_the_loss_goes_and_nothing_comes(bert, nodes):
-    model, example = bert
-    fewer = {name: tensor for name, tensor in example.items() if name != "labels"}
-    found = inputs.diff(nodes, graphs.describe(graphs.capture(model, fewer, training=True).graph))
-    by_mark = {m: [c.node.operator for c in found if c.mark == m] for m in ("added", "removed")}
-    assert by_mark == {"added": [], "removed": ["labels", "view", "view", "cross_entropy_loss"]}
-    assert [c.node.kind for c in found if c.mark == "rewired"] == ["output"]
-
-
-def test_without_the_mask_a_default_mask_is_still_built(nodes, without_mask):
-    found = inputs.diff(nodes, graphs.describe(without_mask.graph))
-    assert "attention_mask" in [c.node.name for c in found if c.mark == "removed"]
-    attention = study.attention_dropouts(without_mask.graph)
-    assert len(attention) == 2
-    assert all(node.args[3] is not None for node in attention)  # attn_mask
-
-
-def test_symbolic_tracing_fails_on_the_model_and_says_so(bert):
-    assert isinstance(study.try_symbolic_trace(bert[0]), str)
-    traced = study.try_symbolic_trace(Residual())
-    assert not isinstance(traced, str)
-    assert study.census(traced)["call_module"] == 3
-
-
 # ---- drawing ------------------------------------------------------------------------------------
-
-
-def test_a_column_draws_each_box_and_each_wire_once():
-    boxes = [
-        Box(name="a", title="a"),
-        Box(name="b", title="b", inputs=("a",)),
-        Box(name="c", title="<c>", inputs=("a", "b", "elsewhere")),
-    ]
-    svg = column(boxes, label="three")
-    assert svg.count("<rect") == 3
-    assert svg.count('class="head"') == 3  # a → b, b → c, and a → c in a lane
-    assert "&lt;c&gt;" in svg
-
-
-def test_a_drawing_has_a_size_of_its_own_and_its_text_fits_in():
-    svg = column([Box(name="a", title="a", detail="x" * 500)], label="wide")
-    width, height = map(int, re.search(r'width="(\d+)" height="(\d+)"', svg).groups())
-    assert f'viewBox="0 0 {width} {height}"' in svg
-    shown = re.search(r">(x+…)<", svg)[1]
-    assert len(shown) * LETTER < WIDTH
-
-
-def test_a_graphs_panels_hold_every_node_but_weights_and_equal_layers_once(nodes):
-    rows = page.graph_rows([node.to_json() for node in nodes])
-    assert len(rows) == sum(node.kind != "get_attr" for node in nodes)
-    query = next(row for row in rows if row["module"].endswith("layer.1.attention.self.query"))
-    assert query["weights"] == "weight bias"
-    (layers,) = [one for one in page.parts_of(rows).items() if "layer" in one[0]]
-    assert layers[0] == "bert.encoder.layer.0 to 1, all alike"
-    assert [len(run) for run in layers[1]] == [24, 24]
-    overview, *parts = page.graph_panels(rows)
-    assert overview.svg.count("<rect") == len(parts) == len({row["part"] for row in rows}) - 1
-
-
-def test_layers_of_other_operators_are_not_drawn_as_one(nodes):
-    rows = page.graph_rows([node.to_json() for node in nodes])
-    gelu = next(row for row in rows if row["operator"] == "gelu")
-    gelu["operator"] = "relu"
-    assert len([part for part in page.parts_of(rows) if "layer" in part]) == 2
-
-
-def test_a_lane_is_used_again_once_its_value_has_arrived():
-    def chain(n: int) -> list[Box]:
-        """Each box feeds the next but one, so two values are under way at any time."""
-        return [Box(name=str(i), title="", inputs=(str(i - 2),) if i > 1 else ()) for i in range(n)]
-
-    def left(svg: str) -> str:
-        return svg.split('<rect x="')[1].split('"')[0]
-
-    assert left(column(chain(6), label="")) == left(column(chain(20), label=""))
-
-
-def test_a_column_refuses_what_it_cannot_draw():
-    with pytest.raises(ValueError, match="names of their own"):
-        column([Box(name="a", title=""), Box(name="a", title="")], label="")
-    with pytest.raises(ValueError, match="comes after"):
-        column([Box(name="a", title="", inputs=("b",)), Box(name="b", title="")], label="")
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_a_described_node_says_whether_and_how_it_drops(captured, training):
-    graph = captured[training].graph
-    found = Counter(node.drops for node in graphs.describe(graph))
-    assert found["node"] == len(study.dropout_nodes(graph)) == 1 + 2 * 2 + 1
-    assert found["inside"] == len(study.attention_dropouts(graph)) == (2 if training else 0)
 
 
 def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
@@ -268,42 +108,3 @@ def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
 
 
 # ---- what changed -------------------------------------------------------------------------------
-
-
-def test_a_removed_node_is_named_apart_and_a_rewired_one_says_what_fed_it(nodes, without_mask):
-    found = inputs.diff(nodes, graphs.describe(without_mask.graph))
-    names = [change.name for change in found]
-    assert len(set(names)) == len(names)
-    assert "-attention_mask" in names
-    expand = next(c for c in found if c.mark == "rewired" and c.node.operator == "expand")
-    assert [name[0] for name in expand.was] == ["-"]
-    assert [name[0] for name in expand.now] != ["-"]
-    known = set(names)
-    assert all(name in known for change in found for name in change.inputs)
-
-
-def test_modes_differ_by_a_contiguous_in_each_layer_and_by_no_other_operator(captured):
-    training, evaluation = (Counter(study.operators(captured[m].graph)) for m in (True, False))
-    assert training - evaluation == {"contiguous": 2}
-    assert evaluation - training == {}
-
-
-def test_captured_without_a_mask_the_graph_makes_one_that_is_true_and_the_model_makes_none(bert):
-    model, example = bert
-    sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
-    data = Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0)
-    found = inputs.study(model, example, data, pads=3, tolerance=1e-4)
-    assert found["attention"] == {
-        "masked": 2,
-        "entries": 2 * 4 * 9 * 9,
-        "true entries": 2 * 4 * 9 * 9,
-        "masked by the model": 0,
-    }
-    assert found["padding"]["whole, no mask"]["moved"] == 0
-    assert found["padding"]["padded, mask"]["moved"] == 0
-    largest = {name: moves["largest"] for name, moves in found["padding"].items()}
-    assert largest["padded, no mask"] > 10 * largest["padded, mask"]
-    shown = found["changes"]["attention mask"]
-    assert "arange" in {change["operator"] for change in shown if change["mark"] == "same"}
-    assert {change["operator"] for change in shown if change["unread"]} == {"unsqueeze"}
-    assert json.loads(json.dumps(found)) == found  # plain data, as a record keeps it

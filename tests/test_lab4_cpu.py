@@ -150,7 +150,7 @@ def cases(monkeypatch):
 
 
 BY_ONEDNN = lab4_mxint8.DYNAMIC + lab4_mxint8.ONEDNN
-LAYERS = ("1 row, cold", "1 row, warm", "8 rows")
+LAYERS = ("1 row, cold", "1 row, warm", "8 rows, warm")
 MODELS = ("1 sentence", "32 sentences")
 
 

@@ -1,17 +1,14 @@
 """The memory ledger by hand on a two-layer model, what measures beside it, and the page of 4.3d."""
 
-import mmap
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Records
-from madl.machine.memory import Ledger, ledger, live_bytes, peak_resident_bytes, resident_bytes
+from madl.machine.memory import Ledger, ledger, live_bytes
 from madl.running.project import Project
 from tests.conftest import a_record
 from tests.synthetic import published
@@ -61,23 +58,6 @@ def test_live_bytes_by_hand():
     assert live_bytes(lambda: None) == 0
 
 
-@pytest.mark.skipif(resident_bytes() is None, reason="no /proc here")
-def test_a_large_tensor_shows_in_resident_memory():
-    size = 64 << 20
-
-    def fresh() -> torch.Tensor:  # from the system: an allocator may use freed pages again
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return torch.frombuffer(pages, dtype=torch.float32).fill_(1)
-
-    before = resident_bytes()
-    kept = fresh()
-    assert abs(resident_bytes() - before - size) < 4 << 20
-    peak = peak_resident_bytes(lambda: fresh().sum())
-    if peak is not None:
-        assert abs(peak - size) < 4 << 20
-    del kept
-
-
 # ---- the page -----------------------------------------------------------------------------------
 
 PAGE = Project().load("lab4_memory")
@@ -118,20 +98,6 @@ def test_the_replay_gives_what_is_published(xlarge):
     }
 
 
-def test_each_reason_explains_a_part_of_what_the_formula_promises(xlarge):
-    added = MODULE.added(xlarge)
-    assert min(added) > 0
-    assert added[3] == 9.125 * 2**20  # the workspaces alone, which are assumed
-    saved = [MODULE.saved(xlarge, i).value for i in (0, -2, -1)]
-    assert saved == [87, 66, 66]
-
-
-def test_both_reported_peaks_are_explained_to_a_hundredth(xlarge):
-    for kind, reported in MODULE.REPORTED.items():
-        held = xlarge[1].values[kind]["allocated_bytes"]
-        assert held / 2**20 == pytest.approx(reported, rel=0.005)
-
-
 def test_the_parts_of_a_model_add_up_to_its_peak(ran):
     for kind in MODULE.REPORTED:
         parts = MODULE.parts_of(ran, "DeBERTa-xlarge", kind)
@@ -147,60 +113,3 @@ def test_the_parts_of_a_model_add_up_to_its_peak(ran):
         for one in ran.where(what="resident", variant="MXINT8")
     }
     assert small["activations"] + small["written-out weight"] == held
-
-
-def test_the_chart_and_the_lead_add_up_to_what_the_table_prints(ran):
-    shown = [row["MXINT8 (MiB)"] for row in MODULE.reasons(ran)][:-1]
-    drawn = [
-        sum(row[part] or 0 for part in [*MODULE.PARTS, MODULE.SPARE])
-        for row in MODULE.losses(ran).rows
-    ]
-    assert list(map(round, drawn)) == shown
-    told = [
-        MODULE._mib(size).value for size in (*MODULE.added(ran)[:2], sum(MODULE.added(ran)[2:]))
-    ]
-    assert sum(told) == shown[-1] - shown[0]
-
-
-def test_what_is_measured_is_what_was_counted(ran):
-    """Resident pages of a process against the ledger, and against tensors counted one by one."""
-    ledger = MODULE.ledger_of(ran, MODULE.DEFAULT)
-    for record in ran.where(what="resident"):
-        held = record.case.params["variant"]
-        counted = ledger.before_bytes if held == "FP32" else ledger.after_bytes
-        assert record.values["model_bytes"] == pytest.approx(counted, rel=0.02)
-        assert record.values["peak_bytes"] == pytest.approx(record.values["live_bytes"], rel=0.15)
-
-
-def test_the_reported_peaks_are_those_shown_with_their_source():
-    shown = [row["reported"] for row in Project().reported["lab4_memory"].rows]
-    assert "{FP32:,} → {MXINT8:,} MB".format(**MODULE.REPORTED) in shown
-
-
-def test_the_calculator_packs_to_the_bytes_that_the_ledger_has():
-    ledger = published("lab4_memory")
-    every = MODULE.calculator(Records([*ledger, *published("formats")]))
-    assert len({row["format"] for row in every}) > 30
-    for record in (one for one in ledger if one.case.params["what"] == "ledger"):
-        (packed,) = (
-            row
-            for row in every
-            if (row["model"], row["format"]) == (record.case.params["of"], "mxint8")
-        )
-        assert packed["Linear weights"] == record.values["ledger"]["packed_bytes"]
-    assert {row["format"] for row in MODULE.calculator(Records(ledger))} == {"FP32", "mxint8"}
-
-
-def test_the_formula_is_the_coursework_s():
-    assert pytest.approx(0.8671875) == 1 - MODULE.FORMULA
-    assert MODULE.BITS == 8.25
-
-
-def test_cases_that_need_a_gpu_say_so():
-    plan = SimpleNamespace(profile=PROFILES["quick"], workload={"model": "", "dataset": ""})
-    needing = [
-        case.params for case in PAGE.planned("lab4_memory", plan) if case.params["what"] == "cuda"
-    ]
-    assert len(needing) == 1
-    if not torch.cuda.is_available():
-        assert PAGE.why_unavailable(needing[0]) == "no CUDA device here"

@@ -1,23 +1,15 @@
 """Notebooks: executed on committed evidence, needing little; a reader's own stay as they are."""
 
-import ast
 import json
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from xml.etree import ElementTree
 
-import jupytext
-import matplotlib
 import pytest
-from matplotlib.figure import Figure
 
-from madl.errors import MadlError
 from madl.running.project import Project
-from madl.site import keeping, notebook_hooks, notebooks
+from madl.site import notebooks
 from madl.site.page import PageCalls
 from tests.synthetic import evidence
 
@@ -64,19 +56,6 @@ def read(project: Project, name: str):
     return json.loads(text)
 
 
-def test_there_is_one_a_lab():
-    assert NAMES == [f"lab{i}" for i in range(5)] == sorted(CHANGED)
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_they_need_no_more_than_matplotlib(path):
-    nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import)]
-    nodes += [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
-    names = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
-    names |= {str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)}
-    assert names == {"csv", "io", "pathlib", "urllib.request", "matplotlib.pyplot"}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_each_prints_and_draws_its_figure_and_the_varied_one(logbook, name):
     outputs = [o for cell in read(logbook, name)["cells"] for o in cell.get("outputs", [])]
@@ -108,19 +87,6 @@ def test_a_downloaded_one_runs_as_plain_python_with_its_parameter_changed(logboo
     assert printed[0] != printed[1]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_each_link_leads_somewhere(path):
-    cells = jupytext.reads(path.read_text(), "py:percent")["cells"]
-    prose = "\n".join(cell["source"] for cell in cells if cell["cell_type"] != "code")
-    links = re.findall(r"\]\(([^)]+)\)", prose)
-    assert links
-    for link in links:
-        stem = Path(link).stem
-        known = Project().experiments / f"{stem}" / "page.py"
-        assert link in (f"../labs/{stem}.html", f"{path.stem}.ipynb"), link
-        assert known.is_file() or stem == path.stem
-
-
 def test_one_that_a_reader_has_changed_stays(logbook):
     path = logbook.docs / "notebooks" / "lab1.ipynb"
     before = path.read_text()
@@ -130,111 +96,3 @@ def test_one_that_a_reader_has_changed_stays(logbook):
     path.unlink()
     assert notebooks.write(logbook, logbook.root / "cache") == []
     assert path.read_text() == before
-
-
-def a_source(root: Path, code: str) -> Project:
-    (root / "templates" / "notebooks").mkdir(parents=True)
-    (root / "templates" / "notebooks" / "own.py").write_text(
-        f"# %% [markdown]\n# # Own\n\n# %%\n{code}\n"
-    )
-    return Project(root)
-
-
-def test_without_its_data_it_says_so(tmp_path):
-    project = a_source(tmp_path, 'def read(path): ...\nread("labs/figures/toy/none.csv")')
-    assert notebooks.write(project, None) == []
-    cells = read(project, "own")["cells"]
-    assert "".join(cells[1]["source"]) == "Not run: the figure's data are not there yet."
-    assert cells[2]["outputs"] == []
-
-
-def test_one_that_fails_is_a_line_and_is_there_without_outputs(tmp_path):
-    project = a_source(tmp_path, "print(1 / 0)")
-    assert notebooks.write(project, None) == [
-        "templates/notebooks/own.py cannot be executed: ZeroDivisionError: division by zero"
-    ]
-    assert "".join(read(project, "own")["cells"][1]["source"]) == "Not run: it failed."
-
-
-def test_it_is_executed_again_when_its_data_change_and_only_then(tmp_path, monkeypatch):
-    code = 'from pathlib import Path\ndef read(path): return Path("..", path).read_text()\n'
-    project = a_source(tmp_path, code + 'print(read("data.csv"))')
-    project.docs.mkdir()
-    runs: list[str] = []
-    real = notebooks._run
-    monkeypatch.setattr(notebooks, "_run", lambda *a: runs.append("x") or real(*a))
-    for text in ("one", "one", "two"):
-        (project.docs / "data.csv").write_text(text)
-        assert notebooks.write(project, tmp_path / "cache") == []
-        assert read(project, "own")["cells"][1]["outputs"][0]["text"] == [f"{text}\n"]
-    assert len(runs) == 2
-
-
-def test_a_kept_one_that_is_broken_is_executed_again(tmp_path):
-    project, cache = a_source(tmp_path, "print('whole')"), tmp_path / "cache"
-    assert notebooks.write(project, cache) == []
-    path, (kept,) = project.docs / "notebooks" / "own.ipynb", cache.iterdir()
-    before, whole = path.read_bytes(), kept.read_bytes()
-    for broken in (whole[:-30], b"", whole + b"\xff"):
-        for file in (kept, path):
-            file.write_bytes(broken)
-        assert notebooks.write(project, cache) == []
-        assert (path.read_bytes(), kept.read_bytes()) == (before, whole)
-
-
-def test_with_another_matplotlib_it_is_executed_again(tmp_path, monkeypatch):
-    project, cache = a_source(tmp_path, "print('x')"), tmp_path / "cache"
-    for version in ("3.9", "3.10"):
-        monkeypatch.setattr(matplotlib, "__version__", version)
-        keeping.digest_of_drawing.cache_clear()
-        assert notebooks.write(project, cache) == []
-    keeping.digest_of_drawing.cache_clear()
-    assert len(list(cache.iterdir())) == 2
-
-
-def test_one_that_never_ends_is_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(notebooks, "LIMIT_S", 1)
-    project = a_source(tmp_path, "while True: pass")
-    with pytest.raises(MadlError, match="takes longer than 1 s"):
-        notebooks._run(project, project.templates / "notebooks" / "own.py")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_its_page_is_in_the_site_s_own_look(logbook, name):
-    convert = pytest.importorskip("mkdocs_jupyter.convert", reason="mkdocs-jupyter is not there")
-    _ = read(logbook, name)
-    path = logbook.docs / "notebooks" / f"{name}.ipynb"
-    html = convert.nb2html(str(path), execute=False, allow_errors=False)
-    page = SimpleNamespace(file=SimpleNamespace(src_uri=f"notebooks/{name}.ipynb"))
-    made = notebook_hooks.content(html, page)
-    assert made is not None
-    assert len(made) < 50_000 < len(html)
-    assert not re.findall(r"<(?:script|style|link|img|iframe)\b", made)
-    assert made.count('<svg aria-label="') + made.count('<svg role="img"') == 2
-    assert '<div class="highlight"><pre data-search-exclude="">' in made
-    assert len(re.findall(r"<svg [^>]*data-search-exclude", made)) == 2
-    assert "<h1" in made
-    page.file.src_uri = "usage.md"
-    assert notebook_hooks.content(html, page) is None
-
-
-def test_beside_the_page_lies_the_notebook_without_outputs(logbook, tmp_path):
-    notebook_hooks.copy(logbook.docs, tmp_path)
-    copied = json.loads((tmp_path / "notebooks" / "lab1.ipynb").read_text())
-    assert [c["source"] for c in copied["cells"]] == [
-        c["source"] for c in read(logbook, "lab1")["cells"]
-    ]
-    assert not [o for cell in copied["cells"] for o in cell.get("outputs", [])]
-
-
-def test_a_figure_is_small_and_its_numbers_are_whole():
-    figure = Figure()
-    axes = figure.subplots()
-    axes.plot([1, 2, 3], [0.551, 0.602, 0.655], alpha=0.25)
-    axes.set_yticks([0.55, 0.6, 0.65], ["0.55", "0.60", "0.65"])
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        made = notebooks._svg(figure)
-    assert all(f">{label}</text>" in made for label in ("0.55", "0.60", "0.65"))
-    assert "opacity:0.25" in made
-    assert not re.search(r' (?:d|x|y)="[^"]*\.\d\d', made)
-    ElementTree.fromstring(made)  # well formed

@@ -9,9 +9,7 @@ from torch import nn
 from kernels import mxint8
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_, packed_layers
 from madl.compression.quantize import Rule, quantize_
-from madl.errors import MadlError
 from madl.formats.blocked import MXInt
-from madl.formats.fixed import FixedPoint
 
 
 def small() -> nn.Sequential:
@@ -80,36 +78,6 @@ def test_a_state_dict_is_the_model(bert):
         assert torch.equal(fresh(**tokens()).logits, bert(**tokens()).logits)
 
 
-def test_a_state_dict_without_codes_is_reported():
-    model = small()
-    pack_(model, [MXINT8])
-    state = model.state_dict()
-    del state["0.packed_scales"]
-    with pytest.raises(RuntimeError, match="0.packed_scales"):
-        model.load_state_dict(state)
-    assert model.load_state_dict(model.state_dict()).missing_keys == []
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        Rule(weight=MXInt()),
-        Rule(weight=MXInt(width=4), input=MXInt(width=4)),
-        Rule(weight=MXInt(), input=MXInt(block=16)),
-        Rule.uniform(MXInt()),
-        Rule.uniform(FixedPoint(width=8, frac_width=4)),
-    ],
-)
-def test_only_mxint8_can_be_packed(rule):
-    with pytest.raises(ValueError, match="packed layers have mxint8 weights and inputs"):
-        pack_(small(), [rule])
-
-
-def test_a_rule_that_takes_no_layer_is_refused():
-    with pytest.raises(MadlError, match="took no Linear layer; layers: 0, 2"):
-        pack_(small(), [Rule(pattern="encoder", weight=MXInt(), input=MXInt())])
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_packed_model_compiles_and_exports_whole():
     model = small()
@@ -133,25 +101,3 @@ def test_moving_rearranges_the_weight(monkeypatch):
     assert moved.packed.shape == (50, 40)
     assert moved.packed_scales.shape == (50, 2)
     assert layer.to(torch.float64).packed.dtype is torch.uint8
-
-
-@pytest.mark.cuda
-def test_on_a_gpu_the_weight_stays_packed_and_the_input_is_taken_as_it_is():
-    linear, x = small()[0], torch.randn(7, 40)
-    layer = MXInt8Linear.from_linear(linear.cuda())
-    assert layer.packed.shape == (50, 40)
-    expected = nn.functional.linear(x, layer.dequantized().float().cpu(), linear.bias.cpu())
-    torch.testing.assert_close(layer(x.cuda()).cpu(), expected, rtol=1e-4, atol=1e-4)
-    assert torch.equal(layer.cpu().packed, MXInt8Linear.from_linear(linear.cpu()).packed)
-
-
-def test_off_the_cpu_the_input_is_taken_as_it_is():
-    layer = MXInt8Linear.from_linear(small()[0]).to("meta")
-    assert layer(torch.randn(7, 40, device="meta")).shape == (7, 50)
-
-
-def test_bfloat16_layers_are_packed_too():
-    linear = nn.Linear(64, 32).bfloat16()
-    packed = MXInt8Linear.from_linear(linear)
-    assert torch.equal(packed.dequantized(), MXInt().quantize(linear.weight))
-    assert packed(torch.randn(3, 64).bfloat16()).dtype is torch.bfloat16

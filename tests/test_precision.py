@@ -26,15 +26,6 @@ def logits(model, batch):
         return model(**batch).logits
 
 
-def test_every_layer_has_a_kind_and_blocks_share_theirs(model):
-    names = precision.layer_names(model)
-    assert len(names) == 2 * 6 + 2
-    assert precision.kinds(names) == [
-        *("query", "key", "value", "attention.output", "intermediate", "output"),
-        *("pooler", "classifier"),
-    ]
-
-
 def test_a_precision_can_be_set_again_and_taken_back(model, batch):
     own = copy.deepcopy(model)
     before = logits(own, batch)
@@ -58,17 +49,6 @@ def test_one_layer_alone_is_what_its_rule_says(model, batch):
     assert torch.equal(logits(own, batch), logits(other, batch))
     quantized = [x for x in linear_layers(own) if isinstance(x, QuantizedLinear) and x.rule.weight]
     assert len(quantized) == 1
-
-
-@pytest.mark.parametrize("change", ["less", "more"])
-def test_a_precision_for_other_layers_is_refused(model, change):
-    formats = precision.uniform(model, None)
-    if change == "less":
-        del formats["classifier"]
-    else:
-        formats["classifer"] = None
-    with pytest.raises(ValueError, match="names every Linear layer, and no other: see classif"):
-        precision.set_precision_(copy.deepcopy(model), formats)
 
 
 def test_bits_are_averaged_over_weights(model):

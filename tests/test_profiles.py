@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from madl.errors import WrongCommand
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store, publish, published_by_machine
-from madl.running import plans, runner
+from madl.running import runner
 from madl.running.plans import Options, Sample, StoredPlan, most_complete, published_plans
 from madl.site.views import pages
 from tests.conftest import a_record, a_run, write
@@ -94,26 +93,3 @@ def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
     done(seeded, "toy", "another")
     done(seeded, "seeded", "another", num_seeds=2)
     assert most_complete(candidates(seeded), "seeded").host == "another"
-
-
-def test_a_page_of_one_s_own_stands_on_published_evidence_of_what_it_needs(seeded):
-    done(seeded, "toy")
-    list(runner.run(a_sample(seeded), Store(seeded.project.state), ["seeded"], Options()))
-    (page,) = (page for page in pages(a_sample(seeded)) if page.name == "seeded")
-    assert not page.view.published
-    assert page.view.progress == "1 of 1 case"  # the whole of one seed
-    assert [record.run.host for record in page.view.stored][:4] == ["far away"] * 4
-
-
-def test_in_the_smoke_profile_nothing_is_published(seeded):
-    done(seeded, "toy")
-    assert len(candidates(replace(seeded, profile=PROFILES["smoke"]))) == 1
-
-
-@pytest.mark.parametrize("text", ["0", "6", "two", "-1", "1.0", ""])
-def test_seeds_are_one_to_five_of_full(text):
-    with pytest.raises(WrongCommand, match="--seeds is 1 to 5"):
-        plans.parse_seeds(text, "full")
-    with pytest.raises(WrongCommand, match="--seeds is of the full profile"):
-        plans.parse_seeds("1", "quick")
-    assert (plans.parse_seeds("2", "full"), plans.parse_seeds(None, "quick")) == (2, 5)

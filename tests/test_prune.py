@@ -9,15 +9,9 @@ from torch.nn.utils import parametrize
 
 from madl.compression import prune
 from madl.compression.quantize import Rule, quantize_
-from madl.errors import MadlError
 from madl.formats.fixed import FixedPoint
 
 TEN = torch.tensor([[0.5, -0.1, 0.3, -0.9, 0.2], [0.7, -0.4, 0.05, 0.6, -0.8]])
-
-
-def test_l1_removes_the_smallest_of_ten_weights():
-    (mask,) = prune.weight_masks([TEN], sparsity=0.3, method="l1")
-    assert mask.tolist() == [[True, False, True, True, False], [True, True, False, True, True]]
 
 
 def test_each_weight_is_ranked_by_itself():
@@ -26,20 +20,11 @@ def test_each_weight_is_ranked_by_itself():
     assert [mask.tolist() for mask in masks] == [[False, False, True, True]] * 2
 
 
-@given(
-    st.integers(1, 200),
-    st.floats(0, 0.999),
-    st.sampled_from(prune.METHODS),
-)
+@given(st.integers(1, 200), st.floats(0, 0.999), st.sampled_from(prune.METHODS))
 def test_exactly_the_asked_share_is_removed(n, sparsity, method):
     weight = torch.randn(n, generator=torch.Generator().manual_seed(n))
     (mask,) = prune.weight_masks([weight], sparsity=sparsity, method=method)
     assert int((~mask).sum()) == round(sparsity * n)
-
-
-def test_equal_weights_are_told_apart_without_chance():
-    (mask,) = prune.weight_masks([torch.ones(4)], sparsity=0.5, method="l1")
-    assert mask.tolist() == [False, False, True, True]
 
 
 def test_a_random_mask_is_the_seed_s():
@@ -120,33 +105,6 @@ def test_a_layer_s_threshold_is_set_behind_the_layers_pruned_already():
     assert model(torch.tensor([[2.5, 0.0, 0.0, 0.0]])).tolist() == [[2.5, 0, 0, 0]]
 
 
-def test_pruning_inputs_by_magnitude_needs_a_calibration_batch():
-    with pytest.raises(MadlError, match="'l1' needs a calibration batch"):
-        prune.prune_inputs_(identity(2), sparsity=0.5, method="l1")
-
-
-def test_gradients_of_pruned_inputs_are_zero():
-    model, x = identity(4), torch.tensor([[1.0, -2.0, 3.0, -4.0]], requires_grad=True)
-    prune.prune_inputs_(model, sparsity=0.5, method="l1", calibration={"input": x})
-    model(x).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [[0, 0, 1, 1]]
-
-
-def test_random_inputs_drop_the_same_features_at_every_forward():
-    model = identity(10)
-    prune.prune_inputs_(model, sparsity=0.3, method="random", seed=5)
-    first, second = model(torch.ones(2, 10)), model(torch.ones(2, 10))
-    assert torch.equal(first, second)
-    assert int((first[0] == 0).sum()) == 3
-
-
-def test_the_confounded_variant_is_another_at_every_forward():
-    model = identity(50)
-    prune.prune_inputs_(model, sparsity=0.5, method="fresh random")
-    assert not torch.equal(model(torch.ones(1, 50)), model(torch.ones(1, 50)))
-
-
 def test_magnitude_share_counts_what_is_kept():
     shares = prune.magnitude_share([torch.tensor([3.0, -1.0])], [torch.tensor([True, False])])
     assert shares == {"l1": 0.75, "l2": 0.9}
@@ -166,16 +124,6 @@ def test_zeros_and_products_are_counted_as_the_product_sees_them():
     assert found == {"weights": 3 / 6, "inputs": 3 / 6, "products": (0 + 2 + 0) / 12}
 
 
-def test_what_masks_remove_is_counted_batch_after_batch():
-    model = identity(4)
-    model[0].weight.data = torch.ones(4, 4)
-    prune.prune_(model, sparsity=0.25, method="random")
-    prune.prune_inputs_(model, sparsity=0.5, method="random")
-    found = prune.product_zeros(model, [{"input": torch.ones(n, 4)} for n in (1, 3)])
-    assert found["weights"] == 0.25
-    assert found["inputs"] == 0.5
-
-
 class Tokens(nn.Sequential):
     """Takes what a classifier of sentences takes."""
 
@@ -190,17 +138,3 @@ def test_padding_is_not_counted():
     shown = torch.tensor([[1, 1], [1, 0]])
     found = prune.product_zeros(model, [{"input": x, "attention_mask": shown}])
     assert found == {"weights": 2 / 4, "inputs": 3 / 6, "products": 3 / 12}
-
-
-@pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5])
-def test_a_sparsity_outside_the_range_is_refused(sparsity):
-    with pytest.raises(MadlError, match="share removed, from 0 to below 1"):
-        prune.prune_(two_layers(), sparsity=sparsity, method="l1")
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(MadlError, match="unknown pruning method 'l3'; known: random, l1"):
-        prune.prune_(two_layers(), sparsity=0.5, method="l3")
-    known = "known: random, l1, fresh random"
-    with pytest.raises(MadlError, match=f"unknown pruning method 'l3'; {known}"):
-        prune.prune_inputs_(two_layers(), sparsity=0.5, method="l3")

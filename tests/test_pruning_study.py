@@ -1,24 +1,20 @@
 """Question 1.2: where it starts, what its study counts, and that its constants were chosen."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
-from experiments.lab1_pruning import page, study
+from experiments.lab1_pruning import page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import Case, Record, Store, published_by_machine, read_published
 from madl.running.plans import StoredPlan, published_plans
 from madl.running.project import Project
 from madl.training import workloads
 from tests.conftest import a_record
-from tests.synthetic import judgement, read
+from tests.synthetic import read
 
 DATA = Path(__file__).parents[1] / "docs" / "data"
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
-TRAINED = {"recovery": "a pass", "recovery_examples": None}
 FORMAT = {"operands": "both", "frac_width": 5, "input_frac_width": 2}
 
 
@@ -52,26 +48,12 @@ def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties()
     assert found == {"width": 8, **FORMAT}
 
 
-def test_it_starts_from_a_format_trained_on_where_that_is_the_best():
-    found = page.start(Tuned(sweep(12, 0.4), qat(4, 0.3, rate=1e-4), qat(4, 0.32)))
-    assert found["width"] == 4
-    assert found["tune_learning_rate"] == 1e-4
-
-
 def full() -> StoredPlan:
     """Full's plan on the committed evidence that knows where it starts."""
     workload = workloads.resolve("snippets", model=None, dataset=None).params()
     plan = StoredPlan(Project(), Store(DATA / "none"), PROFILES["full"], workload)
     plans = published_plans(plan, published_by_machine(DATA)[0])
     return next(one for one in plans if one.is_complete("lab1_quantization_tuning"))
-
-
-def test_quick_runs_four_of_full_s_cases_and_no_training():
-    cases = full().cases(page.STEM)
-    found = [case.params for case in cases if page.quick(case.params)]
-    expected = [(m, at) for at in (page.THIRD, page.HALF) for m in page.METHODS]
-    assert [(one["pruning"], one["sparsity"]) for one in found] == expected
-    assert {one["seed"] for one in found} == {CONFIRMING_SEEDS[0]}
 
 
 def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its_method():
@@ -92,86 +74,7 @@ def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its
 # ---- what a case gives --------------------------------------------------------------------------
 
 
-def test_the_histogram_counts_what_each_mask_keeps():
-    layers = [nn.Linear(101, 1, bias=False) for _ in range(study.LAYER + 1)]
-    for layer in layers:
-        layer.weight.data = torch.linspace(-1, 1, 101).view(1, -1)
-    found = study.magnitudes(nn.Sequential(*layers), {"sparsity": 0.5, "seed": 1})
-    assert sum(found["all"]) == 101
-    assert sum(found["l1"]) == sum(found["random"]) == 101 - round(0.5 * 101)
-    assert not any(found["l1"][: study.BINS // 2 - 1])  # the small ones
-    assert any(found["random"][: study.BINS // 2 - 1])
-
-
-def test_nothing_removed_is_trained_on_by_the_width_study(monkeypatch):
-    """Under that study's name for the checkpoint, so that the pass is made once."""
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(study.compressed, "build", lambda params, ctx: asked.append(params))
-    recovery = {"examples": None, "learning_rate": 1e-5, "batch_size": 16}
-    params = {"part": "nothing", **{f"recovery_{name}": v for name, v in recovery.items()}}
-    study.point(params, None)
-    tuned = {f"tune_{name}": value for name, value in recovery.items()}
-    assert tuned.items() <= asked[0].items()
-
-
 # ---- what the page makes of it ------------------------------------------------------------------
-
-
-def point(correct: Any = 1500, *, seed: int = 10, **params: Any) -> Record:
-    case = Case(experiment=page.STEM, params={"seed": seed, "draw": seed, **params})
-    return a_record(case=case, values=judgement(correct))
-
-
-def weights(correct: int, sparsity: float, method: str = "l1", **params: Any) -> Record:
-    return point(correct, part="weights", pruning=method, sparsity=sparsity, **params)
-
-
-def control(correct: int = 1700, **params: Any) -> Record:
-    return point(correct, part="nothing", sparsity=0.0, **TRAINED, **FORMAT, width=8, **params)
-
-
-def starting(correct: int = 1700, **params: Any) -> Record:
-    values = {"method": "ptq", "width": 8, **FORMAT, "seed": 10, **params}
-    return a_record(
-        case=Case(experiment="lab1_quantization", params=values), values=judgement(correct)
-    )
-
-
-def test_what_is_trained_on_and_what_is_not_are_told_apart_in_a_row():
-    rows = page.points_of(
-        read(
-            *(control(), starting(), starting(1000, step_per="row")),
-            *(weights(1200, 0.5), weights(1600, 0.5, **TRAINED), weights(1000, 0.5, "random")),
-            weights(1100, 0.8, recovery="short"),
-            weights(1300, 0.7, **TRAINED),
-        ),
-        "weights",
-    )
-    told = [{name: str(cell) for name, cell in row.items()} for row in rows]
-    assert told == [
-        {"removed": "0.0"} | dict.fromkeys(told[0].keys() - {"removed"}, "85.0 %"),
-        {
-            **{"removed": "0.5", "L1-norm, as pruned": "60.0 %", "L1-norm": "80.0 %"},
-            **{"Random, as pruned": "50.0 %"},
-        },
-        {"removed": "0.7", "L1-norm": "65.0 %"},
-    ]
-
-
-def test_what_can_be_removed_is_read_off_the_first_model_s_curve():
-    seeds = (10, 11)
-    # two points of two thousand are forty answers: the first model falls by them half way
-    curves = {10: (1700, 1620), 11: (1690, 1680)}
-    r = read(
-        *(made(seed=seed) for made in (control, starting) for seed in seeds),
-        *(
-            weights(correct, at, seed=seed, **TRAINED)
-            for seed in seeds
-            for at, correct in zip((0.3, 0.5), curves[seed])
-        ),
-    )
-    assert page.bearable(r, "l1", 0.3, 0.5).value == 40
-    assert page.bearable(r, "l1", 0.3).value == 30  # it never falls so far
 
 
 @pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")

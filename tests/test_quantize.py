@@ -12,13 +12,11 @@ from madl.compression.quantize import Rule, fake_quantize, quantize_
 from madl.errors import MadlError
 from madl.formats import presets
 from madl.formats.blocked import MXInt
-from madl.formats.fixed import FixedPoint, ScaledInteger
-from madl.formats.minifloat import Minifloat
+from madl.formats.fixed import FixedPoint
 from tests.reference import same
 
 PRESETS = presets()
 FIXED8 = FixedPoint(width=8, frac_width=4)
-WITH_RANGE = [f for f in PRESETS.values() if f.range is not None]
 EXACT = [f for f in PRESETS.values() if f.exact_in_bf16]
 
 
@@ -71,32 +69,6 @@ def test_a_kept_weight_follows_its_master():
         after = model(x)
         assert torch.equal(after, F.linear(x, FIXED8.quantize(model[0].weight), model[0].bias))
     assert not torch.equal(before, after)
-
-
-class InOnePlace(nn.Module):
-    """A parametrization whose results all lie at one address, as an allocator's may."""
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        super().__init__()
-        self.memory, self.factor = weight.detach().numpy().copy(), 1.0
-
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        self.memory[:] = weight.detach().numpy() * self.factor
-        return torch.from_numpy(self.memory)
-
-
-def test_a_weight_that_is_computed_anew_is_quantized_anew():
-    model, x = quantized(Rule(weight=FIXED8)).eval(), torch.randn(2, 48)
-    layer = model[0]
-    computed = InOnePlace(layer.weight)
-    torch.nn.utils.parametrize.register_parametrization(layer, "weight", computed)
-    with torch.no_grad():
-        before = model(x)
-        computed.factor = 3.0
-        after = model(x)
-        assert torch.equal(after, F.linear(x, FIXED8.quantize(layer.weight), layer.bias))
-    assert not torch.equal(before, after)
-    assert "weight" not in layer._frozen
 
 
 def test_a_weight_whose_memory_is_replaced_is_quantized_anew():
@@ -205,13 +177,6 @@ def kernel(request, monkeypatch):
     build.load.cache_clear()
 
 
-def test_the_route_is_named_after_the_instructions(kernel):
-    best = "amx" if build.has_extension("amx_bf16") else "avx512"
-    assert linear_bf16.route().path == {"auto": best, "avx512": "avx512"}[kernel]
-    exact_gradients = "amx" if (kernel, best) == ("auto", "amx") else "torch"
-    assert linear_bf16.product_route().path == exact_gradients
-
-
 SHAPES = [(1, 1, 1), (13, 65, 7), (200, 130, 385), (40, 1000, 40), (33, 32, 64)]
 
 
@@ -296,39 +261,6 @@ def test_nan_and_infinity_reach_the_rows_they_are_in():
         assert same(got[row], torch.full((20,), expected))
 
 
-def test_float32_models_do_not_notice_bf16_products():
-    model, x = linear(), torch.randn(70, 48)
-    before = model(x)
-    exact = quantized(Rule.uniform(FIXED8, products="bfloat16"))(x)
-    assert torch.equal(model(x), before)
-    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
-    exact.sum().backward()
-    assert torch.equal(model(x), before)
-
-
-def test_the_bf16_operators_check_their_arguments_and_pass_torchs_own_check(kernel):
-    x, w = torch.ones(3, 4), torch.ones(5, 4)
-    for operator, arguments in (
-        (torch.ops.madl.linear_bf16.default, (x, w, None)),
-        (torch.ops.madl.linear_bf16.default, (x, w, None, *FIXED8.fields_of_cpp(x))),
-        (torch.ops.madl.product_bf16.default, (x, w.t())),
-    ):
-        torch.library.opcheck(
-            operator,
-            arguments,
-            test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
-        )
-    with pytest.raises(ValueError, match="agree in the last dimension"):
-        linear_bf16.linear_bf16(x, torch.ones(5, 3), None)
-    with pytest.raises(ValueError, match=r"bias must be float32 \(5,\)"):
-        linear_bf16.linear_bf16(x, w, torch.ones(4))
-    with pytest.raises(RuntimeError, match="agree in the last dimension"):
-        torch.ops.madl.linear_bf16(x, torch.ones(5, 3), None)
-    for a, b in ((x, w), (x, w.t().double()), (x[0], w.t())):
-        with pytest.raises(ValueError, match="must be float32 matrices that fit together"):
-            linear_bf16.product_bf16(a, b)
-
-
 def test_without_the_kernel_bf16_products_give_the_float32_result(monkeypatch):
     monkeypatch.setenv("MADL_KERNELS", "torch")
     build.load.cache_clear()
@@ -341,27 +273,3 @@ def test_without_the_kernel_bf16_products_give_the_float32_result(monkeypatch):
             assert "MADL_KERNELS=torch" in route.reason
     finally:
         build.load.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (
-            lambda: Rule.uniform(FixedPoint(width=16, frac_width=8), products="bfloat16"),
-            "fixed.16,8",
-        ),
-        (lambda: Rule.uniform(ScaledInteger(width=8), products="bfloat16"), "scaled.8,row"),
-        (lambda: Rule(weight=FIXED8, products="bfloat16"), "the input, which is float32"),
-        (lambda: Rule(weight=FIXED8, products="int8"), "got 'int8'"),
-    ],
-)
-def test_bf16_products_are_refused_where_they_would_change_the_result(rule, message):
-    with pytest.raises(ValueError, match=message):
-        rule()
-
-
-def test_nine_bits_of_fixed_point_are_exact_in_bf16_and_ten_are_not():
-    assert FixedPoint(width=9, frac_width=4).exact_in_bf16
-    assert not FixedPoint(width=10, frac_width=4).exact_in_bf16
-    assert Minifloat(width=12, exponent_width=4).exact_in_bf16
-    assert not Minifloat(width=13, exponent_width=4).exact_in_bf16

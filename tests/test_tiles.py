@@ -1,13 +1,12 @@
 """4.3c: which thread touches what, counted by hand and as CuTe has it."""
 
 import json
-from itertools import starmap
 from pathlib import Path
 
 import pytest
 
 from experiments.lab4_tiles import page, study
-from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, SLOTS, TILE, TRANSPOSED, place
+from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, SLOTS, TILE, TRANSPOSED
 from madl.errors import MadlError
 
 STORED = Path(__file__).parents[1] / "docs" / "data" / "lab4_tiles.jsonl"
@@ -37,13 +36,6 @@ def test_sectors_and_passes_of_known_accesses(addresses, size, sectors, passes):
     assert study.passes(access) == passes
 
 
-def test_a_load_is_one_vector_of_each_thread_of_a_warp():
-    values = [(t, v, 8 * t + v, 0, 1, 8 * t + v, -1) for t in range(64) for v in range(8)]
-    loads = study.by_load(values, 8)
-    assert [len(load) for load in loads] == [32, 32]
-    assert [load[0][5] for load in loads] == [0, 256]
-
-
 def test_cute_maps_as_the_layouts_read():
     if why := page.unavailable({}):
         pytest.skip(why)
@@ -56,35 +48,6 @@ def test_cute_maps_as_the_layouts_read():
     assert (made[LAB]["filled"], made[FEWER]["filled"]) == (1024, 256)
 
 
-def test_what_is_published_of_the_usual_group():
-    lab, transposed = RECORDS[32][LAB], RECORDS[32][TRANSPOSED]
-    assert (lab["layout"], lab["fetched"], lab["passes"]) == ("(32,32):(1,32)", 32, 1)
-    assert (transposed["fetched"], transposed["passes"]) == (1024, 8)
-    assert list(starmap(study.held, [(lab,), (transposed,)])) == [(32, 1), (1, 32)]
-    assert place(lab, 37, (0, 3)) == (5, 1, 5, 97, 5 + 32 * 97, 5 + 32)
-
-
-def a_mapping(**changes):
-    """Four threads down a group of eight that is cut in two, two groups a block, CuTe's values."""
-    values = [(t, 0, t % 4, t // 4, 1, 4 + t % 4 + 8 * (2 + t // 4), t) for t in range(8)]
-    return {
-        **{"kernel": "lab", "layout": "(4,2):(1,4)", "tile m": 4, "tile k": 2, "bytes": 1},
-        **{"group": 8, "values": values, **changes},
-    }
-
-
-def test_a_place_in_another_block_is_confirmed_or_refused():
-    study.confirm(a_mapping(), (1, 1))
-    with pytest.raises(MadlError, match=r"thread 1 of block \(1, 1\) of 'lab' is at byte 21"):
-        study.confirm(a_mapping(layout="(4,2):(2,1)"), (1, 1))
-
-
-def test_loads_that_differ_fail_the_case():
-    assert study.alike([2, 2]) == 2
-    with pytest.raises(MadlError, match=r"differ: \[1, 2\]"):
-        study.alike([1, 2])
-
-
 @pytest.mark.parametrize("group", RECORDS)
 def test_what_the_page_says_holds_in_the_published_evidence(group):
     study.check(RECORDS[group], SLOTS)
@@ -95,8 +58,3 @@ def test_a_mapping_that_is_not_what_the_page_says_fails_the_case(changes):
     right = RECORDS[32]
     with pytest.raises(MadlError, match="at groups of 32"):
         study.check({**right, LAB: {**right[LAB], **changes}}, SLOTS)
-
-
-def test_a_slot_that_stays_empty_fails_the_case():
-    with pytest.raises(MadlError, match="1023 slots filled"):
-        study.check(RECORDS[32], SLOTS - 1)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from madl.errors import MadlError
 from madl.logbook import stats
 from madl.machine import device, fresh, lint, timing
 from tests.in_fresh import spin
@@ -80,35 +79,6 @@ def test_each_mistake_is_found_and_nothing_else(check, record):
     assert lint.mistakes(record, against=SLOWER) == [check]
 
 
-@pytest.mark.parametrize(
-    ("field", "check"),
-    [
-        ("result_on", ["synchronized"]),
-        ("clock", ["steady clock"]),
-        ("warmup_s", ["warm-up excluded"]),
-        ("compilations", ["compile time apart"]),
-        ("subject", ["evaluation mode", "no gradient recorded", "dtype and shape stated"]),
-        ("turns", ["interleaved"]),
-        ("contention", ["quiet machine"]),
-    ],
-)
-def test_what_a_record_does_not_state_counts_against_it(field, check):
-    record = {name: value for name, value in GOOD.items() if name != field}
-    findings = [f for f in lint.lint(record, against=SLOWER) if not f.passed]
-    assert [f.check for f in findings] == check
-    assert {f.why for f in findings} == {"not stated"}
-
-
-def test_a_training_step_may_train_and_record():
-    step = subject(training=True, records_gradient=True, is_training_step=True)
-    assert lint.mistakes(step, against=SLOWER) == []
-
-
-def test_a_synchronized_cuda_record_passes():
-    on_gpu = changed(device="cuda", clock="cuda events", result_on="cuda", unfinished=0)
-    assert lint.mistakes(on_gpu, against=SLOWER) == []
-
-
 def test_more_calls_in_a_row_than_the_rival_are_a_mistake():
     assert lint.mistakes(changed(calls_per_sample=7), against=SLOWER) == [lint.ALIKE]
 
@@ -120,23 +90,6 @@ def test_an_effect_inside_the_spread_is_no_effect():
     assert lint.EFFECT not in lint.mistakes(GOOD, against=SLOWER)
     assert lint.EFFECT not in lint.mistakes(GOOD, against=GOOD)  # the same, and clearly so
     assert lint.mistakes(GOOD) == [lint.EFFECT]  # nothing to compare with
-
-
-def test_each_check_is_tried_here():
-    """The parametrized cases above name every check there is."""
-    tried = {mark.args[1][i][0] for mark in _marks() for i in range(len(mark.args[1]))}
-    assert set(lint.CHECKS) <= tried
-
-
-def _marks():
-    return [
-        m for m in test_each_mistake_is_found_and_nothing_else.pytestmark if m.name == "parametrize"
-    ]
-
-
-def test_something_else_is_no_measurement():
-    with pytest.raises(ValueError, match="not a measurement"):
-        lint.lint({"accuracy": 0.9})
 
 
 # ---- real measurements --------------------------------------------------------------------------
@@ -195,36 +148,6 @@ def test_a_compilation_while_sampling_is_counted():
     assert "compile time apart" in lint.mistakes(measured.to_json())
 
 
-def test_what_is_timed_is_observed_not_claimed():
-    x, model = torch.randn(4, 64), Norm()
-    seen = timing.observe(lambda: {"logits": model(x)}, [x], module=model)
-    assert (seen.training, seen.records_gradient) == (True, True)
-    model.eval()
-    with torch.no_grad():
-        seen = timing.observe(lambda: (model(x),), [x], module=model)
-    assert (seen.training, seen.records_gradient) == (False, False)
-    assert (seen.dtype, seen.shape) == ("float32", "4×64")
-
-
-def test_a_fast_variant_makes_no_more_calls_in_a_row_than_the_slowest():
-    ran: list[str] = []
-
-    def variant(name: str, seconds: float):
-        def call():
-            ran.append(name)
-            time.sleep(seconds)
-
-        return call
-
-    fns = {"fast": variant("fast", 0.0), "slow": variant("slow", 0.002)}
-    measured = timing.compare(fns, budget_s=0.0, min_samples=6, min_sample_s=0.008)
-    assert measured["fast"].calls_per_sample == measured["slow"].calls_per_sample > 1
-    assert ran.count("fast") == ran.count("slow")
-    assert lint.ALIKE not in lint.mistakes(
-        measured["fast"].to_json(), against=measured["slow"].to_json()
-    )
-
-
 def test_contention_is_of_the_process_and_the_same_for_all_that_took_turns(monkeypatch):
     monkeypatch.setattr(timing, "contention_meter", lambda device: Quiet())
     fns = {"steady": lambda: None, "late": lambda: time.sleep(next(pauses))}
@@ -259,15 +182,6 @@ def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided(
     assert not stats.ratio([slow], [fast], contention=[0.0]).blocked
 
 
-def test_stragglers_are_a_sign_of_contention_where_the_load_shows_none():
-    steady, late = [1.0] * 20, [1.0] * 14 + [2.0] * 6
-    assert timing.contention(0.01, [steady]) == 0.01
-    assert timing.contention(0.01, [late]) == 0.3
-    assert timing.contention(0.01, [late, [30.0 * one for one in steady]]) == 0.15
-    assert timing.contention(None, [late]) is None
-    assert timing.contention(None, []) is None
-
-
 # ---- a fresh process ----------------------------------------------------------------------------
 
 
@@ -278,47 +192,3 @@ def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
     assert [answer["x"] for answer in found] == [2, 2]
     assert [answer["inside"] for answer in found] == [[], []]
     assert len({answer["cache"] for answer in found} | {str(tmp_path)}) == 3
-
-
-def test_a_fresh_process_that_fails_says_why_in_one_line():
-    with pytest.raises(MadlError) as told:
-        fresh.call("tests.in_fresh:fail", {"what": "it"})
-    failed = "tests.in_fresh:fail failed in its own process"
-    assert str(told.value) == f"{failed}: RuntimeError: cannot do it"
-
-
-def test_a_measurement_says_where_it_was_taken():
-    measured = timing.compare({"": lambda: None}, budget_s=0.0)[""]
-    record = json.loads(json.dumps(measured.to_json()))
-    assert record["cores"] == device.num_cores()
-    assert record["threads"] == torch.get_num_threads()
-    assert (record["device"], record["clock"]) == ("cpu", "perf_counter")
-    assert len(record["warmup_s"]) == timing.WARMUP_CALLS
-
-
-def test_who_took_turns_is_counted_from_what_happened():
-    fns = {"a": lambda: torch.ones(2), "b": lambda: torch.ones(2)}
-    both = timing.compare(fns, budget_s=0.0, min_samples=40)
-    assert 10 < both["a"].turns < 40
-    assert both["a"].result_on == "cpu"
-    assert both["a"].unfinished is None
-    alone = timing.compare({"a": fns["a"]}, budget_s=0.0, min_samples=40)["a"]
-    assert alone.turns == 0
-    assert "interleaved" in lint.mistakes(alone.to_json())
-
-
-def test_several_processes_give_a_run_each():
-    found = timing.over_processes("tests.in_fresh:measure_ones", {"size": 3}, processes=2)
-    runs = found["measurements"]["ones"]
-    assert [run["subject"]["shape"] for run in runs] == ["3", "3"]
-    assert found["process"] == 0
-
-
-def test_later_processes_find_what_the_first_one_compiled():
-    found = timing.over_processes("tests.in_fresh:count_kernels", {}, processes=3, keep_caches=True)
-    assert [run["found"] for run in found["measurements"]["kernels"]] == [0, 1, 1]
-
-
-def test_what_one_process_cannot_measure_is_not_measured():
-    found = timing.over_processes("tests.in_fresh:fail_in_the_second", {}, processes=3)
-    assert found == {"failed": "process 1"}

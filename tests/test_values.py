@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.values import Estimate, Interval, Outcomes, Unit
 
@@ -18,12 +17,6 @@ def test_outcomes_survive_json(correct):
     again = Outcomes.from_json(outcomes.to_json())
     assert again._correct.tolist() == correct
     assert again.n == len(correct)
-
-
-@pytest.mark.parametrize("bits", ["", "AAAA", "!"])
-def test_bits_that_are_no_outcomes_are_refused(bits):
-    with pytest.raises(ValueError, match=r"outcomes|padding|base64|alphabet"):
-        Outcomes.from_json({"n": 4, "bits": bits, "examples": "x"})
 
 
 def test_an_estimate_is_printed_and_chooses_nothing():
@@ -47,11 +40,6 @@ def test_an_estimate_is_printed_and_chooses_nothing():
             choose()
 
 
-def test_an_unknown_unit_is_one_clear_line():
-    with pytest.raises(MadlError, match="unknown unit 'furlongs'; known: points, %"):
-        Unit("furlongs")
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -73,16 +61,8 @@ def test_numbers_have_three_significant_digits_and_counts_are_counts(value, show
     assert stats.number(value) == shown
 
 
-def test_a_value_and_its_interval_have_the_same_decimals():
-    assert stats.numbers([1.5, 1.43, 1.57]) == ["1.50", "1.43", "1.57"]
-
-
 @given(st.integers(0, 50), st.integers(1, 50))
 def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
     n = successes + more
     expected = binomtest(successes, n).proportion_ci(method="wilson")
     assert tuple(stats.wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)
-
-
-def test_a_power_is_shown_raised():
-    assert f"10{stats.superscript(-12)}" == "10⁻¹²"

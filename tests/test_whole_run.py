@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,38 +14,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def logbook(tmp_path_factory, tiny_model, tiny_dataset):
-    """A copy of the product, and a way to call its command line on the tiny workload."""
-    root = tmp_path_factory.mktemp("product")
-    for name in ("cli.py", "mkdocs.yml"):
-        shutil.copy(ROOT / name, root)
-    for name in ("madl", "kernels", "experiments", "templates", "docs"):
-        if (ROOT / name).exists():
-            ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "data")
-            shutil.copytree(ROOT / name, root / name, ignore=ignored)
-    (root / "docs" / "data").mkdir()
-
-    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
-        profile = ("--profile", "smoke")
-        return subprocess.run(
-            [sys.executable, "cli.py", *arguments, *profile, *workload],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment},
-            check=False,
-        )
-
-    call.root = root
-    call.first = call("all", "--jobs", "2")
-    return call
-
-
 def site_sources(root: Path) -> dict[str, bytes]:
     docs = root / "docs"
-    return {str(p.relative_to(docs)): p.read_bytes() for p in docs.rglob("*") if p.is_file()}
+    return {str(p.relative_to(docs)): opened(p) for p in docs.rglob("*") if p.is_file()}
+
+
+def opened(path: Path) -> bytes:
+    """What a file holds; of a packed one, what is in it."""
+    if path.suffix != ".zip":
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as file:
+        return b"".join(map(file.read, file.namelist()))
 
 
 def test_every_case_of_every_experiment_runs(logbook):

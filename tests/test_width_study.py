@@ -1,6 +1,5 @@
 """Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from experiments.lab1_quantization import page, study
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import read_published
 from madl.training import baseline
+from tests.synthetic import assert_best_rate
 
 TUNED = Path(__file__).parents[1] / "docs" / "data" / "lab1_quantization_tuning.jsonl"
 
@@ -23,10 +23,6 @@ def test_a_search_ends_where_every_neighbour_was_tried_and_is_worse():
 
     assert study.descend((4, 1), study.around, loss) == (7, 3)
     assert set(study.around((7, 3))) <= tried.keys()
-
-
-def test_a_difference_that_is_none_moves_no_point():
-    assert study.descend((4, 1), study.around, lambda pair: -1e-6 * sum(pair)) == (4, 1)
 
 
 def test_each_row_takes_the_step_of_its_least_error():
@@ -58,19 +54,6 @@ def test_octaves_are_counted_where_they_can_be_by_hand():
     assert [found["inputs"][e - first] for e in (0, 1, study.LAST)] == [0.5, 0.25, 0.25]
 
 
-@pytest.mark.parametrize(("width", "frac"), [(4, 2), (8, 6), (16, 9)])
-def test_the_window_that_is_drawn_is_that_of_the_format(width, frac):
-    octaves = range(study.FIRST, study.LAST + 1)
-    rows = [{"what": "octave", "octave": e, "weights": 0.04, "inputs": 0.04} for e in octaves]
-    svg = page.picture(rows, {"width": width, "weights": frac, "inputs": frac})
-    low, high = (float(one) for one in re.findall(r'class="zone[^"]*" x="0" width="([\d.]+)"', svg))
-    assert low == high  # of weights, of inputs
-    octave = study.FIRST + low / page.SIZE * len(octaves)
-    made = FixedPoint(width=width, frac_width=frac)
-    edge = torch.tensor([0.99, 1.01]) * 2**octave
-    assert [bool(q) for q in made.quantize(edge)] == [False, True]
-
-
 def tuned(method, **where):
     records = [r for r in read_published(TUNED) if r.case.params["method"] == method]
     return [r for r in records if where.items() <= r.case.params.items()]
@@ -96,11 +79,5 @@ class TestChosenOnTheTuningSeed:
     @pytest.mark.parametrize("width", page.RATES)
     def test_rates(self, width):
         found = tuned("control") if width is None else tuned("qat", width=width)
-        by_rate = sorted(
-            (r.case.params["tune_learning_rate"], r.values["validation_loss"]) for r in found
-        )
-        rates, losses = zip(*by_rate)
-        best = losses.index(min(losses))
-        assert rates[best] == page.RATES[width]
-        assert best < len(rates) - 1  # a worse neighbour above, and one below but at the lowest
-        assert best > 0 or rates[0] == min(min(tried) for tried in page.TRIED.values())
+        least = min(min(tried) for tried in page.TRIED.values())
+        assert_best_rate(found, page.RATES[width], "tune_learning_rate", least=least)

@@ -29,6 +29,7 @@ from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
 STATES: tuple[State, ...] = ("registered", "known", "worded after")  # the later, the worse
+EQUAL = 1e-9  # of an effect: sums of fractions that should be equal differ by less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,10 @@ class Contrast:
         return self.comparison.smallest(level if self.margin is None else 2 * level)
 
     def holds(self, effect: float) -> bool:
-        """Whether an effect lies on the hypothesis' side."""
-        return effect > self.boundary if self.margin is None else abs(effect) < self.margin
+        """Whether an effect lies on the hypothesis' side; a loss of just the margin does."""
+        if self.margin is not None:
+            return abs(effect) < self.margin
+        return effect > self.boundary - (EQUAL if self.boundary else 0.0)
 
 
 def _positive(margin: float) -> float:

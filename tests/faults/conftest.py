@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import TEMPLATE, TOY, hears_ctrl_c, wait_for
 
 ROOT = Path(__file__).parents[2]
+DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
 
 NEST = '''
@@ -34,11 +35,12 @@ import nest_wait
 
 page = Experiment(title="Nest")
 WAYS = os.environ["NEST_WAYS"].split()
+DRAWS = int(os.environ["NEST_DRAWS"])
 
 
 @page.cases
 def cases(plan):
-    return [{"way": way, "draw": draw, "seed": 0} for draw in range(30) for way in WAYS]
+    return [{"way": way, "draw": draw, "seed": 0} for draw in range(DRAWS) for way in WAYS]
 
 
 @page.quick
@@ -166,6 +168,7 @@ class Nest:
             "NEST": str(self.at),
             "NEST_WAYS": ways,
             "NEST_S": str(seconds),
+            "NEST_DRAWS": str(DRAWS),
             "PYTHONPATH": os.pathsep.join(paths),
         }
 
@@ -228,19 +231,24 @@ def no_torch(tmp_path: Path) -> Path:
     return tmp_path / "lib"
 
 
+def skeleton(root: Path, name: str, page: str, template: str) -> Path:
+    """A logbook of one page that answers no question."""
+    for folder in (f"experiments/{name}", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    (root / "experiments" / "questions.toml").write_text("")
+    (root / "experiments" / name / "page.py").write_text(page)
+    (root / "experiments" / name / "page.md.j2").write_text(template)
+    for one in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
+        shutil.copy(ROOT / "templates" / one, root / "templates")
+    return root
+
+
 @pytest.fixture
 def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     """The toy with the processes, ready to run, in a folder with an awkward name."""
-    root, at = tmp_path / "a nest ü", tmp_path / "at"
-    for folder in ("experiments", "templates", "docs"):
-        (root / folder).mkdir(parents=True)
+    at = tmp_path / "at"
     at.mkdir()
-    (root / "experiments" / "nest").mkdir()
-    (root / "experiments" / "nest" / "page.py").write_text(NEST)
-    (root / "experiments" / "questions.toml").write_text("")
-    (root / "experiments" / "nest" / "page.md.j2").write_text("# {{ title() }}\n{{ provenance() }}")
-    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
-        shutil.copy(ROOT / "templates" / name, root / "templates")
+    root = skeleton(tmp_path / "a nest ü", "nest", NEST, "# {{ title() }}\n{{ provenance() }}")
     (no_torch / "nest_wait.py").write_text(WAIT)
     made = Nest(root, at, no_torch)
     yield made
@@ -265,18 +273,9 @@ DEVICE = dict.fromkeys(("run", "all"), ("--device", "cpu"))
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The toy in an awkward folder, with a large artifact and a large temporary file."""
-    root = tmp_path / "a toy | `ü`"
-    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
-        (root / folder).mkdir(parents=True)
     text = TOY.replace("lambda path: path.mkdir()", ARTIFACT)
-    (root / "experiments" / "toy").mkdir()
-    (root / "experiments" / "toy" / "page.py").write_text(
-        text.replace("    folder =", TEMPORARY, 1)
-    )
-    (root / "experiments" / "questions.toml").write_text("")
-    (root / "experiments" / "toy" / "page.md.j2").write_text(TEMPLATE)
-    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
-        shutil.copy(ROOT / "templates" / name, root / "templates")
+    text = text.replace("    folder =", TEMPORARY, 1)
+    root = skeleton(tmp_path / "a toy | `ü`", "toy", text, TEMPLATE)
     shutil.copy(ROOT / "mkdocs.yml", root)
     return root
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from madl.running import homes
 from tests.faults.conftest import ROOT, Done, product, python_of
 
 Run = Callable[..., Done]
@@ -98,27 +97,6 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
 
 
 # ---- a home -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("home", "is_kept_with_the_project"),
-    [("home", False), ("nowhere/yet", False), ("a file", True), ("a file/below", True)],
-)
-def test_yosys_compiles_into_the_project_where_the_home_cannot_be_written(
-    tmp_path, monkeypatch, home, is_kept_with_the_project
-):
-    (tmp_path / "home").mkdir()
-    (tmp_path / "a file").write_text("")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / home))
-    monkeypatch.setenv(homes.YOSYS, "")  # for what we set to be taken away at the end
-    del os.environ[homes.YOSYS]
-    homes.keep_with(tmp_path / "state")
-    kept = str(tmp_path / "state" / "yosys") if is_kept_with_the_project else None
-    assert os.environ.get(homes.YOSYS) == kept
-    monkeypatch.setenv(homes.YOSYS, "where the user says")
-    homes.keep_with(tmp_path / "state")
-    assert os.environ[homes.YOSYS] == "where the user says"
 
 
 # ---- other Pythons ------------------------------------------------------------------------------
