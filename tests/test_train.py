@@ -47,6 +47,35 @@ def test_the_same_seed_gives_the_same_weights(tiny_model, encoded):
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
 
 
+def test_a_seed_draws_the_dropout_and_the_order_of_every_epoch(model, encoded, monkeypatch):
+    drawn, orders = [], []
+    shuffled = data.shuffled_batches
+
+    def watched(*args, **how):
+        drawn.append(torch.rand(()).item())  # as dropout would
+        orders.append(shuffled(*args, **how))
+        return orders[-1]
+
+    monkeypatch.setattr(train, "shuffled_batches", watched)
+    for seed in (0, 1, 1):
+        recipe = Recipe(epochs=2, learning_rate=1e-4, batch_size=16, seed=seed)
+        train.train(model, encoded["train"], recipe)
+    (a, b), (c, d), again = orders[:2], orders[2:4], orders[4:]
+    assert again == [c, d]
+    assert drawn[2:4] == drawn[4:]
+    assert drawn[0] != drawn[2]
+    assert all(x != y for x, y in ((a, b), (c, d), (a, c), (b, d)))
+
+
+def test_matrices_decay_and_biases_and_norms_do_not(model):
+    optimizer = train.optimizer_of(model, RECIPE)
+    decays = {
+        id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
+    }
+    for name, parameter in model.named_parameters():
+        assert bool(decays[id(parameter)]) == (parameter.ndim > 1), name
+
+
 def test_another_seed_gives_another_head(tiny_model, tmp_path):
     """To a model without one, as pretrained encoders are."""
     models.load_pretrained(str(tiny_model), seed=0).bert.save_pretrained(tmp_path)
