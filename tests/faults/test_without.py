@@ -54,7 +54,8 @@ def test_without_a_compiler_torch_computes_from_the_run_to_the_page(
     assert not [*(tmp_path / "a cache ü").rglob("*.so")]
     before = records(run.root)
     used = {name.partition("/")[0]: json.loads(x)["run"]["kernels"] for name, x in before.items()}
-    assert used == {"formats": "round_to_grid torch"}
+    assert "round_to_grid torch" in used["formats"]
+    assert all(part.endswith(" torch") for of in used.values() for part in of.split(", "))
     page = html.unescape((run.root / "docs" / "formats.md").read_text())
     assert "round_to_grid torch" in page
     again = run("all", "formats", *SMOKE, *tiny)  # with one: another path is no other case

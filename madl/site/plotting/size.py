@@ -35,7 +35,8 @@ OPENING = Size(name="thumb", width=360, height=200, ticks=4, columns=1)
 def width(text: str, size: float) -> float:
     """Of a line of text."""
     font = FontProperties(family="DejaVu Sans", size=size)
-    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+    line = text.replace("\n", " ")  # which no font has
+    return float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
 
 
 def cut(text: str, size: float, room: float) -> str:
