@@ -263,16 +263,21 @@ def tiny_dataset(tmp_path_factory) -> Path:
     return folder
 
 
+def product(root: Path, *left_out: str) -> Path:
+    """A copy of the whole product without what it makes, and without `left_out`."""
+    ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records", *left_out)
+    here = Path(__file__).parents[1]
+    for name in ("madl", "kernels", "experiments", "templates", "docs"):
+        shutil.copytree(here / name, root / name, ignore=ignored)
+    for name in ("cli.py", "mkdocs.yml"):
+        shutil.copy(here / name, root)
+    return root
+
+
 @pytest.fixture(scope="session")
 def logbook(tmp_path_factory, tiny_model, tiny_dataset):
     """One smoke run of all pages in a copy of the product, and a way to call its command line."""
-    root = tmp_path_factory.mktemp("product")
-    for name in ("cli.py", "mkdocs.yml"):
-        shutil.copy(Path(__file__).parents[1] / name, root)
-    for name in ("madl", "kernels", "experiments", "templates", "docs"):
-        if (Path(__file__).parents[1] / name).exists():
-            ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "data")
-            shutil.copytree(Path(__file__).parents[1] / name, root / name, ignore=ignored)
+    root = product(tmp_path_factory.mktemp("product"), "data")
     (root / "docs" / "data").mkdir()
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

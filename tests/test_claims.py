@@ -192,6 +192,13 @@ def test_a_result_holds_what_a_sentence_is_made_of():
     assert family(it=compare(*arms).within(0.04))["it"].agree == 2
 
 
+def test_a_gain_of_just_the_margin_is_not_more_than_it():
+    gains = an_arm("A", 1650, 1700, 1720), an_arm("B", 1610, 1600, 1650)
+    made = family(it=compare(*gains).more_than(0.02))["it"]
+    assert made.comparison.by_unit == pytest.approx((0.02, 0.05, 0.035))
+    assert made.agree == 2
+
+
 def test_the_smallest_effect_is_of_holm_s_level():
     alone, among = family(a=of_t(0.5))["a"], family(a=of_t(0.5), b=of_t(0.6), c=of_t(0.7))["a"]
     assert alone.smallest == alone.comparison.smallest(stats.ALPHA)

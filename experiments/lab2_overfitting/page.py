@@ -269,7 +269,7 @@ def accuracy(r: Records) -> Chart:
 
 @page.table
 def models(r: Records) -> Sequence[Row]:
-    """Each training at three checks: on test, and on what was trained on; means over the seeds."""
+    """Each training at both checks: on test, and on what was trained on; means over the seeds."""
     rows: list[Row] = []
     for model, title in MODELS.items():
         for when, at in TITLES.items():
@@ -305,11 +305,9 @@ def shapes(r: Records) -> Sequence[Row]:
     ]
 
 
-# Of an earlier run with a shorter training: how a change differs from model to model, and from
-# sentence to sentence in the mean over them. Loss in nats, accuracy as a share.
-SPREADS = {
-    "the loss rises by 0.2 nats": (0.2, 0.051, 1.0),
-}
+# Of an earlier run with a shorter training: how the change of the loss differs from model to model,
+# and from sentence to sentence in the mean over them.
+SPREADS = {"the loss rises by 0.2 nats": (0.2, 0.051, 1.0)}
 
 
 @page.table

@@ -192,11 +192,11 @@ def startup(r: Records) -> int:
     return studies(r, "tpe")[0].values["settings"]["startup_trials"]
 
 
-def so_far(study: Record, what: str = "accuracies") -> list[float]:
-    """After every trial, what the one of the least loss until then has."""
-    losses, values = study.values["losses"], study.values[what]
+def so_far(study: Record) -> list[float]:
+    """After every trial, the validation accuracy of the one of the least loss until then."""
+    losses, accuracies = study.values["losses"], study.values["accuracies"]
     best = (min(range(i + 1), key=losses.__getitem__) for i in range(len(losses)))
-    return [values[i] for i in best]
+    return [accuracies[i] for i in best]
 
 
 def found_at(study: Record) -> int:
@@ -253,8 +253,8 @@ def on_grids_draw(r: Records) -> Arm:
 def trials_agree(r: Records) -> Counted:
     """Draws on which the sampler of the better trial also has the better model, on test."""
     tpe, random = studies(r, "tpe"), studies(r, "random")
-    lead = tpe_chooses_better(r).comparison.by_unit
-    pairs = zip(tpe, random, lead, strict=True)
+    on_test = tpe_chooses_better(r).comparison.by_unit
+    pairs = zip(tpe, random, on_test, strict=True)
     same = sum((found(b) - found(a)) * by > 0 for a, b, by in pairs)
     return counted(same, of=[*tpe, *random])
 
@@ -424,8 +424,7 @@ def rates(r: Records) -> Sequence[Row]:
 
 
 # How an effect differs from unit to unit, and from sentence to sentence in the mean over them: of
-# fifteen pairs of studies of an earlier run, whose choices were trained as in a trial; and of 1.2's
-# five models with half of their weights removed and trained on, less the same left alone.
+# fifteen pairs of studies of an earlier run, whose choices were trained as in a trial.
 SPREADS = {
     "TPE's choices lead by 2 points": (0.02, 0.031, 0.137),
     "TPE's choices lead by 3 points": (0.03, 0.031, 0.137),

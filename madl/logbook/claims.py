@@ -83,10 +83,11 @@ class Contrast:
         return self.comparison.smallest(level if self.margin is None else 2 * level)
 
     def holds(self, effect: float) -> bool:
-        """Whether an effect lies on the hypothesis' side; a loss of just the margin does."""
+        """Whether an effect lies on the hypothesis' side: a loss of just the margin does, a gain of
+        just the margin does not."""
         if self.margin is not None:
             return abs(effect) < self.margin
-        return effect > self.boundary - (EQUAL if self.boundary else 0.0)
+        return effect > self.boundary - (EQUAL if self.boundary < 0 else 0.0)
 
 
 def _positive(margin: float) -> float:

@@ -77,13 +77,16 @@ class PageCalls:
 
         `up` leads from where it stands to the page's folder.
         """
-        calls = replace(self, up=up).all() | {"_mark": "".format}
-        return templates.block(self.project, f"{self.page.name}/page.md.j2", "answer", calls)
+        name = f"{self.page.name}/page.md.j2"
+        return templates.block(self.project, name, "answer", self._unmarked(up))
 
     def said(self, text: str, where: str, up: str) -> str:
         """A text that names numbers of this page, as it reads on another one."""
-        calls = replace(self, up=up).all() | {"_mark": "".format}
-        return templates.line(self.project, text, where, calls)
+        return templates.line(self.project, text, where, self._unmarked(up))
+
+    def _unmarked(self, up: str) -> dict[str, Any]:
+        """What a template of this page may name on another one, where verdicts have no marks."""
+        return replace(self, up=up).all() | {"_mark": "".format}
 
     def charts(self) -> dict[str, Chart]:
         """The charts that the page shows, by name."""

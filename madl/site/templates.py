@@ -47,13 +47,7 @@ def load(project: Project, name: str, mend: str) -> jinja2.Template:
 
 def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
     try:
-        return template.render(_named(globals_))
-    except jinja2.UndefinedError as error:
-        raise MadlError(
-            f"template {template.name}: {error}; {_instead(error, globals_)}"
-        ) from error
-    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
-        raise MadlError(f"template {template.name}: {' '.join(str(error).split())}") from error
+        return _rendered(lambda: template, f"template {template.name}", globals_)
     except MadlError as error:
         named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
         raise MadlError(named) from error
@@ -65,13 +59,19 @@ def line(project: Project, text: str, where: str, globals_: Mapping[str, Any]) -
     Raises:
         MadlError: it cannot be read, or names what there is not; `where` says whose text it is.
     """
+    made = _rendered(lambda: _environment(project).from_string(text), where, globals_)
+    return " ".join(made.split())
+
+
+def _rendered(
+    template: Callable[[], jinja2.Template], where: str, globals_: Mapping[str, Any]
+) -> str:
     try:
-        made = _environment(project).from_string(text).render(_named(globals_))
+        return template().render(_named(globals_))
     except jinja2.UndefinedError as error:
         raise MadlError(f"{where}: {error}; {_instead(error, globals_)}") from error
     except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
         raise MadlError(f"{where}: {' '.join(str(error).split())}") from error
-    return " ".join(made.split())
 
 
 def _instead(error: jinja2.UndefinedError, globals_: Mapping[str, Any]) -> str:

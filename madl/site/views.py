@@ -54,7 +54,7 @@ class Problems:
 
     def note(self, problem: object) -> None:
         line = " ".join(str(problem).split())
-        if not any(line in said for said in self.said):  # alone, or within where it was met
+        if not any(said.endswith(line) for said in self.said):  # alone, or behind where it was met
             self.said.append(line)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import product
+
 ROOT = Path(__file__).parents[2]
 ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8")).values()
 STEMS = sorted(p.parent.name for p in (ROOT / "experiments").glob("*/page.py"))
@@ -25,12 +27,7 @@ PAGES = sorted(
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
     """Reported and built from what is committed, as a reader gets it."""
-    root = tmp_path_factory.mktemp("evidence")
-    for name in ("cli.py", "mkdocs.yml"):
-        shutil.copy(ROOT / name, root)
-    ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records")
-    for name in ("madl", "kernels", "experiments", "templates", "docs"):
-        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    root = product(tmp_path_factory.mktemp("evidence"))
     if (charts := ROOT / ".madl" / "build" / "charts").is_dir():  # drawn charts, checked by digest
         shutil.copytree(charts, root / ".madl" / "build" / "charts")
     # not --quiet: that keeps mkdocs from counting warnings, and so from being strict

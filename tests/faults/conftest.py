@@ -142,16 +142,6 @@ def python_of(minor: int) -> str:
     pytest.skip(f"there is no Python 3.{minor} here")
 
 
-def product(root: Path, *left_out: str) -> Path:
-    """A copy of the whole product without what it makes, and without `left_out`."""
-    ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records", *left_out)
-    for name in ("madl", "kernels", "experiments", "templates", "docs"):
-        shutil.copytree(ROOT / name, root / name, ignore=ignored)
-    for name in ("cli.py", "mkdocs.yml"):
-        shutil.copy(ROOT / name, root)
-    return root
-
-
 class Nest:
     """The toy in a folder of its own, and runs of it."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from madl.site.build import HOOKS
-from tests.faults.conftest import product
+from tests.conftest import product
 
 NASTY = (
     "<script>alert(1)</script><img src=x onerror=alert(1)> | ` [x](javascript:alert(1)) "

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import ROOT, Done, product, python_of
+from tests.conftest import product
+from tests.faults.conftest import ROOT, Done, python_of
 
 Run = Callable[..., Done]
 SMOKE = ("--profile", "smoke", "--device", "cpu", "--executor", "inline")
