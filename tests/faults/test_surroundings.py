@@ -31,6 +31,7 @@ def everything(call: Calls, **environment: str) -> None:
         ("all", "--executor", "inline"),
         ("status", "--json"),
         ("publish",),
+        ("report",),  # of what is published now, too
         ("checklist",),
     ):
         done = call(*command, **environment)
