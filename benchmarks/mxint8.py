@@ -22,9 +22,8 @@ Not handled: GPUs.
 """
 
 import argparse
-import contextlib
 import functools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 
 from madl.machine import device
 from madl.machine.contention import ContentionMeter
@@ -77,7 +76,7 @@ def print_tables(budget_s: float) -> None:
         layer = nn.Linear(num_in, num_out)
         for rows in map(int, ROWS.split()):
             fns = linear_fns(layer, torch.randn(rows, num_in))
-            before = {name: functools.partial(warm, fn) for name, fn in fns.items()}
+            before = {name: functools.partial(study.warm, fn) for name, fn in fns.items()}
             measured = compare(fns, budget_s=budget_s, inside=before)
             times_s = {name: m.median_s for name, m in measured.items()}
             rate = 2 * rows * num_in * num_out / times_s[MXINT8] / 1e9
@@ -85,13 +84,6 @@ def print_tables(budget_s: float) -> None:
             for name in fns:
                 if name != MXINT8:
                     print(f"    {name:44s} {times_s[name] / times_s[MXINT8]:6.2f}")
-
-
-@contextlib.contextmanager
-def warm(call: Call) -> Generator[None]:
-    """What follows finds in the caches what the call needs."""
-    call()
-    yield
 
 
 def linear_fns(layer: nn.Linear, x: Tensor) -> dict[str, Call]:

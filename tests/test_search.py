@@ -31,8 +31,8 @@ def objective(point):
     return value, {"bits": 8 * point["width"]}
 
 
-def run(folder, sampler="random", *, seed=3, trials=20, space=SPACE, objective=objective):
-    return search(folder, space, objective, sampler=sampler, seed=seed, trials=trials)
+def run(folder, sampler="random", *, seed=3, trials=20, space=SPACE, objective=objective, begin=()):
+    return search(folder, space, objective, sampler=sampler, seed=seed, trials=trials, begin=begin)
 
 
 def points(trials: list[Trial]) -> list[dict]:
@@ -60,6 +60,19 @@ def test_a_seed_decides_the_trials_and_another_gives_others(tmp_path, sampler):
     )
     assert first == again
     assert points(first) != points(other)
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_study_begins_with_what_it_is_given_and_learns_of_it(tmp_path, sampler):
+    first = {"depth": 2, "kind": "identity", "bias": True, "width": 8}
+    begin = [first, {**first, "width": 4}]
+    found = run(tmp_path / "a", sampler, begin=begin)
+    assert points(found[:2]) == begin
+    assert len(found) == 20
+    run(tmp_path / "b", sampler, trials=1, begin=begin)  # stopped there
+    assert run(tmp_path / "b", sampler, begin=begin) == found
+    with pytest.raises(MadlError, match="was made with begin"):
+        run(tmp_path / "b", sampler)
 
 
 def test_a_longer_study_begins_with_the_shorter_one(tmp_path):

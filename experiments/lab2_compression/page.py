@@ -44,9 +44,9 @@ SIZE = 1 / 3  # of the whole model's Linear weights: what a candidate has
 WIDTH, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
 SPARSITY = 0.6  # of a layer's weights, by L1-norm: in 1.2 the first share that hurts badly at once
 SAMPLER = "tpe"  # 2.1's best
-# Rates of a full training: all of it before the compression, or half of it after.
+# Rates of a full training: never compressed, all of it before the compression, or half after.
 TRIED = (5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
-RATES = {AFTER: 4e-4, BETWEEN: 4e-4}
+RATES = {PLAIN: 2e-4, AFTER: 4e-4, BETWEEN: 4e-4}
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 MBIT = 1e-6
 
@@ -73,20 +73,20 @@ def candidates(plan: Plan, seed: int, rates: Params) -> Params:
     }
 
 
-def at(after: float, between: float) -> Params:
-    return {"after_rate": after, "between_rate": between}
+def at(plain: float, after: float, between: float) -> Params:
+    return {"plain_rate": plain, "after_rate": after, "between_rate": between}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
     for rate in plan.profile.choose(smoke=TRIED[:1], quick=TRIED):
-        base = candidates(plan, TUNING_SEED, at(rate, rate))
+        base = candidates(plan, TUNING_SEED, at(rate, rate, rate))
         yield {"part": "rate", "shape": "middle", **base}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    rates, trials = at(RATES[AFTER], RATES[BETWEEN]), plan.profile.choose(smoke=3, quick=20)
+    rates, trials = at(*RATES.values()), plan.profile.choose(smoke=3, quick=20)
     for objective in OBJECTIVES:
         for seed in plan.seeds:
             study = {"objective": objective, "sampler": SAMPLER, "trials": trials}

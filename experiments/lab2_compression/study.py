@@ -51,7 +51,7 @@ SHAPES = {  # that stand without a search
     "deep": {LAYERS: 1, HEADS: 1 / 2, WIDTH: 1 / 2},
 }
 SHARED = ((PLAIN, AFTER), (BETWEEN,))  # schedules of one training
-RATE_OF = {PLAIN: "after", AFTER: "after", BETWEEN: "between"}
+RATE_OF = {PLAIN: "plain", AFTER: "after", BETWEEN: "between"}
 OF_A_SEARCH = ("part", "objective", "sampler", "trials", "shape")  # what no training depends on
 MISFIT = -100.0  # of a trial that cannot have the size: below every loss, with the sign changed
 

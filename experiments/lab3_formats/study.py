@@ -172,7 +172,8 @@ def single(named: str, params: Params, ctx: Context) -> Values:
 def searched(params: Params, ctx: Context) -> Values:
     """A study over what is offered to each kind of layer, as quantized, on all of validation.
 
-    A trial's score is its loss and the price of its bits; the best has the least.
+    It begins with each format for all layers. A trial's score is its loss and the price of its
+    bits; the best has the least.
     """
     model = baseline.fine_tuned(params, ctx)
     kinds, offered = precision.kinds(precision.layer_names(model)), str(params["offered"]).split()
@@ -186,7 +187,8 @@ def searched(params: Params, ctx: Context) -> Values:
         return -score, {"formats": named, "bits": bits, **judged}
 
     of = precision.of_experiment(params, OF_SEARCH)
-    trials, best = search.of_case(ctx, of, space, objective)
+    begin = [dict.fromkeys(kinds, one) for one in offered]
+    trials, best = search.of_case(ctx, of, space, objective, begin)
     return {
         "scores": [-trial.value for trial in trials],
         "best": best.notes["formats"],

@@ -188,7 +188,7 @@ def _cold_and_warm(
 ) -> Generator[tuple[str, dict[str, Any]]]:
     one = {variant: calls[0] for variant, calls in works.items()}
     yield COLD, _timed({v: rotated(calls) for v, calls in works.items()}, x, budget_s)
-    called_before = {v: functools.partial(_after, call) for v, call in one.items()}
+    called_before = {v: functools.partial(warm, call) for v, call in one.items()}
     yield WARM, _timed(one, x, budget_s, inside=called_before)
 
 
@@ -199,7 +199,7 @@ def rotated(calls: Sequence[Call]) -> Call:
 
 
 @contextlib.contextmanager
-def _after(call: Call) -> Generator[None]:
+def warm(call: Call) -> Generator[None]:
     """What follows finds in the caches what the call needs."""
     call()
     yield

@@ -1,19 +1,15 @@
 """Models whose layers have number formats of their own: what that costs, and what it does.
 
 A precision is a mapping from the names of Linear layers to formats: one for all operands, or one
-for the weight (and the bias) and one for the input; None leaves a layer in FP32. It is judged after
-quantization alone (PTQ) unless it is trained on, so what it gives is a function of
-the checkpoint and the mapping: nothing in it is random.
+for the weight (and the bias) and one for the input; None leaves a layer in FP32.
 
-Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
+Units: bits per weight, averaged over all weights of the Linear layers.
 """
 
-import copy
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -21,8 +17,6 @@ from madl.compression.quantize import Rule, linear_layers, quantize_
 from madl.formats.base import NumberFormat
 from madl.logbook.records import Params, Scalar
 from madl.training import baseline
-from madl.training.data import Encoded
-from madl.training.train import Evaluation, evaluate, train
 
 FULL_BITS = 32.0  # of a layer that is left alone
 
@@ -117,49 +111,6 @@ def mean_bits(model: nn.Module, precision: Precision) -> float:
     }
     bits = {name: f.bits if f is not None else FULL_BITS for name, f in precision.items()}
     return sum(sizes[name] * bits[name] for name in sizes) / sum(sizes.values())
-
-
-def judge(model: nn.Module, precision: Precision, data: Encoded, device: str) -> Evaluation:
-    """Quantize and evaluate."""
-    return evaluate(set_precision_(model, precision), data, device=device)
-
-
-def trained_on(
-    model: nn.Module, precision: Precision, data: Encoded, params: Params, device: str
-) -> nn.Module:
-    """A copy in that precision, trained on (QAT) by the parameters `tune_…`, for a few steps."""
-    return trained_between(model, lambda step: precision, data, params, device)
-
-
-def trained_between(
-    model: nn.Module,
-    drawn: Callable[[int], Precision],
-    data: Encoded,
-    params: Params,
-    device: str,
-) -> nn.Module:
-    """The same with a precision for every step, counted from 0: its weights then serve all."""
-    tuned = set_precision_(copy.deepcopy(model), drawn(0))
-    for_few_steps_(tuned)
-
-    def move_on(step: int) -> None:
-        set_precision_(tuned, drawn(step))
-
-    recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
-    train(tuned, data, recipe, device=device, after_step=move_on)
-    return tuned
-
-
-def for_few_steps_(model: Any) -> None:
-    """Leave out dropout and hold the word embeddings of a Transformers model.
-
-    A few dozen steps neither need the one nor move the other, which is half of all that an
-    optimizer would visit.
-    """
-    model.get_input_embeddings().weight.requires_grad_(False)
-    for layer in model.modules():
-        if isinstance(layer, nn.Dropout):
-            layer.p = 0.0
 
 
 def of_experiment(params: Params, names: Iterable[str]) -> dict[str, Scalar]:

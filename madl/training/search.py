@@ -87,11 +87,19 @@ def settings(sampler: str) -> dict[str, Scalar]:
 
 
 def search(
-    folder: Path, space: Space, objective: Objective, *, sampler: str, seed: int, trials: int
+    folder: Path,
+    space: Space,
+    objective: Objective,
+    *,
+    sampler: str,
+    seed: int,
+    trials: int,
+    begin: Sequence[Point] = (),
 ) -> list[Trial]:
     """Bring the study in `folder` to that many trials, and return them by index.
 
-    A grid ends where it has no more points.
+    A grid ends where it has no more points. The first trials are those that the study is to `begin`
+    with; what is drawn after them has seen them.
 
     Raises:
         MadlError: a space, a sampler or a study that cannot be searched; see `check_space`.
@@ -106,6 +114,7 @@ def search(
         "sampler": settings(sampler),
         "seed": seed,
         "space": [[name, list(values)] for name, values in space.items()],
+        "begin": [dict(point) for point in begin],
     }
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "study.lock"):
@@ -119,7 +128,8 @@ def search(
                 study.add_trial(told)
                 found.append(trial)
             else:
-                found.append(_run(study, space, objective, sampler, seed, index))
+                given = begin[index] if index < len(begin) else None
+                found.append(_run(study, space, objective, sampler, seed, index, given))
                 write_atomically(path, json.dumps(found[-1].to_json(), allow_nan=False))
     return found
 
@@ -227,10 +237,18 @@ def _read(path: Path, space: Space, index: int) -> tuple[Trial, FrozenTrial]:
 
 
 def _run(
-    study: optuna.Study, space: Space, objective: Objective, sampler: str, seed: int, index: int
+    study: optuna.Study,
+    space: Space,
+    objective: Objective,
+    sampler: str,
+    seed: int,
+    index: int,
+    given: Point | None,
 ) -> Trial:
-    """Draw, evaluate, and tell the study."""
-    if sampler == "grid":  # Optuna's own grid sampler does not know which point comes at an index
+    """Draw, unless the point is given, evaluate, and tell the study."""
+    if given is not None:
+        study.enqueue_trial(_indices(space, given))
+    elif sampler == "grid":  # Optuna's own grid sampler does not know which point comes at an index
         point = grid_point(space, _grid_order(num_points(space), seed)[index])
         study.enqueue_trial(_indices(space, point))
     else:
@@ -245,7 +263,7 @@ def _run(
     except (TypeError, ValueError) as error:
         raise ValueError(f"a trial keeps JSON only ({error}): {notes}") from error
     study.tell(asked, value)
-    at_random = sampler != "tpe" or index < STARTUP_TRIALS
+    at_random = sampler != "tpe" or given is not None or index < STARTUP_TRIALS
     return Trial(index=index, point=point, value=value, notes=notes, at_random=at_random)
 
 
@@ -276,7 +294,11 @@ def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:
 
 
 def of_case(
-    ctx: Context, params: Params, space: Space, objective: Objective
+    ctx: Context,
+    params: Params,
+    space: Space,
+    objective: Objective,
+    begin: Sequence[Point] = (),
 ) -> tuple[list[Trial], Trial]:
     """The study that a case's `sampler`, `seed` and `trials` describe, and its first best trial."""
     found = search(
@@ -286,6 +308,7 @@ def of_case(
         sampler=str(params["sampler"]),
         seed=int(params["seed"] or 0),
         trials=int(params["trials"] or 0),
+        begin=begin,
     )
     return found, max(found, key=lambda trial: trial.value)
 
