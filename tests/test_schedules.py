@@ -56,6 +56,7 @@ def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
         "trial_batch_size": 4,
         "full_examples": None,
         "full_batch_size": 4,
+        "plain_rate": 1e-3,
         "after_rate": 1e-3,
         "between_rate": 1e-3,
         "width": 8,

@@ -52,7 +52,7 @@ def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
 
 
 def test_the_space_of_the_default_model_holds_sizes_that_exist():
-    space = supernet.space(MINILM, "coarse")
+    space = supernet.space(MINILM)
     assert search.num_points(space) == 3 * 2 * 3 * 3 * 2**5
     assert space["num_hidden_layers"][-1] == 6
     assert space["hidden_size"] == [192, 288, 384]
@@ -60,12 +60,13 @@ def test_the_space_of_the_default_model_holds_sizes_that_exist():
 
 
 def test_a_model_too_small_for_a_choice_is_not_searched_along_it():
-    space = supernet.space({**MINILM, "num_hidden_layers": 1}, "compact", identities=False)
-    assert set(space) == {"num_attention_heads", "hidden_size", "intermediate_size"}
+    space = supernet.space({**MINILM, "num_hidden_layers": 1})
+    sizes = {"num_attention_heads", "hidden_size", "intermediate_size"}
+    assert set(space) == sizes | set(supernet.KINDS)
 
 
 def test_every_parameter_of_the_space_changes_what_the_model_does(net):
-    choices = supernet.space(net.config, "coarse")
+    choices = supernet.space(net.config)
     seen = study.of_space(net, choices)
     assert [row["name"] for row in seen] == list(choices)
     assert all(row["changes"] == ["parameters", "output"] for row in seen)
@@ -91,11 +92,11 @@ def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
     always = {"key": supernet.LINEAR}
     monkeypatch.setattr(Supernet, "build", lambda net, point: build(net, {**point, **always}))
     with pytest.raises(MadlError, match="search parameter key changes nothing"):
-        study.of_space(net, supernet.space(net.config, "coarse"))
+        study.of_space(net, supernet.space(net.config))
 
 
 def test_the_largest_point_is_the_whole_model(net):
-    model = net.build(study.largest(supernet.space(net.config, "coarse")))
+    model = net.build(study.largest(supernet.space(net.config)))
     whole = net.whole.eval()
     batch = baseline.load_splits(net.params).validation.batch(range(4))
     assert torch.allclose(model.eval()(**batch).logits, whole(**batch).logits, atol=1e-5)
@@ -154,7 +155,7 @@ def test_in_full_dropout_is_on_and_test_is_met_only_where_it_may_be(net, monkeyp
 def test_a_study_of_the_tuning_seed_meets_no_test_sentence_at_any_rate(net, monkeypatch):
     monkeypatch.setattr(baseline, "judge_on_test", lambda *_, **__: pytest.fail("met test"))
     rates = {"full_learning_rate": 1e-3, "whole_learning_rate": 1e-3}
-    params = {**net.params, **rates, "space": "coarse", "sampler": "tpe", "trials": 2}
+    params = {**net.params, **rates, "sampler": "tpe", "trials": 2}
     values = study.run({**params, "part": "study"}, net.ctx)
     again = study.run({**params, "part": "study", "full_learning_rate": 2e-3}, net.ctx)
     assert again["points"] == values["points"]

@@ -28,7 +28,7 @@ from madl.training.baseline import RECIPE_FIELDS
 from madl.training.search import Point, Space, num_points, search, settings, study_folder
 from madl.training.supernet import TRIAL_FIELDS, Supernet, largest, space
 
-SEARCH_FIELDS = (*RECIPE_FIELDS, *TRIAL_FIELDS, "space", "sampler", "trials")
+SEARCH_FIELDS = (*RECIPE_FIELDS, *TRIAL_FIELDS, "sampler", "trials")
 COURSE_CONFIG = {  # a small BERT, to try configuration fields on
     "vocab_size": 64,
     "hidden_size": 48,
@@ -51,7 +51,7 @@ PROBE_SENTENCES, PROBE_TOKENS = 4, 16
 def run(params: Params, ctx: Context) -> Values:
     """A case; on the tuning seed nothing meets the test split."""
     net = Supernet(params, ctx)
-    choices = space(net.config, str(params["space"]))
+    choices = space(net.config)
     match params["part"]:
         case "audit":
             return {"space": of_space(net, choices), "course": of_course_config(net)}

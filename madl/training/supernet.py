@@ -36,34 +36,25 @@ FULL_FIELDS = ("trial_draw", "full_examples", "full_batch_size", "test_examples"
 LINEAR, IDENTITY = "linear", "identity"
 KINDS = ("query", "key", "value", "attention_output", "pooler")  # as `subnetwork.KINDS`
 PARTS = {  # how many of the model's own a size may be
-    "coarse": {
-        "num_hidden_layers": (1 / 3, 2 / 3, 1),
-        "num_attention_heads": (1 / 2, 1),
-        "hidden_size": (1 / 2, 3 / 4, 1),
-        "intermediate_size": (1 / 4, 1 / 2, 1),
-    },
-    "compact": {
-        "num_hidden_layers": (1 / 3, 2 / 3, 1),
-        "num_attention_heads": (1 / 2, 1),
-        "hidden_size": (3 / 4, 1),
-        "intermediate_size": (1 / 4, 1 / 2, 1),
-    },
+    "num_hidden_layers": (1 / 3, 2 / 3, 1),
+    "num_attention_heads": (1 / 2, 1),
+    "hidden_size": (1 / 2, 3 / 4, 1),
+    "intermediate_size": (1 / 4, 1 / 2, 1),
 }
 
 
-def space(config: Mapping[str, Any], detail: str, *, identities: bool = True) -> Space:
+def space(config: Mapping[str, Any]) -> Space:
     """The sizes to choose from, as parts of the model's own `BertConfig` fields.
 
     A model too small to offer a choice of a field is not searched along it. Each kind of Linear
-    layer that is square in the whole model may be an identity, in all layers at once, if that is
-    part of the search.
+    layer that is square in the whole model may be an identity, in all layers at once.
     """
     choices: dict[str, list[Scalar]] = {}
-    for name, parts in PARTS[detail].items():
+    for name, parts in PARTS.items():
         sizes = sorted({max(round(part * config[name]), 1) for part in parts})
         if len(sizes) > 1:
             choices[name] = [*sizes]
-    return {**choices, **({kind: [LINEAR, IDENTITY] for kind in KINDS} if identities else {})}
+    return {**choices, **{kind: [LINEAR, IDENTITY] for kind in KINDS}}
 
 
 def largest(choices: Space) -> Point:
