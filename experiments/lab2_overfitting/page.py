@@ -181,12 +181,10 @@ def early_rise(r: Records) -> Counted:
 
 page.numbers(
     early_rise=early_rise,
-    accuracy_change=accuracy_holds,
     least_change=partial(change_of_a_model, pick=min),
     most_change=partial(change_of_a_model, pick=max),
     test_best=partial(mean_loss, model=FOUND, when="best", part="test"),
     test_last=partial(mean_loss, model=FOUND, when="last", part="test"),
-    own_best=partial(mean_loss, model=FOUND, when="best", part="trained"),
     own_last=partial(mean_loss, model=FOUND, when="last", part="trained"),
     wrong_best=partial(where_answer_is, when="best", right=False),
     wrong_last=partial(where_answer_is, when="last", right=False),
@@ -197,6 +195,8 @@ page.numbers(
     best_latest=partial(best_epoch, last=True),
     cut=lambda r: tested(r, FOUND, "best"),
     whole=lambda r: tested(r, WHOLE, "best"),
+    cut_last=lambda r: tested(r, FOUND, "last"),
+    whole_last=lambda r: tested(r, WHOLE, "last"),
 )
 
 
