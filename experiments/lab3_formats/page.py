@@ -297,7 +297,6 @@ page.numbers(
     fixed_8=partial(untrained, preset="fixed(8,4)"),
     fixed_8_as_it_comes=partial(as_it_comes, name="fixed(8,4)"),
     ternary=partial(once, name="ternary(0.7)"),
-    mix_trained_on=mix_beats_one_format_trained,
     trials=lambda r: of_search(r, "trials"),
     price=lambda r: of_search(r, "price", "nats"),
 )
