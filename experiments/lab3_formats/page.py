@@ -2,8 +2,8 @@
 
 All layers take one format, as quantization leaves them; one without a scale stands where validation
 loss of the tuning seed is least. A search begins with the single formats, then gives each kind of
-layer its own. Its mix and the strongest single format of no fewer bits stand as quantized and
-trained on. A few narrow formats are trained on once.
+layer its own. The best of its mixes and the strongest single format of no fewer bits stand as
+quantized and trained on. A few narrow formats are trained on once.
 
 What is chosen, on the tuning seed and by validation loss, reaches `cases` as parameters: places,
 the mix, its rival. The rates of training on stand here as constants.
@@ -90,7 +90,7 @@ def tuning(plan: Plan) -> Iterable[Params]:
         yield {"part": "untrained", **base, **one(name, AT.get(name))}
     study: Params = {"sampler": "tpe", "price": PRICE, **base}
     over_all = {
-        "trials": choose(smoke=3, quick=len(names) + 100),
+        "trials": len(names) + choose(smoke=3, quick=300),
         "offered": offered(names),
     } | study
     yield {"part": "search", "family": ALL, **over_all}
@@ -479,7 +479,7 @@ def taken(r: Records) -> Sequence[Row]:
     said = {"attention.output": "attention's output", "intermediate": "up", "output": "down"}
     return [
         {"layers": said.get(kind, kind), "format": name_of(one.partition("@")[0])}
-        for kind, one in zip(found["kinds"], found["best"].split(), strict=True)
+        for kind, one in zip(found["kinds"], found["mix"].split(), strict=True)
     ]
 
 

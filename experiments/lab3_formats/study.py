@@ -43,7 +43,7 @@ def run(params: Params, ctx: Context) -> Values:
         case "search":
             return searched(params, ctx)
         case "trained":
-            chosen = searched(params, ctx)["best"] if params["of"] == "mix" else rival(params, ctx)
+            chosen = searched(params, ctx)["mix"] if params["of"] == "mix" else rival(params, ctx)
             model, found = built(chosen, params, ctx)
             return {**found, **baseline.judge_on_validation(model, params, ctx.device)}
         case _:
@@ -173,7 +173,7 @@ def searched(params: Params, ctx: Context) -> Values:
     """A study over what is offered to each kind of layer, as quantized, on all of validation.
 
     It begins with each format for all layers. A trial's score is its loss and the price of its
-    bits; the best has the least.
+    bits; the best has the least, and the mix the least of those with several formats.
     """
     model = baseline.fine_tuned(params, ctx)
     kinds, offered = precision.kinds(precision.layer_names(model)), str(params["offered"]).split()
@@ -189,10 +189,13 @@ def searched(params: Params, ctx: Context) -> Values:
     of = precision.of_experiment(params, OF_SEARCH)
     begin = [dict.fromkeys(kinds, one) for one in offered]
     trials, best = search.of_case(ctx, of, space, objective, begin)
+    mixes = [trial for trial in trials if len(set(trial.notes["formats"].split())) > 1]
+    mix = max(mixes, key=lambda trial: trial.value).notes if mixes else {}
     return {
         "scores": [-trial.value for trial in trials],
-        "best": best.notes["formats"],
         **{name: best.notes[name] for name in ("bits", "validation_loss", "validation_accuracy")},
+        "mix": mix.get("formats"),
+        "mix_bits": mix.get("bits"),
         "kinds": kinds,
         "points": search.num_points(space),
         "startup": search.STARTUP_TRIALS,
@@ -200,9 +203,9 @@ def searched(params: Params, ctx: Context) -> Values:
 
 
 def rival(params: Params, ctx: Context) -> str:
-    """The single format of the least score among those of no fewer bits than the search's mix."""
+    """The single format of the least score among those of no fewer bits than the mix."""
     singles = [single(one, params, ctx) for one in str(params["offered"]).split()]
-    least = min(searched(params, ctx)["bits"], max(one["bits"] for one in singles))
+    least = min(searched(params, ctx)["mix_bits"], max(one["bits"] for one in singles))
     fitting = [one for one in singles if one["bits"] >= least]
     best = min(fitting, key=lambda one: one["validation_loss"] + params["price"] * one["bits"])
     return str(best["formats"])
