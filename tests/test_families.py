@@ -147,14 +147,16 @@ def test_the_rival_has_no_fewer_bits_and_the_least_score(params, ctx, monkeypatc
 
     monkeypatch.setattr(study, "single", single)
     for bits, best in ((4.0, "scaled(4,row)"), (4.1, "mxint4"), (5.0, "mxint8"), (20, "mxint8")):
-        monkeypatch.setattr(study, "searched", lambda params, ctx, bits=bits: {"bits": bits})
+        monkeypatch.setattr(study, "searched", lambda params, ctx, bits=bits: {"mix_bits": bits})
         assert study.rival({**params, **of}, ctx) == best
 
 
 def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params, ctx):
-    of = {"offered": "mxint4 binary", "price": 0.02, "sampler": "random", "trials": 3}
+    of = {"offered": "mxint4 binary", "price": 0.02, "sampler": "random", "trials": 4}
     found = study.searched({**params, **of}, ctx)
-    assert len(found["scores"]) == 3
+    assert len(found["scores"]) == 4
+    assert set(found["mix"].split()) == {"mxint4", "binary"}
+    assert 1 < found["mix_bits"] < 4.25
     assert min(found["scores"]) == pytest.approx(found["validation_loss"] + 0.02 * found["bits"])
     assert study.searched({**params, **of}, ctx) == found
 
