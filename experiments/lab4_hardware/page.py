@@ -222,9 +222,12 @@ def parts(r: Records) -> Chart:
 
 @page.table
 def every_unit(r: Records) -> Sequence[Row]:
-    """The small ones first; accuracies where question 3.2 has the format on both sides."""
+    """BF16, which all are held against, then the small ones first; accuracies where question 3.2
+    has the format for weights and inputs."""
     presets = {unit: preset for preset, unit in FORMATS.items()} | {MXINT8: "mxint8"}
-    names = sorted(r.of(STEM).all(kind="gates").each("unit"), key=lambda name: area(r, name))
+    names = sorted(
+        r.of(STEM).all(kind="gates").each("unit"), key=lambda name: (name != BF16, area(r, name))
+    )
     models: dict[str, Arm | str] = dict.fromkeys(names, "no such model")
     models |= {unit: formats.untrained(r, preset) for unit, preset in presets.items()}
     return [{**row, "test accuracy": models[str(row["unit"])]} for row in unit_rows(r, names)]
