@@ -196,7 +196,8 @@ def mark(result: Result) -> Markup:
 
 def sure(results: Mapping[str, Result], folder: str) -> str:
     """A row a primary claim: hypothesis, effect against zero and margin, verdict, each unit."""
-    rows = [_sure_row(one, folder) for one in results.values() if one.primary]
+    family = [one for one in results.values() if one.primary]
+    rows = [_sure_row(one, folder, len(family)) for one in family]
     return _register("register claims", ("Hypothesis", "Effect", "Verdict"), rows)
 
 
@@ -207,7 +208,7 @@ def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup
     return html(table, look, head, Markup().join(rows)) if rows else Markup()
 
 
-def _sure_row(one: Result, folder: str) -> Markup:
+def _sure_row(one: Result, folder: str, family: int) -> Markup:
     row = '<tr id="claim-{}"><td>{}</td><td>{}</td><td>{}</td></tr>'
     name, said = Markup(one.name), inline(one.hypothesis)
     if one.contrast is None or one.verdict is None:
@@ -220,8 +221,8 @@ def _sure_row(one: Result, folder: str) -> Markup:
         lines.append(f"smallest effect that could have been decided: {Spoken(one).smallest}")
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
-    where = '<a href="{}/{}.json">{}</a>, p {}'
-    lines.append(html(where, folder, name, inline(made.method), _p(one.p_adjusted)))
+    where, of = '<a href="{}/{}.json">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)
+    lines.append(html(where, folder, name, inline(made.method), _p(one.p_adjusted), of))
     effect = Markup("<br>").join(map(words, filter(None, lines)))
     effect = html("{}<small>{}</small>", bar_of(one), effect)
     verdict = chip(one.verdict)
