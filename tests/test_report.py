@@ -403,7 +403,7 @@ def test_what_a_build_left_broken_is_made_again(plan):
     store = fill(plan)
     report.write(plan, store)
     before = snapshot(plan.project.docs)
-    made = (".madl/build/claims.json", ".madl/build/written.json", "docs/ledger.json")
+    made = (".madl/build/written.json", "docs/ledger.json")
     for name in (*made, "docs/labs/toy.md", "docs/index.md"):
         for text in (b"", b"\xff", b"[]", b'{"now": {"a": 1}, "before": {}}'):
             (plan.project.root / name).write_bytes(text)

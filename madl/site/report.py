@@ -20,7 +20,7 @@ from filelock import FileLock
 from markupsafe import Markup
 
 from madl.errors import MadlError
-from madl.files import file_sha256, read_text, write_atomically, write_if_changed
+from madl.files import file_sha256, read_text, write_if_changed
 from madl.logbook.claims import Claim, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
@@ -133,8 +133,7 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for row in state.rows:
         row["page"] = row["page"] if row["page"] in texts else None
     told = against.rows(project, {page.name: calls[page.name] for page in rendered}, problems)
-    changes = _changes(planned, store)
-    globals_ = {**_site_globals(plan, rendered, calls, state, changes), "against": Markup(told)}
+    globals_ = {**_site_globals(plan, rendered, calls, state), "against": Markup(told)}
     site_of = functools.partial(_render_site, project, globals_)
     whole = [name for name in SITE if told or name != "reported"]
     texts |= _rendered({f"{n}.md": functools.partial(site_of, n) for n in whole}, problems)
@@ -268,7 +267,6 @@ def _site_globals(
     rendered: Sequence[Page],
     calls: Mapping[str, PageCalls],
     state: Ledger,
-    changes: Sequence[str],
 ) -> dict[str, Any]:
     place = {question.stem: i for i, question in enumerate(plan.project.questions)}
     with_results = [page for page in rendered if page.questions and page.view.own]
@@ -290,7 +288,6 @@ def _site_globals(
         "totals": functools.partial(_totals, state, rendered),
         "registered": functools.partial(_registered, state),
         "replication_table": functools.partial(_replication_table, answered),
-        "changes": functools.partial(_bullets, changes),
         "linked": functools.partial(_linked, plan.project.docs, made),
     }
 
@@ -352,10 +349,6 @@ def _replication_table(pages: Sequence[Page]) -> str:
     return markdown_table(rows) if rows else ""
 
 
-def _bullets(lines: Sequence[str]) -> str:
-    return "".join(f"- {inline(line)}\n" for line in lines)
-
-
 def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
     """One row a question: what it asks, what was found, how much has run."""
     by_name = {page.name: page for page in rendered}
@@ -382,52 +375,3 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
         cells = (asks, said, verdicts or "no claim", alike, run)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
-
-
-def _changes(rendered: Sequence[Page], store: Store | None) -> list[str]:
-    """Primary claims that came out otherwise than in the build before this one.
-
-    The two latest different builds are kept, so building twice does not empty the list.
-    """
-    if store is None:
-        return []
-    now = {
-        f"{page.name}.{one.name}": {
-            "text": prose.with_interval(one) if one.contrast else one.why,
-            "verdict": str(one.verdict),
-        }
-        for page in rendered
-        for one in page.view.results.values()
-        if one.primary
-    }
-    path = store.root / "build" / "claims.json"
-    kept = _kept(path)
-    if kept["now"] != now:
-        kept = {"now": now, "before": kept["now"]}
-        write_atomically(path, json.dumps(kept, sort_keys=True))
-    return [
-        line for key, new in now.items() if (line := _change(key, kept["before"].get(key), new))
-    ]
-
-
-def _kept(path: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """What the two latest different builds found; nothing where that is no longer to be read."""
-    try:
-        read = json.loads(path.read_text("utf-8"))
-        return {
-            build: {
-                str(name): {"text": str(found["text"]), "verdict": str(found["verdict"])}
-                for name, found in read[build].items()
-            }
-            for build in ("now", "before")
-        }
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {"now": {}, "before": {}}
-
-
-def _change(key: str, old: Mapping[str, str] | None, new: Mapping[str, str]) -> str | None:
-    if old is None or old == new:
-        return None
-    flipped = old["verdict"] != new["verdict"]
-    verdicts = f" ({old['verdict']} → {new['verdict']})" if flipped else ""
-    return f"`{key}`{verdicts}: {new['text']}. Before: {old['text']}."

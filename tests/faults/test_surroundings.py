@@ -189,7 +189,7 @@ def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    "place", [".madl/records", ".madl/build/claims.json", "docs/data/toy.jsonl"]
+    "place", [".madl/records", ".madl/build/written.json", "docs/data/toy.jsonl"]
 )
 def test_a_link_to_itself_is_one_line_and_nothing_is_lost(toy, place):
     run = ("all", "--executor", "inline", "--device", "cpu")
