@@ -102,7 +102,12 @@ def main() -> None:
         runs: dict[str, list[Any]] = found["measurements"]
         rows += benchmarks.timed(work, {n: [m["samples_s"] for m in ms] for n, ms in runs.items()})
         print_ratios(work, rows)
-    conclude("formats", rows, PEERS, meter, is_published=arguments.publish)
+    contention = meter.share()
+    print(f"\nshare of the machine that other processes used meanwhile: {contention}")
+    if arguments.publish:
+        machine = f"{device.host_label()}, {torch.get_num_threads()} threads"
+        made = {"machine": machine, "peers": PEERS, "contention": contention}
+        print(f"wrote {benchmarks.publish('formats', rows, **made)}")
 
 
 def in_process(argument: dict[str, Any]) -> dict[str, Any]:
@@ -123,23 +128,6 @@ def variants_of(work: str) -> Fns:
         return new_memory_fns(x) if work == NEW_MEMORY else tensor_fns(x)
     step = train_step if work == TRAINING else eval_step
     return {name: step(*variant) for name, variant in variants().items()}
-
-
-def conclude(
-    name: str,
-    rows: Sequence[Mapping[str, Any]],
-    peers: Sequence[str],
-    meter: ContentionMeter,
-    *,
-    is_published: bool,
-) -> None:
-    """Say how busy the machine was, and keep the rows if they are wanted."""
-    contention = meter.share()
-    print(f"\nshare of the machine that other processes used meanwhile: {contention}")
-    if is_published:
-        machine = f"{device.host_label()}, {torch.get_num_threads()} threads"
-        path = benchmarks.publish(name, rows, machine=machine, peers=peers, contention=contention)
-        print(f"wrote {path}")
 
 
 def print_machine() -> None:

@@ -39,6 +39,6 @@ def test_as_many_samples_are_kept_whatever_the_number_of_processes():
     publish({"float32": [[1e-3] * 1000] * 5, "fixed(8,4)": [[1e-3] * 30] * 2})
     kept = [[len(taken) for taken in row["samples_us"]] for row in benchmarks.rows("formats")]
     assert kept == [[8] * 5, [15] * 2]
-    arm = benchmarks.arms("formats")[TRAINING, None]["float32"]
+    arm = benchmarks.arms("formats")[TRAINING]["float32"]
     assert [len(taken) for taken in arm.samples_s] == [8] * 5
     assert arm.median_s == pytest.approx(1e-3)

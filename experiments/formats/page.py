@@ -205,7 +205,7 @@ PLAIN, PEER = "plain torch (no compiler)", "peer of "
 def times(r: Records) -> Sequence[Row]:
     """Of the last published run of `benchmarks/formats.py`: copies of a tensor, steps of FP32."""
     made: dict[str, dict[str, str]] = {}
-    for (title, _), arms in benchmarks.arms("formats").items():
+    for title, arms in benchmarks.arms("formats").items():
         base = arms.get("copy") or arms.get("float32")
         column = next((name for held, name in COLUMNS.items() if held in title), None)
         for variant, a in arms.items():

@@ -47,9 +47,7 @@ def publish(
     return path
 
 
-def timed(
-    work: str, samples_s: Mapping[str, Sequence[Sequence[float]]], **more: Any
-) -> list[dict[str, Any]]:
+def timed(work: str, samples_s: Mapping[str, Sequence[Sequence[float]]]) -> list[dict[str, Any]]:
     """A row for each variant: its samples by process, interleaved with the others', in
     microseconds a call.
     """
@@ -58,22 +56,20 @@ def timed(
         most = -(-KEPT // len(processes))
         kept = [taken[:: -(-len(taken) // most)] for taken in processes]
         samples = [[float(f"{1e6 * s:.4g}") for s in taken] for taken in kept]
-        made.append({**more, "work": work, "variant": variant, "samples_us": samples})
+        made.append({"work": work, "variant": variant, "samples_us": samples})
     return made
 
 
-def arms(name: str, **where: Any) -> dict[tuple[str, Any], dict[str, TimedArm]]:
-    """Work and its number of rows (or None) → variant → its times.
+def arms(name: str) -> dict[str, dict[str, TimedArm]]:
+    """Work → variant → its times.
 
     Raises:
         Pending: it was never published.
     """
-    found: dict[tuple[str, Any], dict[str, TimedArm]] = {}
+    found: dict[str, dict[str, TimedArm]] = {}
     contention = _read(name)["run"]["contention"]
-    for row in rows(name, **where):
-        if "samples_us" in row:
-            one = found.setdefault((row["work"], row.get("rows")), {})
-            one[row["variant"]] = arm(row, contention=contention)
+    for row in rows(name):
+        found.setdefault(row["work"], {})[row["variant"]] = arm(row, contention=contention)
     return found
 
 
@@ -84,14 +80,13 @@ def arm(row: Mapping[str, Any], *, contention: float | None) -> TimedArm:
     return TimedArm(label=row["variant"], records=(), runs=runs)
 
 
-def rows(name: str, **where: Any) -> list[dict[str, Any]]:
-    """The rows of the last published run that have these values, without them.
+def rows(name: str) -> list[dict[str, Any]]:
+    """The rows of the last published run.
 
     Raises:
         Pending: it was never published.
     """
-    found = (r for r in _read(name)["rows"] if all(r.get(k) == v for k, v in where.items()))
-    return [{key: value for key, value in row.items() if key not in where} for row in found]
+    return _read(name)["rows"]
 
 
 def kept(name: str, value: str) -> Any:
