@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.records import Record, Records
-from madl.logbook.stats import ALPHA, Outcomes, Unit, mean
+from madl.logbook.stats import ALPHA, Outcomes, Unit, mean, power_at
 
 PLANTED = 0.15  # points of accuracy
 PLANTED_RATIO = 1.0  # log of the ratio of times
@@ -176,6 +176,20 @@ def _planted_effect(one: Contrast, *, favourable: bool) -> float:
     return one.boundary + (clear if favourable else -clear)
 
 
+def power_of(contrast: Contrast, effect: float, level: float = ALPHA) -> float:
+    """Chance that the contrast supports its hypothesis at this level, if the truth is `effect`.
+
+    For designs: `contrast` of the tuning seeds, `level` that of Holm's hardest test. An
+    equivalence's is a lower bound, tight where its power is of any use.
+    """
+    made = contrast.comparison
+    if contrast.margin is None:
+        distance = made.in_errors(effect - contrast.boundary)
+        return power_at(distance, made.freedom, level)
+    ends = [made.in_errors(contrast.margin + sign * effect) for sign in (-1, 1)]
+    return max(0.0, sum(power_at(end, made.freedom, 2 * level) for end in ends) - 1)
+
+
 # ---- records without an effect ------------------------------------------------------------------
 
 Changes = dict[Place, NDArray[Any]]
@@ -183,9 +197,7 @@ Changes = dict[Place, NDArray[Any]]
 
 def _null(world: World, one: Contrast, generator: Generator) -> Changes:
     changes = _exchanged(world, generator)
-    if one.level is not None:
-        _at_level(world, changes, one, generator)
-    elif one.margin is not None or one.boundary < 0:
+    if one.margin is not None or one.boundary < 0:
         _worsen(world, changes, one.a, abs(_edge(one)), generator, one.comparison.unit)
     elif one.boundary > 0:
         _worsen(world, changes, one.b, one.boundary, generator, one.comparison.unit)
@@ -225,9 +237,6 @@ def _plant(
     world: World, changes: Changes, one: Contrast, generator: Generator, *, favourable: bool
 ) -> None:
     unit, margin = one.comparison.unit, abs(_edge(one))
-    if one.level is not None:
-        _at_level(world, changes, one, generator, by=PLANTED if favourable else -PLANTED)
-        return
     for target, source in zip(world.places(one.a), world.places(one.b)):
         changes[target] = changes[source].copy()
     if one.margin is not None and favourable:
@@ -248,15 +257,6 @@ def _level(world: World, changes: Changes, one: Contrast) -> None:
         for place in world.samples:
             if place not in named and (place[0], _turns_at(place[1])) == (i, _turns_at(path)):
                 changes[place] = changes[i, path].copy()
-
-
-def _at_level(
-    world: World, changes: Changes, one: Contrast, generator: Generator, *, by: float = 0.0
-) -> None:
-    assert one.level is not None
-    chance = min(max(one.level + _edge(one) + by, 0.0), 1.0)
-    for place in world.places(one.a):
-        changes[place] = generator.random(len(changes[place])) < chance
 
 
 def _worsen(

@@ -19,12 +19,10 @@ from madl.logbook.claims import (
     Claim,
     Contrast,
     Result,
-    above,
     compare,
     contrast,
     judge,
     pooled,
-    power_of,
 )
 from madl.logbook.records import Store
 from madl.logbook.stats import Unit
@@ -33,6 +31,7 @@ from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
 from madl.site.views import View
 from tests.conftest import a_record, a_run
+from tests.nulls import power_of
 from tests.synthetic import EXAMPLES, a_timed_arm, an_arm, samples, two_models
 
 ROOT = Path(__file__).parents[1]
@@ -101,21 +100,6 @@ def test_a_margin_of_times_is_a_share_of_the_time():
 def test_a_margin_is_positive(question, margin):
     with pytest.raises(MadlError, match=f"a margin is positive, got {margin:g}"):
         getattr(compare(*ahead(1)), question)(margin)
-
-
-@pytest.mark.parametrize(
-    ("correct", "expected"), [(1100, "supported"), (900, "refuted"), (1010, "undecided")]
-)
-def test_an_arm_is_held_against_a_known_level(correct, expected):
-    one = above(an_arm("A", correct), 0.5)
-    assert verdict(one) == expected
-    assert one.comparison.effect == pytest.approx(correct / EXAMPLES - 0.5)
-    assert one.comparison.method == "exact binomial"
-
-
-def test_an_arm_of_several_seeds_is_held_against_a_known_level():
-    assert verdict(above(an_arm("A", 1100, 1110, 1105), 0.5)) == "supported"
-    assert verdict(above(an_arm("A", 1900, 1000, 300), 0.5)) == "undecided"
 
 
 def test_a_model_against_a_time_is_refused_in_one_line():

@@ -6,7 +6,7 @@ Claims are found by themselves, on the committed evidence of every experiment.
 import pytest
 from scipy.stats import binom
 
-from madl.logbook.claims import Contrast, power_of
+from madl.logbook.claims import Contrast
 from madl.logbook.records import Pending
 from madl.logbook.stats import ALPHA
 from madl.running.project import Project
@@ -58,4 +58,4 @@ def test_each_margin_can_be_decided_with_the_examples_there_are(views, page, nam
     """Two sides that are the same are shown to be, by more than half of all such data."""
     one = measured(views[page], name)
     if one.margin is not None or one.boundary < 0:
-        assert power_of(one, 0.0) >= 0.5
+        assert nulls.power_of(one, 0.0) >= 0.5

@@ -12,11 +12,6 @@ def test_the_best_so_far_never_falls():
     assert searches.best_so_far(STUDY) == [0.5, 0.7, 0.7, 0.7, 0.9]
 
 
-def test_the_best_is_found_at_its_first_trial():
-    assert searches.found_at(STUDY) == 5
-    assert searches.found_at([0.7, 0.7]) == 1
-
-
 def test_the_interval_of_a_mean_is_student_s():
     made = searches.mean_estimate([0.4, 0.5, 0.6])
     half = 0.43027 / 3**0.5

@@ -374,11 +374,12 @@ def test_the_power_of_a_design_is_what_it_finds():
 def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
     a, b = methods(np.random.default_rng(0), 5, 400)
     for made in (stats.compare(a, b), stats.compare(a[:1], b[:1])):
-        powers = [made.power(effect) for effect in (0.0, 0.01, 0.03, 0.1)]
+        distances = [made.in_errors(effect) for effect in (0.0, 0.01, 0.03, 0.1)]
+        powers = [stats.power_at(one, made.freedom, stats.ALPHA) for one in distances]
         assert powers == sorted(powers)
         assert powers[0] == pytest.approx(stats.ALPHA / 2)
-        assert made.power(made.smallest(0.01), 0.01) == pytest.approx(0.8)
-        assert made.power(-0.03) == made.power(0.03)
+        smallest = made.in_errors(made.smallest(0.01))
+        assert stats.power_at(smallest, made.freedom, 0.01) == pytest.approx(0.8)
 
 
 # ---- pooled -------------------------------------------------------------------------------------

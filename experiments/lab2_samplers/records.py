@@ -5,7 +5,6 @@ chose, trained in full. All are of the confirming seeds, several draws a seed.
 """
 
 from collections.abc import Iterable, Mapping
-from statistics import fmean
 
 from madl.logbook.arms import Arm, arm
 from madl.logbook.records import Record, Records, Scalar
@@ -42,11 +41,6 @@ def found(study: Record) -> float:
 def chosen_point(study: Record) -> Point:
     """What a study chose: the trial of the least validation loss, of equal ones the first."""
     return min(trials(study), key=lambda trial: trial[0])[1]
-
-
-def best_sampler(r: Records) -> str:
-    """Of those with a study on every draw, the one whose studies find the least loss."""
-    return min(COMPARED, key=lambda sampler: fmean(map(found, studies(r, sampler))))
 
 
 def best_trial(r: Records, seed: int) -> tuple[Record, Point]:

@@ -283,11 +283,6 @@ class TimedArm:
         return stats.log_medians([samples[i] for i in kept])
 
     @property
-    def first_call_s(self) -> float:
-        """Of the first process: what the first call of all took."""
-        return float(self.runs[0]["first_call_s"])
-
-    @property
     def median_s(self) -> float:
         """Of a call: the geometric mean of the medians of its units, as ratios take it."""
         return math.exp(fmean(self._logs))

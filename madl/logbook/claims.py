@@ -42,7 +42,6 @@ class Contrast:
     b: Arm | TimedArm | None = None
     boundary: float = 0.0  # the truth that supports lies above it …
     margin: float | None = None  # … or, for an equivalence, within this of zero
-    level: float | None = None  # that A alone is held against
 
     def more_than(self, margin: float) -> "Contrast":
         """Whether A is better than B by more than the margin (of times: 0.05 is 5 %)."""
@@ -108,11 +107,6 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
 
 
-def above(a: Arm, level: float) -> Contrast:
-    """An arm's test accuracy against a known level, guessing for one."""
-    return Contrast(comparison=stats.exceeding(a.outcomes, level), cases=a.cases, a=a, level=level)
-
-
 def contrast(comparison: Comparison, records: Iterable[Record]) -> Contrast:
     """Any comparison of `stats`, with the records that it was made of."""
     return Contrast(comparison=comparison, cases=tuple(record.case for record in records))
@@ -134,20 +128,6 @@ def pooled(contrasts: Sequence[Contrast]) -> list[Contrast]:
         raise MadlError(f"{names} cannot be pooled: {error}") from error
     cases = tuple({case.key: case for one in contrasts for case in one.cases}.values())
     return [replace(one, comparison=new, cases=cases) for one, new in zip(contrasts, made)]
-
-
-def power_of(contrast: Contrast, effect: float, level: float = ALPHA) -> float:
-    """Chance that the contrast supports its hypothesis at this level, if the truth is `effect`.
-
-    For designs: `contrast` of the tuning seeds, `level` that of Holm's hardest test. An
-    equivalence's is a lower bound, tight where its power is of any use.
-    """
-    made = contrast.comparison
-    if contrast.margin is None:
-        distance = made.in_errors(effect - contrast.boundary)
-        return stats.power_at(distance, made.freedom, level)
-    ends = [made.in_errors(contrast.margin + sign * effect) for sign in (-1, 1)]
-    return max(0.0, sum(stats.power_at(end, made.freedom, 2 * level) for end in ends) - 1)
 
 
 # ---- claims and what became of them -------------------------------------------------------------

@@ -47,7 +47,6 @@ class Profile:
     """
 
     name: str
-    seeds: int  # of an old page; the others take `plan.seeds`
     says: str  # what its numbers are about
 
     def choose(self, *, smoke: T, quick: T, full: T = AS_QUICK) -> T:
@@ -58,9 +57,9 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile(name="smoke", seeds=1, says="proves that it runs; its numbers mean nothing"),
-        Profile(name="quick", seeds=3, says="a sample of full's cases, run again"),
-        Profile(name="full", seeds=3, says="several training seeds: about methods"),
+        Profile(name="smoke", says="proves that it runs; its numbers mean nothing"),
+        Profile(name="quick", says="a sample of full's cases, run again"),
+        Profile(name="full", says="several training seeds: about methods"),
     )
 }
 

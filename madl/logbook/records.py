@@ -99,7 +99,6 @@ class Record:
     run: Run
     error: str | None = None
     origin: str = field(default="", compare=False, repr=False)  # the file, and its line, or none
-    borrowed_from: str = field(default="", compare=False, repr=False)  # a machine, not this one
 
     def __post_init__(self) -> None:
         if self.status not in ("ok", "failed", "skipped"):
@@ -270,7 +269,7 @@ def encode(record: Record) -> str:
     _check_fields(record)
     shapes.check(record.values)
     data: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(record)}
-    del data["origin"], data["borrowed_from"]
+    del data["origin"]
     if record.run.first_claims is None:
         del data["run"]["first_claims"]
     return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
@@ -295,8 +294,7 @@ def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
         )
     try:
         case, run = Case(**data.pop("case")), Run(**data.pop("run"))
-        data |= {"origin": origin, "borrowed_from": ""}
-        record = Record(case=case, run=run, **data)
+        record = Record(case=case, run=run, **{**data, "origin": origin})
     except (TypeError, ValueError, KeyError) as error:
         raise MadlError(
             f"{origin} has a field this version does not know ({error}); {mend}"

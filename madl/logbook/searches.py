@@ -24,11 +24,6 @@ def best_so_far(study: Study) -> list[float]:
     return list(accumulate(study, max))
 
 
-def found_at(study: Study) -> int:
-    """The trial at which the study's best was found first."""
-    return study.index(max(study)) + 1
-
-
 def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimate:
     """Mean of independent values with its t interval; without one from a single value."""
     if len(values) < 2:

@@ -123,10 +123,6 @@ class Comparison:
             return math.copysign(math.inf, distance) if distance else 0.0
         return distance / self.error
 
-    def power(self, effect: float, level: float = ALPHA) -> float:
-        """Chance that a truth so far from the boundary is decided by the two-sided test."""
-        return power_at(abs(self.in_errors(effect)), self.freedom, level)
-
     def smallest(self, level: float = ALPHA, power: float = POWER) -> float:
         """Least distance from the boundary that is decided with this power."""
         return self.error * errors_needed(self.freedom, level, power)
@@ -548,53 +544,8 @@ def log_medians(samples_s: Sequence[Sequence[float]]) -> list[float]:
     return [math.log(np.median(unit)) for unit in units]
 
 
-def exceeding(outcomes: Sequence[Outcomes], level: float) -> Comparison:
-    """Accuracy against a known level: of one model, or of a method with several seeds."""
-    if len(outcomes) == 1:
-        correct = outcomes[0]._correct
-        return share(int(correct.sum()), len(correct), level=level, drawn=SENTENCES)
-    return _less(_compare_methods(outcomes, [_all_wrong(one) for one in outcomes]), level)
-
-
-def _less(made: Comparison, level: float) -> Comparison:
-    """The same, held against another zero."""
-    exact = made.exact
-
-    def interval_at(confidence: float) -> Interval:
-        assert exact is not None
-        return Interval(*(end - level for end in exact.interval_at(confidence)))
-
-    return replace(
-        made,
-        effect=made.effect - level,
-        by_unit=tuple(one - level for one in made.by_unit),
-        these=_less(made.these, level) if made.these else None,
-        exact=exact and Exact(lambda boundary: exact.tails(boundary + level), interval_at),
-    )
-
-
 def _all_wrong(outcomes: Outcomes) -> Outcomes:
     return Outcomes(np.zeros_like(outcomes._correct), outcomes.examples)
-
-
-def share(successes: int, n: int, *, level: float, drawn: str) -> Comparison:
-    """A share of independent things against a known level, by the exact binomial test."""
-    seen = successes / n
-    made = Comparison(
-        effect=seen,
-        error=math.sqrt(max(seen * (1 - seen), 1 / n) / n),
-        freedom=math.inf,
-        unit=Unit.POINTS,
-        population=drawn,
-        units=n,
-        by_unit=(seen,),
-        method="exact binomial",
-        exact=Exact(
-            lambda boundary: _binomial_tails(successes, n, min(max(boundary, 0.0), 1.0)),
-            lambda confidence: wilson(seen, n, confidence),
-        ),
-    )
-    return _less(made, level)
 
 
 # ---- families -----------------------------------------------------------------------------------

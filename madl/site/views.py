@@ -138,11 +138,7 @@ class View:
         if record is None or record.status != "skipped":
             return None
         others = (source.get(case) for source in self.elsewhere)
-        found = next((other for other in others if other and other.status == "ok"), None)
-        if found is None:
-            return None
-        machine = f"another machine: {found.run.host}, {found.run.started[:10]}"
-        return replace(found, borrowed_from=machine)
+        return next((other for other in others if other and other.status == "ok"), None)
 
     @functools.cached_property
     def borrowed(self) -> list[Record]:
