@@ -37,7 +37,6 @@ SAID = ("effect", "smallest", "agree")  # what a sentence in a claim block has b
 
 T = TypeVar("T")
 Made = TypeVar("Made", bound=Callable[..., Any])
-AS_QUICK: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +46,13 @@ class Profile:
     """
 
     name: str
-    says: str  # what its numbers are about
 
-    def choose(self, *, smoke: T, quick: T, full: T = AS_QUICK) -> T:
-        """An experiment's own budget for this profile; quick's is full's wherever that is given."""
-        return smoke if self.name == "smoke" else quick if full is AS_QUICK else full
+    def choose(self, *, smoke: T, quick: T) -> T:
+        """An experiment's own budget for this profile; quick's is full's, too."""
+        return smoke if self.name == "smoke" else quick
 
 
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile(name="smoke", says="proves that it runs; its numbers mean nothing"),
-        Profile(name="quick", says="a sample of full's cases, run again"),
-        Profile(name="full", says="several training seeds: about methods"),
-    )
-}
+PROFILES = {name: Profile(name=name) for name in ("smoke", "quick", "full")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

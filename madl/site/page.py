@@ -202,7 +202,7 @@ class PageCalls:
         seeds = len({case.params.get("seed") for case in view.cases} - {None})
         parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
         if view.plan.profile.name == "smoke":
-            parts.append(view.plan.profile.says)
+            parts.append("proves that it runs; its numbers mean nothing")
         if judged := _test_size(view):
             model, data = (
                 f" ({words(view.plan.workload[of])})" if of in view.plan.workload else ""
