@@ -6,7 +6,7 @@ stands as `baseline.PASSES` where every page finds it.
 
 from collections.abc import Iterable, Sequence
 
-from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent
+from madl.logbook.charts import Chart, category, intervals, level, percent
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
@@ -81,24 +81,6 @@ def accuracy(r: Records) -> Chart:
     return Chart(rows, x=percent("test accuracy", column="FP32"), y=category("model"), marks=marks)
 
 
-SMOOTHING = 25  # steps in the running mean of the loss
-
-
-@page.chart
-def loss(r: Records) -> Chart:
-    losses = baseline.fp32(r).first.value("losses")
-    window = max(min(SMOOTHING, len(losses) // 4), 1)
-    smooth = [sum(losses[i : i + window]) / window for i in range(len(losses) - window + 1)]
-    stride = max(len(smooth) // 200, 1)
-    rows = [{"step": i + window, "training": smooth[i]} for i in range(0, len(smooth), stride)]
-    return Chart(
-        rows,
-        x=linear("step", "training step"),
-        y=linear(label="cross-entropy", unit="nats"),
-        marks=[line("training", markers=False)],
-    )
-
-
 @page.table
 def passes_tried(r: Records) -> Sequence[Row]:
     """Of the tuning seed."""
@@ -123,17 +105,4 @@ def splits(r: Records) -> Sequence[Row]:
     return [
         {"split": name, "sentences": f"{first(r, f'num_{name}').value:,}", "used for": use}
         for name, use in used.items()
-    ]
-
-
-@page.table
-def seeds(r: Records) -> Sequence[Row]:
-    return [
-        {
-            "seed": one.param("seed"),
-            "test accuracy": one,
-            "validation accuracy": per_cent(one.validation),
-            "products": "bf16" if one.value("bf16") else "fp32",
-        }
-        for one in baseline.fp32(r).models
     ]

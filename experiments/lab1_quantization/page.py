@@ -456,18 +456,6 @@ def gain(r: Records, width: int) -> Estimate:
     return qat(same, width) - ptq(same, width)
 
 
-@page.table
-def lost(r: Records) -> Sequence[Row]:
-    """What a format does to the values: shares that become zero or are clipped."""
-    return [
-        {"format": a.label}
-        | {name: f"{100 * mean_share(a, key):.1f} %" for name, key in LOSSES.items()}
-        | {"accuracy": a}
-        for width in (NARROW, 6, PROBE)
-        for a in (shared(r, width), ptq(r, width))
-    ]
-
-
 # Of three models of an earlier run: how the effect differs from model to model, and from sentence
 # to sentence in the mean over them.
 SPREADS = {
