@@ -1,12 +1,12 @@
 """MXINT8 on a CUDA GPU: dequantize ÷ copy of the same bytes, and the linear against cuBLAS.
 
-    python cli.py bench mxint8_cuda [--budget-s 0.3] [--publish]
+    python cli.py bench mxint8_cuda [--budget-s 0.3]
 
 Correctness first, on every path that this machine has: nothing is timed that is wrong. Each variant
 is captured into a CUDA graph of as many calls as it takes to leave the L2 cache behind (another
 weight each time), so neither Python's launches nor a warm cache are measured; graphs take turns
 (`madl.machine.timing.compare`). Beside us: a copy, and cuBLAS in bfloat16, float16 and float32 (no
-TF32). What is published is written after each shape.
+TF32).
 
 Targets: dequantize at 90 % of a copy's bandwidth; the linear, M = 1 … 16, 1.7 times as fast as
 cuBLAS bfloat16 and 3.4 times as float32. Its limits are 1.94 and 3.88, the ratio of the bytes.
@@ -14,25 +14,24 @@ Needs: torch 2.11 or later with CUDA; nvcc or NVRTC (with torch's CUDA packages)
 CuTe's headers, fetched through pip.
 """
 
-import argparse
 import functools
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks._command import call, seconds
+from benchmarks._command import call
 from benchmarks.formats import print_ratios
 from kernels import build_cuda, mxint8, mxint8_cuda
 from madl import assets
 from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.machine.contention import ContentionMeter
 from madl.machine.timing import compare
 
 Call = Callable[[int], object]  # of one repetition, each on data of its own
@@ -46,32 +45,28 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 OUT_OF_CACHE_BYTES = 512 << 20
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget-s", type=seconds, default=0.3, help="seconds per variant")
-    parser.add_argument("--publish", action="store_true", help="keep the rows under docs/data")
-    arguments = parser.parse_args()
+@click.command(help=__doc__.splitlines()[0])
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.3,
+    show_default=True,
+    help="Seconds a variant.",
+)
+def main(budget_s: float) -> None:
     if not torch.cuda.is_available():
         sys.exit("no CUDA GPU is visible to torch here; run this where one is")
     torch.backends.cuda.matmul.allow_tf32 = False
-    machine = os.environ.get("MADL_HOST") or torch.cuda.get_device_name()
+    machine = torch.cuda.get_device_name()
     print(f"{machine}, torch {torch.__version__}, CUDA {torch.version.cuda}")
     check()
-    meter = ContentionMeter.start()
-    rows: list[Mapping[str, object]] = []
     for work, made in works():
         calls, repetitions = made()
         graphs = {name: captured(call, repetitions) for name, call in calls.items()}
-        measured = compare(graphs, device="cuda", budget_s=arguments.budget_s)
+        measured = compare(graphs, device="cuda", budget_s=budget_s)
         samples = {name: [[s / repetitions for s in m.samples_s]] for name, m in measured.items()}
-        rows += benchmarks.timed(work, samples)
-        print_ratios(work, rows)
+        print_ratios(work, benchmarks.timed(work, samples))
         torch.cuda.empty_cache()
-        if arguments.publish:
-            share = meter.share()
-            benchmarks.publish(
-                "mxint8_cuda", rows, machine=machine, peers=("torch",), contention=share
-            )
 
 
 def works() -> Iterator[tuple[str, Callable[[], Work]]]:
