@@ -231,9 +231,12 @@ def run(**given: Any) -> None:
 def report(is_built: bool, **given: Any) -> None:
     """Render pages, figures and the ledger from the records that are there."""
     if is_built:
-        _say(problems := _site(given))
-        sys.exit(1 if problems else 0)
-    sys.exit(1 if _report(**given) else 0)
+        problems = _site(given)
+    else:
+        summary, problems = _rendered(**given)
+        click.echo(summary)
+    _say(problems)
+    sys.exit(1 if problems else 0)
 
 
 @main.command()
@@ -553,14 +556,6 @@ def _line(event: "Progress") -> str:
     gave = record.error or (f"accuracy {accuracy:.3f}" if accuracy is not None else record.status)
     place = f"[{event.done}/{event.total}] {record.case.experiment} {event.label}".rstrip()
     return f"{place}  {gave}  {record.seconds:.0f} s, {event.left}"
-
-
-def _report(**given: Any) -> int:
-    """Render and show; returns how many things could not be read or made."""
-    summary, problems = _rendered(**given)
-    click.echo(summary)
-    _say(problems)
-    return len(problems)
 
 
 def _rendered(**given: Any) -> tuple[str, list[str]]:

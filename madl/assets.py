@@ -9,7 +9,6 @@ is used where the cache cannot be written, too.
 Not handled: installing the distributions. Nothing in them is imported.
 """
 
-import errno
 import io
 import logging
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from madl.errors import MadlError
+from madl.errors import NO_ROOM, MadlError
 from madl.files import file_sha256, sync, sync_tree, tree_sha256
 
 log = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ def fetch(name: str) -> Path:
             if not folder.is_dir():
                 _publish(asset, folder)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise _disk_full(asset) from error
         raise MadlError(
             f"cannot use the cache {cache_dir()} ({error}); "

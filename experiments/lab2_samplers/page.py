@@ -30,7 +30,7 @@ from experiments.lab2_samplers.records import (
 )
 from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm
-from madl.logbook.charts import Chart, category, intervals, level, linear, points
+from madl.logbook.charts import Chart, category, intervals, level, linear
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -303,22 +303,6 @@ def curves(r: Records) -> Chart:
         accuracy="validation accuracy, best so far",
         startup=startup(r),
         levels=[level(trial, "uncut model, one trial")],
-    )
-
-
-@page.chart
-def beside_whole(r: Records) -> Chart:
-    """Each study's choice less the whole model of the same seed, on test; without intervals."""
-    rows: list[Row] = []
-    for sampler, name in SAMPLERS.items():
-        chosen = choices(r, sampler)
-        for a, b in zip(chosen.models, beside(whole(r), chosen).models, strict=True):
-            rows.append({"sampler": name, "study": replace(a - b, interval=None)})
-    return Chart(
-        rows,
-        x=category("sampler"),
-        y=linear(label="test accuracy less the uncut model", unit="points", factor=100),
-        marks=[level(0.0, "uncut model"), points("study", by="sampler")],
     )
 
 

@@ -156,28 +156,18 @@ class Records(Sequence[Record]):
     def where(self, **params: Scalar) -> "Records":
         """Those whose parameters have these values."""
 
-        wanted = params.items()
-
-        def fits(case: Case) -> bool:
-            return wanted <= case.params.items()
-
-        return Records(
-            (r for r in self if fits(r.case)), (case for case in self.missing if fits(case))
-        )
+        return self._those(lambda case: params.items() <= case.params.items())
 
     def of(self, experiment: str) -> "Records":
         """Those of one experiment."""
-        return Records(
-            (r for r in self if r.case.experiment == experiment),
-            (case for case in self.missing if case.experiment == experiment),
-        )
+        return self._those(lambda case: case.experiment == experiment)
 
     def without(self, param: str) -> "Records":
         """Those that have no such parameter."""
-        return Records(
-            (r for r in self if param not in r.case.params),
-            (case for case in self.missing if param not in case.params),
-        )
+        return self._those(lambda case: param not in case.params)
+
+    def _those(self, fits: Callable[[Case], bool]) -> "Records":
+        return Records((r for r in self if fits(r.case)), filter(fits, self.missing))
 
     def all(self, **params: Scalar) -> "Records":
         """All of them, one or more.

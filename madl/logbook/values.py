@@ -90,9 +90,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
     def of_share(self) -> "Interval":
         """What of it a share can be: that of few models may reach beyond."""
         return Interval(max(self.low, 0.0), min(self.high, 1.0))

@@ -41,10 +41,10 @@ from madl.site import (
 from madl.site.keeping import digest
 from madl.site.markup import NOT_RUN, VERDICTS, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
+from madl.site.replication import DECIDED
 from madl.site.views import Page, Problems, Status, pages
 
 SITE = ("ledger", "index", "reported")  # pages of the whole
-DECIDED = ("supported", "refuted")
 
 
 @dataclass(kw_only=True)
