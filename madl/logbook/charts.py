@@ -128,14 +128,14 @@ def bars(*columns: str, stacked: bool = False) -> list[Mark]:
     return [Mark(kind="bars", label=name, column=name, stacked=stacked) for name in columns]
 
 
-def intervals(column: str, label: str = "", *, by: str | None = None) -> Mark:
+def intervals(column: str, *, by: str | None = None) -> Mark:
     """A dot and its interval a row, lying: the x axis is the value, the categories stand on y."""
-    return Mark(kind="intervals", label=label or column, column=column, by=by)
+    return Mark(kind="intervals", label=column, column=column, by=by)
 
 
-def cells(column: str, label: str = "") -> Mark:
+def cells(column: str) -> Mark:
     """A heat map: two category axes, a shaded cell a row, its number in it where there is room."""
-    return Mark(kind="cells", label=label or column, column=column)
+    return Mark(kind="cells", label=column, column=column)
 
 
 def level(value: Any, label: str = "") -> Mark:

@@ -123,9 +123,9 @@ class Comparison:
             return math.copysign(math.inf, distance) if distance else 0.0
         return distance / self.error
 
-    def smallest(self, level: float = ALPHA, power: float = POWER) -> float:
-        """Least distance from the boundary that is decided with this power."""
-        return self.error * errors_needed(self.freedom, level, power)
+    def smallest(self, level: float = ALPHA) -> float:
+        """Least distance from the boundary that is decided with 80 % power."""
+        return self.error * errors_needed(self.freedom, level)
 
 
 def power_at(distance: float, freedom: float, level: float) -> float:

@@ -207,9 +207,9 @@ class Outcomes(Sealed):
         return cls(correct, examples)
 
 
-def wilson(share: float, n: int, level: float = LEVEL) -> Interval:
+def wilson(share: float, n: int) -> Interval:
     """Wilson's score interval of a share (1927, J. Am. Stat. Assoc. 22:209)."""
-    z = float(ndtri((1 + level) / 2))
+    z = float(ndtri((1 + LEVEL) / 2))
     shrink = 1 + z * z / n
     middle = (share + z * z / (2 * n)) / shrink
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
