@@ -284,7 +284,8 @@ def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
         )
     try:
         case, run = Case(**data.pop("case")), Run(**data.pop("run"))
-        record = Record(case=case, run=run, **{**data, "origin": origin})
+        data["origin"] = origin
+        record = Record(case=case, run=run, **data)
     except (TypeError, ValueError, KeyError) as error:
         raise MadlError(
             f"{origin} has a field this version does not know ({error}); {mend}"
