@@ -58,12 +58,6 @@ def test_what_the_vector_kernel_cannot_do_goes_to_the_plain_one(count, columns, 
     assert [argument.value for argument in further] == [count, columns, group]
 
 
-def test_a_group_that_is_no_power_of_two_is_divided_by():
-    _, _, further = mxint8_cuda.flat_plan(4800, 4800, 24, is_aligned=True)
-    assert further[2].value == -1
-    assert [mxint8_cuda.shift_of(n) for n in (1, 2, 3, 64, 96)] == [0, 1, -1, 6, -1]
-
-
 @pytest.mark.parametrize("group", [8, 16, 24, 32, 64, 100, 128, 256, 512, 640])
 @pytest.mark.parametrize("count", [1, 1000, 65536, 2**31 + 9])
 def test_the_tile_grid_covers_every_group(group, count):
@@ -104,22 +98,6 @@ def test_the_splits_cover_every_step_once_and_none_is_empty(rows, num_out, num_i
     assert (splits - 1) * plan.steps < -(-num_in // (64 * 8 // wide)) <= splits * plan.steps
     two_waves = 2 * 132 * mxint8_cuda.RESIDENT[plan.tiles]
     assert splits == 1 or columns * splits <= two_waves
-
-
-def test_few_columns_with_many_features_are_split_and_many_columns_are_not():
-    assert mxint8_cuda.linear_plan(64, 4096, 4096, is_float=False, **H200).grid == (32, 2)
-    assert mxint8_cuda.linear_plan(1, 65536, 512, is_float=False, **H200).grid[1] > 1
-    assert mxint8_cuda.linear_plan(1, 4096, 11008, is_float=False, **H200).grid == (688, 1)
-
-
-def test_the_model_of_traffic_is_what_it_says():
-    weight = 4096 * 11008 * 33 / 32
-    one = mxint8_cuda.linear_plan(1, 4096, 11008, is_float=False, **H200)
-    # 688 blocks are two waves of 264 and 160, of which each has more than it needs on its way
-    assert one.traffic == pytest.approx(weight)
-    many = mxint8_cuda.linear_plan(64, 4096, 11008, is_float=False, **H200)
-    x = 2 * 64 * 4096 * 86
-    assert many.traffic == pytest.approx((weight + x) / 1.4)
 
 
 def test_the_kernels_are_those_that_plans_name():
