@@ -208,14 +208,6 @@ def test_the_smallest_effect_is_of_holm_s_level():
     assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
 
 
-def test_times_taken_beside_other_work_are_undecided():
-    slow = a_timed_arm("slow", samples(2.0, seed=1), contention=0.0)
-    for contention, why in ((0.5, "contended"), (None, "unknown load")):
-        fast = a_timed_arm("fast", samples(1.0), contention=contention)
-        made = family(it=compare(fast, slow))["it"]
-        assert (made.verdict, made.comparison.blocked) == ("undecided", why)
-
-
 # ---- pooled, and power --------------------------------------------------------------------------
 
 
@@ -348,14 +340,6 @@ def test_of_a_page_s_comparisons_the_primary_ones_are_judged_as_one_family(plan)
     assert made["grows"].p_adjusted == 2 * made["grows"].p
 
 
-def test_a_claim_that_gives_no_comparison_is_one_line(plan):
-    plan = toy_with(
-        plan, FAILS.replace('raise Failed("it failed on the GPU: no kernel")', "return 3")
-    )
-    with pytest.raises(MadlError, match="claim fails of toy: it returns int; return a comparison"):
-        _ = view(plan, filled=4).results
-
-
 # ---- registered ---------------------------------------------------------------------------------
 
 WITH_A_MARGIN = '''
@@ -439,11 +423,6 @@ def test_a_digest_changes_with_the_hypothesis_the_margin_and_the_test(plan, old,
     assert after["grows"] == before["grows"]
 
 
-def test_claims_made_of_one_function_have_digests_of_their_own(plan):
-    made = digests(plan)
-    assert made["bound_4"] != made["bound_8"]
-
-
 def test_a_digest_is_the_same_in_every_process(plan):
     made = digests(plan)
     source = plan.project.experiments / "toy" / "page.py"
@@ -482,13 +461,6 @@ def test_a_run_registers_its_claims_and_a_claim_worded_later_is_marked(plan):
     assert not late(plan)
     plan = toy_with(plan, "", **{"is more than a half": "is less than a half"})
     assert late(plan)
-
-
-def test_a_claim_that_its_records_do_not_know_was_worded_after_them(plan):
-    current = plan.project.load("toy").digests
-    for claims, state in ((current, "registered"), ({"grows": "0" * 12}, "worded after")):
-        assert view(plan, filled=4, claims=claims).results["grows"].state == state
-    assert view(plan, filled=4, claims={}).results["grows"].state == "worded after"
 
 
 @pytest.mark.parametrize(

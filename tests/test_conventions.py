@@ -90,16 +90,6 @@ def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
     assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
 
 
-def test_each_question_belongs_to_one_stem_and_none_is_forgotten():
-    ids = [question.id for question in PROJECT.questions]
-    asked = [
-        *("0.1", "0.2", "1.1", "1.2", "2.1", "2.2", "2.3", "3.1", "3.2"),
-        *("4.1", "4.2", "4.3a", "4.3b", "4.3c", "4.3d", "4.4"),
-    ]
-    assert ids[: len(asked)] == asked
-    assert all(id.startswith("5.") for id in ids[len(asked) :])  # a student's own, by `cli.py new`
-
-
 # ---- imports ------------------------------------------------------------------------------------
 
 

@@ -90,18 +90,6 @@ def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(pla
     assert lying == {*linked, "records/toy/cases.zip"}
 
 
-def test_figures_are_the_same_bytes_when_drawn_anew(plan):
-    store = fill(plan)
-    report.write(plan, store)
-    first = snapshot(plan.project.docs)
-    for path in (plan.project.docs / "labs" / "figures").rglob("*"):
-        if path.is_file():
-            path.unlink()
-    report.write(plan, store)
-    assert snapshot(plan.project.docs) == first
-    assert "labs/figures/toy/squares.csv" in first
-
-
 def test_a_page_says_what_is_pending_and_how_to_get_it(plan):
     state = report.write(plan, fill(plan, count=1))
     assert "Not measured here yet: One squared is more than a half." in words(plan)
