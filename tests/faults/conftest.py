@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TEMPLATE, TOY, hears_ctrl_c, wait_for
+from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, wait_for
 
-ROOT = Path(__file__).parents[2]
 DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
 
@@ -80,36 +79,6 @@ def wait(argument):
     Path(os.environ["NEST"], f"at-{os.getpid()}").write_text(argument["way"])
     time.sleep(float(os.environ["NEST_S"]))
     return {"waited": argument["way"]}
-'''
-
-TORCH = '''
-"""In the place of torch, which takes seconds to be imported and has no part in this."""
-
-__version__ = "none"
-
-
-class Tensor:  # scipy asks whether an array is one as soon as there is a torch
-    pass
-
-
-class version:
-    cuda = None
-
-
-class cuda:
-    is_available = staticmethod(lambda: False)
-
-
-def manual_seed(seed):
-    pass
-
-
-def set_num_threads(count):
-    pass
-
-
-def get_num_threads():
-    return 1
 '''
 
 
@@ -211,14 +180,6 @@ class Nest:
             run.wait()
             if run.stderr is not None:
                 run.stderr.close()
-
-
-@pytest.fixture
-def no_torch(tmp_path: Path) -> Path:
-    """A folder for `PYTHONPATH` with what stands in the place of torch."""
-    (tmp_path / "lib" / "torch").mkdir(parents=True)
-    (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
-    return tmp_path / "lib"
 
 
 def skeleton(root: Path, name: str, page: str, template: str) -> Path:
