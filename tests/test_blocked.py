@@ -1,4 +1,4 @@
-"""Block formats against a block-by-block search, and MX bit for bit against torchao."""
+"""Block formats against a block-by-block search."""
 
 import math
 

@@ -1,7 +1,6 @@
 """`cli.py new`: what it writes runs, renders, and keeps the rules of every other page."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,8 +13,8 @@ from madl.running.project import Project
 from madl.site.views import pages
 from madl.training import workloads
 from tests import test_conventions, test_nulls
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[1]
 STEM = "weights_2_try"
 NAME = "few_bits_cost_accuracy"
 
