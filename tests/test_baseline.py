@@ -1,14 +1,14 @@
 """The starting point: how its passes are chosen, and on which seeds it is judged."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 from experiments.baseline import page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import read_published
 from madl.training import baseline, workloads
+from tests.synthetic import DATA
 
-TUNED = Path(__file__).parents[1] / "docs" / "data" / "baseline_tuning.jsonl"
+TUNED = DATA / "baseline_tuning.jsonl"
 
 
 def planned(profile, **workload):

@@ -19,7 +19,7 @@ PUBLISHED = "---\nevidence: published\n---\n"
     [
         (
             f"{PUBLISHED}{LONG * 4}",
-            r"labs/mine.md: its answer has 104 words; at most 20; labs/mine.md: .* \(and 1 more\)",
+            r"labs/mine.md: its answer has 26 words; at most 20; labs/mine.md: .* \(and 1 more\)",
         ),
         ("[here](nowhere.md)", "'labs/mine.md' contains a link 'nowhere.md', but the target"),
         (LONG, ""),  # one's own evidence, whose verdicts may take more words

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +18,7 @@ from madl.logbook.records import Case, Records, read_published, sealed
 from madl.training import baseline, families, format_errors, models, precision
 from madl.training.data import Encoded
 from tests.conftest import a_record
-
-DATA = Path(__file__).parents[1] / "docs" / "data"
+from tests.synthetic import DATA
 
 
 @pytest.fixture(scope="module")

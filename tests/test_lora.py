@@ -1,6 +1,5 @@
 """Adapters: counts by hand, what stands still, merging, errors; the ways of training of 0.2."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +12,9 @@ from madl.compression.size import num_parameters
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import read_published
 from madl.training import baseline, workloads
-from tests.synthetic import assert_best_rate
+from tests.synthetic import DATA, assert_best_rate
 
-TUNING = "lab0_lora_tuning"
-TUNED = Path(__file__).parents[1] / "docs" / "data" / f"{TUNING}.jsonl"
+TUNED = DATA / "lab0_lora_tuning.jsonl"
 
 
 class Two(nn.Module):

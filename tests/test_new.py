@@ -3,9 +3,7 @@
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
-import cli
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
@@ -14,13 +12,10 @@ from madl.site.views import pages
 from madl.training import workloads
 from tests import test_conventions, test_nulls
 from tests.conftest import ROOT
+from tests.test_cli import call
 
 STEM = "weights_2_try"
 NAME = "few_bits_cost_accuracy"
-
-
-def call(*arguments: str):
-    return CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Question 1.2: where it starts, what its study counts, and that its constants were chosen."""
 
-from pathlib import Path
-
 import pytest
 
 from experiments.lab1_pruning import page
@@ -11,9 +9,8 @@ from madl.running.plans import StoredPlan, published_plans
 from madl.running.project import Project
 from madl.training import workloads
 from tests.conftest import a_record
-from tests.synthetic import assert_best_rate, read
+from tests.synthetic import DATA, assert_best_rate, read
 
-DATA = Path(__file__).parents[1] / "docs" / "data"
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 FORMAT = {"operands": "both", "frac_width": 5, "input_frac_width": 2}
 

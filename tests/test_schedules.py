@@ -1,7 +1,6 @@
 """Question 2.2: shapes of one size, schedules that differ in one thing, and what a search makes."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,9 +15,9 @@ from madl.logbook.records import Case, Record, Store, read_published
 from madl.training import baseline, search, train
 from madl.training.supernet import Supernet
 from tests.conftest import a_record
-from tests.synthetic import judgement, read
+from tests.synthetic import DATA, judgement, read
 
-TUNED = Path(__file__).parents[1] / "docs" / "data" / f"{page.STEM}_tuning.jsonl"
+TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 WHOLE = {  # as `config.json` has it
     study.LAYERS: 6,
     study.HEADS: 12,

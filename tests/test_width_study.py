@@ -1,7 +1,5 @@
 """Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
 
-from pathlib import Path
-
 import torch
 from torch import nn
 
@@ -9,9 +7,9 @@ from experiments.lab1_quantization import page, study
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import read_published
 from madl.training import baseline
-from tests.synthetic import assert_best_rate
+from tests.synthetic import DATA, assert_best_rate
 
-TUNED = Path(__file__).parents[1] / "docs" / "data" / "lab1_quantization_tuning.jsonl"
+TUNED = DATA / "lab1_quantization_tuning.jsonl"
 
 
 def test_a_search_ends_where_every_neighbour_was_tried_and_is_worse():

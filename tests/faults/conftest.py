@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+import cli
 from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, wait_for
 
 DRAWS = 16  # cases of each way
@@ -98,6 +100,16 @@ def is_one_line(stderr: str) -> bool:
     """Whether an error was said as it should be: once, on the last line, and nothing more."""
     errors = [line for line in stderr.splitlines() if line.startswith("Error: ")]
     return len(errors) == 1 and "Traceback" not in stderr and '  File "' not in stderr
+
+
+def in_one_line(*arguments: str) -> Result:
+    """A command in this process, none of whose mistakes may be more than a line."""
+    done = CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
+    assert "Traceback" not in done.output
+    assert '  File "' not in done.output
+    assert "fault of the program" not in done.output, done.output
+    assert done.exit_code in (0, 1), done.output
+    return done
 
 
 def python_of(minor: int) -> str:
