@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from madl.logbook.experiment import PROFILES
+from madl.logbook.experiment import PROFILES, Context
 from madl.logbook.records import Case, Record, Run, Store
 from madl.machine.device import no_device, num_cores
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
+from madl.site.keeping import kept
+
+ROOT = Path(__file__).parents[1]
 
 settings.register_profile("here", deadline=None)  # a machine that others use is no fault
 settings.load_profile("here")
@@ -32,6 +35,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk():
+    """No test cuts the power, and a busy disk takes a second for what a rename does at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_before():
+    """A run in this process takes all cores, and what is tested behind it would fight for them."""
+    yield
+    if (threads := os.environ.get("OMP_NUM_THREADS")) and (torch := sys.modules.get("torch")):
+        torch.set_num_threads(int(threads))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -151,11 +170,21 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+DRAWN: dict[str, str] = {}  # by a digest of all that it is made of
+
+
+def drawn_once(cache: Path | None, name: str, make: Callable[[], str]) -> str:
+    """`kept`, but what another test has had drawn is not drawn again."""
+    return kept(cache, name, lambda: DRAWN.get(name) or DRAWN.setdefault(name, make()))
+
+
 @pytest.fixture
 def toy(tmp_path, monkeypatch) -> Project:
     """A logbook of one experiment in a folder of its own; `$TOY_LOG` lists the executed cases."""
+    for module in ("svg", "share"):
+        monkeypatch.setattr(f"madl.site.{module}.kept", drawn_once)
     root = tmp_path / "toy"
-    templates = Path(__file__).parents[1] / "templates"
+    templates = ROOT / "templates"
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
     write(root / "experiments" / "toy" / "page.py", TOY)
@@ -207,6 +236,45 @@ def a_record(x: int = 1, **changes) -> Record:
         **changes,
     }
     return Record(**fields)
+
+
+TORCH = '''
+"""In the place of torch, which takes seconds to be imported and has no part in this."""
+
+__version__ = "none"
+
+
+class Tensor:  # scipy asks whether an array is one as soon as there is a torch
+    pass
+
+
+class version:
+    cuda = None
+
+
+class cuda:
+    is_available = staticmethod(lambda: False)
+
+
+def manual_seed(seed):
+    pass
+
+
+def set_num_threads(count):
+    pass
+
+
+def get_num_threads():
+    return 1
+'''
+
+
+@pytest.fixture
+def no_torch(tmp_path: Path) -> Path:
+    """A folder for `PYTHONPATH` with what stands in the place of torch."""
+    (tmp_path / "lib" / "torch").mkdir(parents=True)
+    (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
+    return tmp_path / "lib"
 
 
 GOOD = ["great", "lovely", "moving", "brilliant", "warm", "clever"]
@@ -263,14 +331,37 @@ def tiny_dataset(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def training(tiny_model, tiny_dataset) -> dict[str, object]:
+    """Parameters of a case that trains the tiny model on a little of its data."""
+    return {
+        "model": str(tiny_model),
+        "dataset": str(tiny_dataset),
+        "seed": 0,
+        "draw": 10,
+        "max_length": 32,
+        "train_examples": 32,
+        "validation_examples": 32,
+        "test_examples": 32,
+        "epochs": 1,
+        "learning_rate": 5e-5,
+        "batch_size": 32,
+    }
+
+
+@pytest.fixture
+def ctx(tmp_path) -> Context:
+    """Where a case may keep what it makes."""
+    return Context(device="cpu", store=Store(tmp_path))
+
+
 def product(root: Path, *left_out: str) -> Path:
     """A copy of the whole product without what it makes, and without `left_out`."""
     ignored = shutil.ignore_patterns("__pycache__", "labs", "figures", "records", *left_out)
-    here = Path(__file__).parents[1]
     for name in ("madl", "kernels", "experiments", "templates", "docs"):
-        shutil.copytree(here / name, root / name, ignore=ignored)
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
     for name in ("cli.py", "mkdocs.yml"):
-        shutil.copy(here / name, root)
+        shutil.copy(ROOT / name, root)
     return root
 
 
@@ -283,18 +374,31 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         workload = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
         profile = ("--profile", "smoke")
-        return subprocess.run(
-            [sys.executable, "cli.py", *arguments, *profile, *workload],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment},
-            check=False,
-        )
+        environment = {"PYTHONPATH": "", **environment}
+        return python("cli.py", *arguments, *profile, *workload, cwd=root, **environment)
 
     call.root = root
     call.first = call("all", "--jobs", "2")
     return call
+
+
+def python(
+    *arguments: str | Path,
+    cwd: Path = ROOT,
+    check: bool = False,
+    stdin: str | None = None,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """This Python in a process of its own, which finds the repository."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        input=stdin,
+        check=check,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", **environment},
+    )
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -14,7 +14,9 @@ def look_around(argument):
     return {**argument, "cache": str(folder), "inside": inside}
 
 
-def spin(seconds: float) -> None:
+def spin(seconds: float, started=None) -> None:
+    if started is not None:
+        started.set()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass

@@ -13,15 +13,6 @@ from madl.machine.memory import watching
 SIZES = (1, 512, 513, 100_000, MIB, MIB + 1, 3 * MIB, 4 * MIB, 10 * MIB - 1, 10 * MIB, 25 * MIB)
 
 
-def test_a_small_request_is_rounded_to_512_bytes():
-    allocator = CachingAllocator()
-    for size, held in ((1, 512), (512, 512), (513, 1024), (MIB, MIB)):
-        before = allocator.allocated_bytes
-        allocator.allocate(size)
-        assert allocator.allocated_bytes - before == held
-    assert allocator.requested_bytes == 1 + 512 + 513 + MIB
-
-
 def test_free_neighbours_become_one_block_and_whole_segments_go_back():
     allocator = CachingAllocator()
     held = [allocator.allocate(4 * MIB) for _ in range(5)]

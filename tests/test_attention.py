@@ -1,7 +1,4 @@
-"""Every form of attention against float64, its memory and limits; what the page makes of times.
-
-Times are made up where the page reads them; nothing here asserts how fast anything is.
-"""
+"""Every form of attention against float64, its memory and its limits."""
 
 import pytest
 import torch
@@ -77,6 +74,3 @@ def test_peak_memory_is_what_the_formula_holds():
     assert again == 0
     with study.only("flash"):
         assert memory.peak_bytes(work["flash"], "cpu") < problem.score_bytes
-
-
-# ---- what the page makes of times ---------------------------------------------------------------

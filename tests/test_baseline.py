@@ -1,16 +1,14 @@
 """The starting point: how its passes are chosen, and on which seeds it is judged."""
 
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from experiments.baseline import page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
-from madl.logbook.records import Store, read_published
+from madl.logbook.records import read_published
 from madl.training import baseline, workloads
+from tests.synthetic import DATA
 
-TUNED = Path(__file__).parents[1] / "docs" / "data" / "baseline_tuning.jsonl"
+TUNED = DATA / "baseline_tuning.jsonl"
 
 
 def planned(profile, **workload):
@@ -30,9 +28,8 @@ def test_one_recipe_is_judged_on_the_confirming_seeds_and_chosen_on_another():
     assert all(case["draw"] == case["seed"] for case in tuning + cases)
 
 
-def test_what_chooses_sees_no_test_sentence(tiny_model, tiny_dataset, tmp_path):
+def test_what_chooses_sees_no_test_sentence(tiny_model, tiny_dataset, ctx):
     tuning, cases = planned("smoke", model=str(tiny_model), dataset=str(tiny_dataset))
-    ctx = SimpleNamespace(device="cpu", artifact=Store(tmp_path).artifact)
     chooses, judged = page.run(tuning[0], ctx), page.run(cases[0], ctx)
     assert "validation_loss" in chooses
     assert "outcomes" in judged
@@ -40,7 +37,6 @@ def test_what_chooses_sees_no_test_sentence(tiny_model, tiny_dataset, tmp_path):
     assert not {"outcomes", "accuracy", "loss"} & chooses.keys()
 
 
-@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
 def test_the_passes_are_those_that_the_tuning_seed_prefers():
     least = min(read_published(TUNED), key=lambda record: record.values["validation_loss"])
     assert least.case.params["epochs"] == baseline.PASSES

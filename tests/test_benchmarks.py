@@ -1,14 +1,11 @@
 """Benchmarks: what their command line refuses, and what a page reads from published runs."""
 
-from pathlib import Path
-
 import pytest
 
 from experiments.formats import page as formats
 from madl.logbook import benchmarks
 from madl.logbook.records import Records
 
-ROOT = Path(__file__).parents[1]
 TRAINING = "training step, batch 1"
 
 

@@ -1,15 +1,12 @@
 """The command line: torch-free until a case runs, every mistake one clear line."""
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import cli
-from tests.conftest import write
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT, write
 
 
 def call(*arguments: str):

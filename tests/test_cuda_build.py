@@ -132,6 +132,9 @@ def test_with_no_compiler_torch_computes_and_that_is_said_once(fresh, caplog):
     assert len(caplog.records) == 1
 
 
+WRITES = 'for last; do :; done; echo {} > "$last"\n'  # the last argument is the file to write
+
+
 def fake_nvcc(fresh, monkeypatch, script):
     compiler = fresh / "bin" / "nvcc"
     compiler.parent.mkdir()
@@ -142,8 +145,7 @@ def fake_nvcc(fresh, monkeypatch, script):
 
 
 def test_what_was_compiled_once_is_found_without_a_compiler(fresh, monkeypatch):
-    # the last argument is the file to write
-    compiler = fake_nvcc(fresh, monkeypatch, 'for last; do :; done; echo code > "$last"\n')
+    compiler = fake_nvcc(fresh, monkeypatch, WRITES.format("code"))
     made = build_cuda.load(FLAT, 90)
     assert made.path == "nvcc"
     assert made.cubin is not None
@@ -164,28 +166,35 @@ def test_a_compiler_that_fails_leaves_no_file_and_its_reason(fresh, monkeypatch)
     assert not list((fresh / "cache").glob("**/*.cubin"))
 
 
-def test_a_header_is_part_of_the_key(fresh, monkeypatch):
-    before = build_cuda._stem(FLAT, 90)
+def test_whatever_makes_a_cubin_another_is_part_of_its_key(fresh, monkeypatch):
+    """The source and its headers, each compiler's flags, the version of CuTe."""
+    keys = [build_cuda._stem(FLAT, 90)]
     copies = {name: (build_cuda.SOURCES / name).read_text() for name in (FLAT, "mxint8_decode.h")}
     for name, text in copies.items():
         (fresh / name).write_text(text)
     monkeypatch.setattr(build_cuda, "SOURCES", fresh)
-    assert build_cuda._stem(FLAT, 90) == before
+    assert build_cuda._stem(FLAT, 90) == keys[0]
     (fresh / "mxint8_decode.h").write_text(copies["mxint8_decode.h"] + "\n// changed\n")
-    assert build_cuda._stem(FLAT, 90) != before
+    keys.append(build_cuda._stem(FLAT, 90))
+    for flags in ("_FLAGS", "_NVCC_FLAGS", "_NVRTC_FLAGS_OF_CUTE"):
+        monkeypatch.setattr(build_cuda, flags, (*getattr(build_cuda, flags), "--more"))
+        keys.append(build_cuda._stem(FLAT, 90))
+    (fresh / "cutlass").mkdir()
+    for number in (1, 2):
+        (fresh / "cutlass" / "version.h").write_text(f"// one\n#define CUTLASS_MAJOR {number}\n")
+        keys.append(build_cuda._stem(FLAT, 90, (fresh,)))
+    assert len(set(keys)) == 7
 
 
-def test_a_forced_path_is_taken(fresh, monkeypatch):
-    monkeypatch.setenv("MADL_CUDA_KERNELS", "torch")
+@pytest.mark.parametrize(
+    ("forced", "reason"),
+    [("torch", "MADL_CUDA_KERNELS=torch"), ("nvrtc", "nvrtc: no NVRTC library")],
+)
+def test_a_forced_path_is_taken_or_none(fresh, monkeypatch, forced, reason):
+    fake_nvcc(fresh, monkeypatch, WRITES.format("code"))
+    monkeypatch.setenv("MADL_CUDA_KERNELS", forced)
     way = build_cuda.load(FLAT, 90)
-    assert (way.path, way.reason) == ("torch", "MADL_CUDA_KERNELS=torch")
-
-
-def test_a_forced_compiler_that_is_not_there_is_not_replaced_by_another(fresh, monkeypatch):
-    fake_nvcc(fresh, monkeypatch, 'for last; do :; done; echo code > "$last"\n')
-    monkeypatch.setenv("MADL_CUDA_KERNELS", "nvrtc")
-    way = build_cuda.load(FLAT, 90)
-    assert (way.path, way.reason) == ("torch", "nvrtc: no NVRTC library")
+    assert (way.path, way.reason) == ("torch", reason)
 
 
 def test_an_unknown_path_is_refused(fresh, monkeypatch):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kernels import build_cuda, cuda_driver
-from tests.test_cuda_build import FLAT, fake_nvcc, fresh
+from tests.test_cuda_build import FLAT, WRITES, fake_nvcc, fresh
 
 assert fresh  # a fixture
 MESSAGES = {200: (b"CUDA_ERROR_INVALID_IMAGE", b"device kernel image is invalid")}
@@ -100,13 +100,6 @@ def test_a_fresh_thread_launches_in_the_device_s_context_and_leaves_none(driver,
     assert driver.stack == []
 
 
-def test_another_context_is_current_again_after_a_launch(driver, tmp_path):
-    driver.stack.append(1000)
-    cuda_driver.launch(ctypes.c_void_p(8), 1, (1, 1), 32, [])
-    assert driver.calls[-1][-2:] == (1000, 1001)
-    assert driver.stack == [1000]
-
-
 def test_errors_have_the_driver_s_words_and_name(driver, tmp_path):
     old, new = tmp_path / "old.cubin", tmp_path / "new.cubin"
     old.write_bytes(b"old")
@@ -132,10 +125,6 @@ def test_no_driver_is_a_runtime_error(monkeypatch):
     cuda_driver._driver.cache_clear()
 
 
-def nvcc_that_writes(fresh, monkeypatch, code):
-    return fake_nvcc(fresh, monkeypatch, f'for last; do :; done; echo {code} > "$last"\n')
-
-
 def nvrtc_that_writes(monkeypatch, code):
     def compile_(source, architecture, include=()):
         return build_cuda._build(
@@ -148,7 +137,7 @@ def nvrtc_that_writes(monkeypatch, code):
 def test_a_cubin_that_the_driver_refuses_makes_way_for_the_next_path(
     driver, fresh, monkeypatch, caplog
 ):
-    nvcc_that_writes(fresh, monkeypatch, "new")
+    fake_nvcc(fresh, monkeypatch, WRITES.format("new"))
     nvrtc_that_writes(monkeypatch, b"old")
     way = build_cuda.load(FLAT, 90, device=0)
     assert way.path == "nvrtc"
@@ -163,32 +152,10 @@ def test_a_cubin_that_the_driver_refuses_makes_way_for_the_next_path(
 def test_where_nothing_loads_torch_computes_and_that_is_said_once(
     driver, fresh, monkeypatch, caplog
 ):
-    nvcc_that_writes(fresh, monkeypatch, "new")
+    fake_nvcc(fresh, monkeypatch, WRITES.format("new"))
     with caplog.at_level(logging.WARNING):
         ways = [build_cuda.load(FLAT, 90, device=0) for _ in range(3)]
     assert {way.path for way in ways} == {"torch"}
     assert len(caplog.records) == 1
     assert "torch computes instead" in caplog.text
     assert "image is invalid" in caplog.text
-
-
-def test_without_a_device_what_compiles_is_enough(driver, fresh, monkeypatch):
-    nvcc_that_writes(fresh, monkeypatch, "new")
-    assert build_cuda.load(FLAT, 90).path == "nvcc"
-
-
-@pytest.mark.parametrize("name", ["_FLAGS", "_NVCC_FLAGS", "_NVRTC_FLAGS_OF_CUTE"])
-def test_every_flag_is_part_of_the_key(monkeypatch, name):
-    before = build_cuda._stem(FLAT, 90)
-    monkeypatch.setattr(build_cuda, name, (*getattr(build_cuda, name), "--more"))
-    assert build_cuda._stem(FLAT, 90) != before
-
-
-def test_cute_s_version_is_part_of_the_key(tmp_path):
-    (tmp_path / "cutlass").mkdir()
-    version = tmp_path / "cutlass" / "version.h"
-    keys = set()
-    for number in (1, 2):
-        version.write_text(f"// comment\n#define CUTLASS_MAJOR {number}\n")
-        keys.add(build_cuda._stem(FLAT, 90, (tmp_path,)))
-    assert len(keys | {build_cuda._stem(FLAT, 90)}) == 3

@@ -8,16 +8,14 @@ import math
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
 from experiments.lab4_decode import page, study
 from madl.logbook.records import Case, Records
-from tests.conftest import a_record
+from tests.conftest import ROOT, a_record
 
-ROOT = Path(__file__).parents[1]
 TOY = ROOT / "experiments" / "lab4_decode" / "explain.js"
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 

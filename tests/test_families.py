@@ -2,26 +2,23 @@
 
 import copy
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from experiments.formats import page as formats_page
 from experiments.formats import study as formats_study
 from experiments.lab1_quantization import page as lab1_quantization
 from experiments.lab3_formats import page, records, study
 from madl.formats import presets
 from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat
-from madl.logbook.experiment import PROFILES, Context
-from madl.logbook.records import Case, Pending, Records, Store, read_published, sealed
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Records, read_published, sealed
 from madl.training import baseline, families, format_errors, models, precision
 from madl.training.data import Encoded
 from tests.conftest import a_record
-
-DATA = Path(__file__).parents[1] / "docs" / "data"
+from tests.synthetic import DATA
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +31,6 @@ def batch():
     return {"input_ids": torch.tensor([[2, 7, 8, 9, 3]]), "attention_mask": torch.ones(1, 5)}
 
 
-@pytest.fixture
-def ctx(tmp_path):
-    return Context(device="cpu", store=Store(tmp_path))
-
-
 # ---- names and formats --------------------------------------------------------------------------
 
 
@@ -47,14 +39,6 @@ def test_every_preset_is_in_one_family_with_a_name_of_its_own():
     assert len({families.name_of(name) for name in families.NAMES}) == len(presets())
     grouped = [family for members in families.GROUPS.values() for family in members]
     assert sorted(grouped) == sorted(families.FAMILIES)
-
-
-def test_a_floating_format_is_named_by_its_exponent_and_its_mantissa():
-    for name, preset in presets().items():
-        if isinstance(preset, Minifloat) and preset.width < 16:
-            exponent, mantissa = preset.exponent_width, preset.width - 1 - preset.exponent_width
-            named = f"FP{preset.width}-e{exponent}m{mantissa}"
-            assert families.name_of(name).removesuffix(" with NaN") == named
 
 
 def test_every_format_quantizes_a_whole_model(model, batch):
@@ -187,38 +171,6 @@ def test_what_keeps_is_within_the_margin_narrow_first():
     assert records.keeping(Records([FULL, far])) == ["log(8)"]  # none keeps it
 
 
-def test_claims_wait_for_their_records():
-    for claim in page.page.claims.values():
-        with pytest.raises(Pending):
-            claim.test(Records())
-
-
-def test_every_seed_has_all_formats_a_mix_and_its_rival():
-    plan = SimpleNamespace(
-        profile=PROFILES["full"], seeds=(10, 11), workload={"model": "m", "dataset": "d"}
-    )
-    tuning = list(page.tuning(plan))
-    parts = [case["part"] for case in tuning]
-    assert {p: parts.count(p) for p in parts} == {
-        **{"fp32": 1, "untrained": 36, "search": 15, "trained": 8},
-    }
-    written = {"mix": "mxint4 log(4)@8,3", "rival": "log(4)@8,3"}
-    made: list = []
-    for case in tuning:
-        case = {"format": "", **case}
-        single = study.written({**case, "at": "8,3" if case.get("at") else None, "mix": None})
-        values = {"formats": written.get(case.get("of"), single)}
-        case = Case(experiment=records.TUNED, params=case)
-        made.append(sealed(a_record(case=case, values=values)))
-    plan.records = lambda name: Records(made)
-    cases = [case for case in page.cases(plan) if case["seed"] == 11]
-    assert [c["part"] for c in cases].count("untrained") == 37
-    assert [c.get("mix") or study.written(c) for c in cases if c["part"] == "trained"] == [
-        *written.values()
-    ]
-
-
-@pytest.mark.skipif(not (DATA / "lab3_formats.jsonl").exists(), reason="not published yet")
 def test_the_sweep_of_widths_says_the_same_of_the_same_format():
     """At the same places, of the same models: but for the order of sums, the same answers."""
     own = [r for r in read_published(DATA / "lab3_formats.jsonl") if r.status == "ok"]
@@ -239,18 +191,14 @@ def test_the_sweep_of_widths_says_the_same_of_the_same_format():
                 assert record.values["accuracy"] == pytest.approx(same.values["accuracy"], abs=0.02)
 
 
-@pytest.mark.skipif(not (DATA / f"{records.TUNED}.jsonl").exists(), reason="not published yet")
-class TestChosenOnTheTuningSeed:
-    @pytest.mark.parametrize("of", page.RATES)
-    def test_rates(self, of):
-        found = read_published(DATA / f"{records.TUNED}.jsonl")
-        trained = [r for r in found if r.case.params.get("of") == of]
-        by_rate = {
-            r.case.params["tune_learning_rate"]: r.values["validation_loss"] for r in trained
-        }
-        least = min(by_rate.values())
-        assert by_rate[page.RATES[of]] <= least + page.TIE
-        assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
+@pytest.mark.parametrize("of", page.RATES)
+def test_rates_are_chosen_on_the_tuning_seed(of):
+    found = read_published(DATA / f"{records.TUNED}.jsonl")
+    trained = [r for r in found if r.case.params.get("of") == of]
+    by_rate = {r.case.params["tune_learning_rate"]: r.values["validation_loss"] for r in trained}
+    least = min(by_rate.values())
+    assert by_rate[page.RATES[of]] <= least + page.TIE
+    assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
 
 
 # ---- the page of formats ------------------------------------------------------------------------
@@ -284,8 +232,3 @@ def test_what_chooses_is_not_what_is_shown(model):
     assert len({x.data_ptr() for x in weights}) == len(weights) == 14
     found = formats_study.measured(presets()["log(4)"], data)
     assert found["placed"]["weights_db"] > found["weights_db"]
-
-
-def test_every_kind_of_format_has_its_source():
-    kinds = {type(preset).__name__ for preset in presets().values()}
-    assert set(formats_page.SOURCES) == kinds

@@ -105,6 +105,3 @@ def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
     assert set(found["symbolic"]["examples"]) >= {"call_module", "call_method"}
     assert all(f"{user}: None" in found["erase"]["error"] for user in found["erase"]["users"])
     assert json.loads(json.dumps(found)) == found  # plain data, as a record keeps it
-
-
-# ---- what changed -------------------------------------------------------------------------------

@@ -86,18 +86,3 @@ def test_the_home_page_has_every_question_as_a_card_with_its_answer(plan):
     assert "9.2 Nothing" in text
     for card in re.findall(r'<section class="tile".*?</section>', made, re.DOTALL)[:1]:
         assert card.index("One squared is") < card.index("<svg") < card.index("9.1 Squares")
-
-
-def test_before_anything_has_run_the_home_page_says_how_to_begin(plan):
-    report.write(plan, plan.store)
-    made = (plan.project.docs / "index.md").read_text()
-    assert 'class="opening"' not in made
-    assert "python cli.py run toy" in made
-
-
-@pytest.mark.parametrize("status", ["partly", "answered"])
-def test_a_question_answered_in_part_says_how_many_cases_there_are(status):
-    part = {"what": "widths", "asked": 2, "run": 2}
-    row = {"coverage": [part], "progress": "65 of 71 cases", "status": status}
-    more = ["65 of 71 cases"] if status == "partly" else []
-    assert home.run_of_asked(row) == ["2 of 2 widths", *more]

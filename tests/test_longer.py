@@ -4,39 +4,25 @@ import pytest
 
 from experiments.lab2_overfitting import page, study
 from experiments.lab2_samplers.records import best_trial
+from madl.logbook.experiment import Context
 from madl.logbook.records import Case, Store
 from tests.conftest import a_record
 from tests.synthetic import judgement, read
 
 
-class Ctx:
-    device = "cpu"
-
-    def __init__(self, root):
-        self.artifact, self.folder = Store(root).artifact, Store(root).folder
-
-
-@pytest.fixture
-def values(tmp_path, tiny_model, tiny_dataset):
+@pytest.fixture(scope="module")
+def values(training, tmp_path_factory):
+    ctx = Context(device="cpu", store=Store(tmp_path_factory.mktemp("longer")))
     params = {
-        "model": str(tiny_model),
-        "dataset": str(tiny_dataset),
-        "seed": 0,
-        "draw": 10,
-        "max_length": 32,
-        "train_examples": 32,
+        **training,
         "validation_examples": 24,
-        "test_examples": 32,
-        "epochs": 1,
-        "learning_rate": 5e-5,
-        "batch_size": 32,
         "trial_draw": 3,
         "trial_examples": 30,
         "trial_learning_rate": 1e-3,
         "trial_batch_size": 4,
         "more_epochs": 2,
     }
-    return study.trained_on(params, Ctx(tmp_path), {"num_hidden_layers": 1})
+    return study.trained_on(params, ctx, {"num_hidden_layers": 1})
 
 
 def test_it_looks_before_within_the_first_and_after_every_epoch():

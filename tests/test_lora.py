@@ -1,6 +1,5 @@
 """Adapters: counts by hand, what stands still, merging, errors; the ways of training of 0.2."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +12,9 @@ from madl.compression.size import num_parameters
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import read_published
 from madl.training import baseline, workloads
-from tests.synthetic import assert_best_rate
+from tests.synthetic import DATA, assert_best_rate
 
-TUNING = "lab0_lora_tuning"
-TUNED = Path(__file__).parents[1] / "docs" / "data" / f"{TUNING}.jsonl"
+TUNED = DATA / "lab0_lora_tuning.jsonl"
 
 
 class Two(nn.Module):
@@ -127,7 +125,6 @@ def test_frozen_embeddings_stand_still_and_all_else_learns(params):
     assert any("query" in name for name in moved)
 
 
-@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
 @pytest.mark.parametrize("method", page.RATES)
 def test_the_rates_are_those_that_the_tuning_seed_prefers(method):
     found = [one for one in read_published(TUNED) if one.case.params["method"] == method]

@@ -11,6 +11,7 @@ import pytest
 
 from madl.machine import device, sources, timing
 from madl.machine.contention import ContentionMeter, GpuMeter
+from tests.in_fresh import spin
 
 
 def test_variants_take_turns_in_every_round_and_in_changing_order():
@@ -36,27 +37,24 @@ def test_work_is_set_up_anew_for_every_batch_of_samples():
     assert len(measured.samples_s) == 10
 
 
-def _burn(seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/stat")
 def test_the_meter_sees_other_processes_and_not_our_own_work():
-    other = multiprocessing.get_context("spawn").Process(target=_burn, args=(3.0,))
+    spawn = multiprocessing.get_context("spawn")
+    started = spawn.Event()
+    other = spawn.Process(target=spin, args=(60.0, started))
     other.start()
-    time.sleep(1.5)
+    assert started.wait(60)
     meter = ContentionMeter.start()
-    time.sleep(1.0)
+    time.sleep(0.5)
     beside_another = meter.share()
+    other.kill()
     other.join()
     assert beside_another is not None
     assert beside_another >= 0.5 / device.num_cores()
     own = ContentionMeter.start()
     cpu_s = time.process_time()
-    _burn(1.0)
-    used = (time.process_time() - cpu_s) / 1.0 / device.num_cores()
+    spin(0.5)
+    used = (time.process_time() - cpu_s) / 0.5 / device.num_cores()
     found = own.share()
     assert found is not None
     assert found <= 1.0 - used + 0.1  # what we used ourselves is no contention

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from madl.formats.blocked import MXInt
 from tests.reference import same
 
 NATIVE = Path(__file__).parent / "native"
@@ -43,29 +42,3 @@ def test_every_pair_is_the_definitions_value(decoded):
     bits, values = decoded
     assert same(bits, truth().to(torch.bfloat16))
     assert same(values, truth().float())
-
-
-def test_nothing_is_rounded_and_one_code_overflows(decoded):
-    bits, _ = decoded
-    finite = bits.isfinite()
-    assert torch.equal(bits.double()[finite], truth()[finite])
-    infinite = bits.isinf().nonzero().tolist()
-    assert infinite == [[254, 0]]  # mantissa -128 there is -2^128
-    assert bits[255].isnan().all()
-    assert not bits[:255].isnan().any()
-
-
-def test_the_values_are_those_of_the_number_format(decoded):
-    bits, _ = decoded
-    codes = bits[:255, 1:].float()  # the format leaves -128 and scale 255 unused
-    one_group = MXInt(width=8, block=255)
-    assert same(one_group.quantize(codes), codes)
-    element = one_group.element.values()
-    assert torch.equal(codes[127].double().sort().values, element.double().sort().values)
-
-
-def test_scale_zero_gives_subnormals(decoded):
-    bits, _ = decoded
-    mantissas = MANTISSAS.to(torch.int16)
-    expected = mantissas.abs() | (mantissas < 0).to(torch.int16) << 15
-    assert torch.equal(bits[0].view(torch.int16), expected)

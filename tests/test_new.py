@@ -1,12 +1,9 @@
 """`cli.py new`: what it writes runs, renders, and keeps the rules of every other page."""
 
 import shutil
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-import cli
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.running.plans import StoredPlan
@@ -14,14 +11,11 @@ from madl.running.project import Project
 from madl.site.views import pages
 from madl.training import workloads
 from tests import test_conventions, test_nulls
+from tests.conftest import ROOT
+from tests.test_cli import call
 
-ROOT = Path(__file__).parents[1]
 STEM = "weights_2_try"
 NAME = "few_bits_cost_accuracy"
-
-
-def call(*arguments: str):
-    return CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,14 @@
 """Models and data of other people: hostile folders are refused in one line, and nothing is run."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from madl.errors import MadlError
 from madl.training import data, models
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import python
 
 
 @pytest.fixture
@@ -98,14 +94,8 @@ def test_no_code_of_a_model_folder_is_run_whatever_stands_on_stdin(folder, tmp_p
         "    try: load(__import__('sys').argv[1])\n"
         "    except models.MadlError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)],
-        input="y\n" * 100,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hub")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    hub = str(tmp_path / "hub")
+    done = python("-c", code, str(folder), stdin="y\n" * 100, HF_HOME=hub)
     assert done.returncode == 0, done.stderr
     assert not ran.exists()
     assert not list(tmp_path.rglob("ran"))
@@ -176,6 +166,3 @@ def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
         data.load_dataset(str(folder))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
-
-
-# ---- names --------------------------------------------------------------------------------------

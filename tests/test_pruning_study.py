@@ -1,7 +1,5 @@
 """Question 1.2: where it starts, what its study counts, and that its constants were chosen."""
 
-from pathlib import Path
-
 import pytest
 
 from experiments.lab1_pruning import page
@@ -11,9 +9,8 @@ from madl.running.plans import StoredPlan, published_plans
 from madl.running.project import Project
 from madl.training import workloads
 from tests.conftest import a_record
-from tests.synthetic import read
+from tests.synthetic import DATA, assert_best_rate, read
 
-DATA = Path(__file__).parents[1] / "docs" / "data"
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 FORMAT = {"operands": "both", "frac_width": 5, "input_frac_width": 2}
 
@@ -71,27 +68,14 @@ def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its
     assert TUNING_SEED not in {one["seed"] for one in cases}
 
 
-# ---- what a case gives --------------------------------------------------------------------------
-
-
-# ---- what the page makes of it ------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
-class TestChosenOnTheTuningSeed:
-    @pytest.mark.parametrize("what", page.RATES)
-    def test_rates(self, what):
-        tuned = read_published(TUNED)
-        found = [r for r in tuned if r.case.params.get("pruning", "nothing") == what]
-        by_rate = sorted(
-            (r.case.params["recovery_learning_rate"], r.values["validation_loss"]) for r in found
-        )
-        rates, losses = zip(*by_rate)
-        best = losses.index(min(losses))
-        if what == "random":  # trains as L1 does, which its own best has to tie
-            assert page.RATES[what] == page.RATES["l1"]
-            assert losses[rates.index(page.RATES[what])] <= losses[best] + page.TIE
-        else:
-            assert rates[best] == page.RATES[what]
-        assert best < len(rates) - 1  # a worse neighbour above, and one below but at the lowest
-        assert best > 0 or rates[0] == min(min(tried) for tried in page.TRIED.values())
+@pytest.mark.parametrize("what", page.RATES)
+def test_rates_are_chosen_on_the_tuning_seed(what):
+    tuned, name = read_published(TUNED), "recovery_learning_rate"
+    found = [r for r in tuned if r.case.params.get("pruning", "nothing") == what]
+    losses = {r.case.params[name]: r.values["validation_loss"] for r in found}
+    best = page.RATES[what]
+    if what == "random":  # trains as L1 does, which its own best has to tie
+        assert best == page.RATES["l1"]
+        assert losses[best] <= min(losses.values()) + page.TIE
+        best = min(losses, key=losses.__getitem__)
+    assert_best_rate(found, best, name, least=min(min(tried) for tried in page.TRIED.values()))

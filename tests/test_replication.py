@@ -10,10 +10,7 @@ from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
 from madl.site import replication
-
-
-def executed(tmp_path) -> list[int]:
-    return [int(line) for line in (tmp_path / "log").read_text().split()]
+from tests.test_runner import executed
 
 
 def timed(plan, where: str) -> StoredPlan:

@@ -15,9 +15,7 @@ from madl.logbook.records import Store
 from madl.running import plans, runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from tests.conftest import hears_ctrl_c, wait_for, write
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT, hears_ctrl_c, wait_for, write
 
 
 def executed(tmp_path) -> list[int]:
@@ -148,14 +146,14 @@ def test_an_experiment_waits_for_what_it_needs(plan, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def cli():
+def cli(no_torch):
     """Start the command line; what is still running at the end of the test is killed."""
     started: list[subprocess.Popen] = []
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen:
         run = subprocess.Popen(
             [sys.executable, str(ROOT / "cli.py"), *arguments],
-            env={**os.environ, **environment},
+            env={**os.environ, "PYTHONPATH": str(no_torch), **environment},
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=hears_ctrl_c,

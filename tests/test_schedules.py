@@ -1,6 +1,6 @@
 """Question 2.2: shapes of one size, schedules that differ in one thing, and what a search makes."""
 
-from pathlib import Path
+import shutil
 
 import pytest
 import torch
@@ -10,13 +10,14 @@ from experiments.lab2_compression import page, study
 from experiments.lab2_compression.page import AFTER, BETWEEN, OBJECTIVES, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
+from madl.logbook.experiment import Context
 from madl.logbook.records import Case, Record, Store, read_published
 from madl.training import baseline, search, train
 from madl.training.supernet import Supernet
 from tests.conftest import a_record
-from tests.synthetic import judgement, read
+from tests.synthetic import DATA, judgement, read
 
-TUNED = Path(__file__).parents[1] / "docs" / "data" / f"{page.STEM}_tuning.jsonl"
+TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 WHOLE = {  # as `config.json` has it
     study.LAYERS: 6,
     study.HEADS: 12,
@@ -25,27 +26,12 @@ WHOLE = {  # as `config.json` has it
 }
 
 
-class Ctx:
-    device = "cpu"
-
-    def __init__(self, root):
-        self.artifact, self.folder = Store(root).artifact, Store(root).folder
-
-
-@pytest.fixture
-def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
+@pytest.fixture(scope="module")
+def started(training, tmp_path_factory):
+    """Parameters, and a store in which the whole model is fine-tuned already."""
     params = {
-        "model": str(tiny_model),
-        "dataset": str(tiny_dataset),
-        "seed": 0,
-        "draw": 10,
-        "max_length": 32,
+        **training,
         "train_examples": 48,
-        "validation_examples": 32,
-        "test_examples": 32,
-        "epochs": 1,
-        "learning_rate": 5e-5,
-        "batch_size": 32,
         "part": "search",
         "objective": BETWEEN,
         "sampler": "tpe",
@@ -64,7 +50,16 @@ def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
         "input_frac_width": 4,
         "sparsity": 0.5,
     }
-    return Supernet(params, Ctx(tmp_path))
+    store = Store(tmp_path_factory.mktemp("started"))
+    baseline.checkpoint(params, Context(device="cpu", store=store))
+    return params, store
+
+
+@pytest.fixture
+def net(started, ctx) -> Supernet:
+    params, store = started
+    shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
+    return Supernet(dict(params), ctx)
 
 
 def in_trial(net):
@@ -234,7 +229,6 @@ def test_the_format_is_the_one_that_question_1_1_chose():
     assert lab1_quantization.CHOSEN[page.WIDTH] == page.FRACTIONS
 
 
-@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
 def test_every_rate_ties_with_the_least_loss_and_none_is_at_the_edge():
     records = read_published(TUNED)
     ties: dict[str, set[float]] = {}

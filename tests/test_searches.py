@@ -5,12 +5,6 @@ import pytest
 from madl.logbook import searches
 from madl.logbook.charts import interval_of, plain
 
-STUDY = [0.5, 0.7, 0.6, 0.7, 0.9]
-
-
-def test_the_best_so_far_never_falls():
-    assert searches.best_so_far(STUDY) == [0.5, 0.7, 0.7, 0.7, 0.9]
-
 
 def test_the_interval_of_a_mean_is_student_s():
     made = searches.mean_estimate([0.4, 0.5, 0.6])
@@ -29,13 +23,6 @@ def test_curves_are_means_over_studies_with_an_interval():
     assert low < 0.55 < high
     assert [plain(row["B"]) for row in rows] == [0.5, None]
     assert interval_of(rows[0]["B"]) is None
-
-
-def test_a_chart_of_curves_has_a_line_a_search_and_shades_what_is_random():
-    rows = searches.mean_rows({"A": [[0.1, 0.3], [0.2, 0.2]], "B": [[0.5, 0.6]]})
-    chart = searches.curves_chart(rows, accuracy="validation accuracy", startup=1)
-    assert [mark.kind for mark in chart.marks] == ["span", "line", "line"]
-    assert chart.series()[1:] == ["A", "B"]
 
 
 # ---- ranks --------------------------------------------------------------------------------------

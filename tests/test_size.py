@@ -15,17 +15,11 @@ def model() -> nn.Sequential:
     return nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6), nn.LayerNorm(6))
 
 
-def test_an_uncompressed_model_takes_32_bits_a_value():
-    assert size.linear_bits(model()) == 32 * (24 + 6)
-
-
-def test_a_quantized_layer_takes_its_format_s_bits():
+def test_a_layer_takes_its_format_s_bits_and_pruned_a_bit_a_position():
     net = model()
+    assert size.linear_bits(net) == 32 * (24 + 6)
     quantize_(net, [Rule.uniform(BYTE)])
     assert size.linear_bits(net) == 8 * (24 + 6)
-
-
-def test_pruned_weights_take_their_values_and_a_bit_a_position():
     net = model()
     prune.prune_(net, sparsity=0.5, method="l1")
     assert size.linear_bits(net) == 32 * 12 + 24 + 32 * 6

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from madl.compression import size, subnetwork
-from madl.compression.subnetwork import Identity, Importance, Shape, cut
+from madl.compression.subnetwork import Importance, Shape, cut
 from madl.errors import MadlError
 
 WHOLE = Shape(
@@ -127,11 +127,6 @@ def test_padding_does_not_count(model, batch):
     assert torch.allclose(a.intermediate, b.intermediate, rtol=1e-4)
 
 
-def test_the_most_important_are_kept_in_their_order():
-    kept = subnetwork.most_important(torch.tensor([0.1, 3.0, 2.0, 3.0]), 3)
-    assert kept.tolist() == [1, 2, 3]
-
-
 def test_width_keeps_the_channels_weights(model, batch, scores):
     small = cut(model, smaller(hidden_size=16), scores)
     kept = subnetwork.most_important(scores.hidden, 16)
@@ -169,14 +164,6 @@ def test_identities_have_no_parameters_at_any_shape(model, batch, scores, shape)
         small = cut(model, shape, scores, kinds)
         assert size.num_parameters(small) == whole - removed
         small(**batch, labels=torch.tensor([0, 1])).loss.backward()
-
-
-def test_an_identity_passes_each_channel_to_its_place():
-    same = Identity(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]))
-    x = torch.tensor([[1.0, 2.0, 3.0]])
-    assert torch.equal(same(x), x)
-    other = Identity(outputs=torch.tensor([1, 4, 5, 7]), inputs=torch.tensor([0, 1, 5]))
-    assert other(x).tolist() == [[2, 0, 3, 0]]
 
 
 def test_an_identity_is_cut_as_a_layer_of_ones_on_the_diagonal(model, batch, scores):

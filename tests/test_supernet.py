@@ -1,14 +1,17 @@
 """The searches' workbench: spaces that fit the model, trials that are functions of their point."""
 
+import shutil
+
 import pytest
 import torch
 from torch import nn
 
 from experiments.lab2_samplers import study
 from madl.errors import MadlError
+from madl.logbook.experiment import Context
 from madl.logbook.records import Store
 from madl.logbook.stats import Outcomes
-from madl.training import baseline, search, supernet
+from madl.training import baseline, supernet
 from madl.training.supernet import Supernet
 
 MINILM = {
@@ -20,27 +23,12 @@ MINILM = {
 POINT = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16, "pooler": "identity"}
 
 
-class Ctx:
-    device = "cpu"
-
-    def __init__(self, root):
-        self.artifact, self.folder = Store(root).artifact, Store(root).folder
-
-
-@pytest.fixture
-def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
+@pytest.fixture(scope="module")
+def started(training, tmp_path_factory):
+    """Parameters, and a store in which the whole model is fine-tuned already."""
     params = {
-        "model": str(tiny_model),
-        "dataset": str(tiny_dataset),
-        "seed": 0,
+        **training,
         "draw": 0,
-        "max_length": 32,
-        "train_examples": 32,
-        "validation_examples": 32,
-        "test_examples": 32,
-        "epochs": 1,
-        "learning_rate": 5e-5,
-        "batch_size": 32,
         "trial_examples": 16,
         "trial_learning_rate": 1e-4,
         "trial_batch_size": 8,
@@ -48,15 +36,16 @@ def net(tmp_path, tiny_model, tiny_dataset) -> Supernet:
         "full_examples": None,
         "full_batch_size": 8,
     }
-    return Supernet(params, Ctx(tmp_path))
+    store = Store(tmp_path_factory.mktemp("started"))
+    baseline.checkpoint(params, Context(device="cpu", store=store))
+    return params, store
 
 
-def test_the_space_of_the_default_model_holds_sizes_that_exist():
-    space = supernet.space(MINILM)
-    assert search.num_points(space) == 3 * 2 * 3 * 3 * 2**5
-    assert space["num_hidden_layers"][-1] == 6
-    assert space["hidden_size"] == [192, 288, 384]
-    search.check_space(space)
+@pytest.fixture
+def net(started, ctx) -> Supernet:
+    params, store = started
+    shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
+    return Supernet(dict(params), ctx)
 
 
 def test_a_model_too_small_for_a_choice_is_not_searched_along_it():
@@ -118,7 +107,7 @@ def test_every_kind_of_square_linear_layer_is_offered(net):
 def test_a_trial_is_made_once_and_gives_the_same_again(net, tmp_path, monkeypatch):
     first = net.trial(POINT)
     assert 0 <= first["validation_accuracy"] <= 1
-    fresh = Supernet(net.params, Ctx(tmp_path / "elsewhere"))
+    fresh = Supernet(net.params, Context(device="cpu", store=Store(tmp_path / "elsewhere")))
     fresh.folder = net.folder  # the same fine-tuned model
     assert fresh.trial(POINT) == first
     monkeypatch.setattr(Supernet, "build", lambda *_: pytest.fail("evaluated twice"))

@@ -3,9 +3,7 @@
 import re
 import shutil
 import subprocess
-import sys
 from itertools import combinations
-from pathlib import Path
 from xml.etree import ElementTree
 
 import markdown
@@ -31,8 +29,9 @@ from madl.site import svg
 from madl.site.plotting.layout import tick
 from madl.site.plotting.palette import KNOWN, MARKERS, looks
 from madl.site.plotting.size import NARROW, SMALL, width
+from tests.conftest import ROOT, python
 
-ASSETS = Path(__file__).parents[1] / "docs" / "assets"
+ASSETS = ROOT / "docs" / "assets"
 WIDTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 
 
@@ -196,13 +195,7 @@ def test_the_same_chart_gives_the_same_bytes_whoever_draws_it():
     import matplotlib
 
     code = "from tests.test_svg import *; print(svg.figure(lines(), id='f', caption='c'), end='')"
-    other = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
+    other = python("-c", code, check=True)
     first = svg.figure(lines(), id="f", caption="c")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "lines.linewidth": 9}):
         assert svg.figure(lines(), id="f", caption="c") == first == other.stdout

@@ -1,15 +1,15 @@
 """4.3c: which thread touches what, counted by hand and as CuTe has it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from experiments.lab4_tiles import page, study
 from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, SLOTS, TILE, TRANSPOSED
 from madl.errors import MadlError
+from tests.synthetic import DATA
 
-STORED = Path(__file__).parents[1] / "docs" / "data" / "lab4_tiles.jsonl"
+STORED = DATA / "lab4_tiles.jsonl"
 RECORDS = {
     record["case"]["params"]["group"]: record["values"]
     for record in map(json.loads, STORED.read_text().splitlines())

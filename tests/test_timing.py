@@ -164,10 +164,11 @@ class Quiet:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_busy_neighbour_makes_a_measurement_contended_and_its_claim_undecided():
     spawn = multiprocessing.get_context("spawn")
-    busy = [spawn.Process(target=spin, args=(8.0,)) for _ in range(device.num_cores())]
+    started = [spawn.Event() for _ in range(device.num_cores())]
+    busy = [spawn.Process(target=spin, args=(60.0, one)) for one in started]
     for process in busy:
         process.start()
-    time.sleep(2.0)  # until they have started Python
+    assert all(one.wait(60) for one in started)
     fns = {"slow": lambda: spin(0.004), "fast": lambda: spin(0.001)}
     measured = timing.compare(fns, budget_s=0.5)
     for process in busy:

@@ -1,8 +1,5 @@
 """Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
 
-from pathlib import Path
-
-import pytest
 import torch
 from torch import nn
 
@@ -10,9 +7,9 @@ from experiments.lab1_quantization import page, study
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import read_published
 from madl.training import baseline
-from tests.synthetic import assert_best_rate
+from tests.synthetic import DATA, assert_best_rate
 
-TUNED = Path(__file__).parents[1] / "docs" / "data" / "lab1_quantization_tuning.jsonl"
+TUNED = DATA / "lab1_quantization_tuning.jsonl"
 
 
 def test_a_search_ends_where_every_neighbour_was_tried_and_is_worse():
@@ -59,25 +56,17 @@ def tuned(method, **where):
     return [r for r in records if where.items() <= r.case.params.items()]
 
 
-@pytest.mark.skipif(not TUNED.exists(), reason="the tuning seed's records are not published yet")
-class TestChosenOnTheTuningSeed:
-    def test_passes(self):
-        least = min(tuned("fp32"), key=lambda r: r.values["validation_loss"])
-        assert least.case.params["epochs"] == baseline.PASSES
-
-    @pytest.mark.parametrize("width", page.CHOSEN)
-    def test_points(self, width):
+def test_passes_points_and_rates_are_chosen_on_the_tuning_seed():
+    fewest = min(tuned("fp32"), key=lambda r: r.values["validation_loss"])
+    assert fewest.case.params["epochs"] == baseline.PASSES
+    for width, chosen in page.CHOSEN.items():
         (sweep,) = tuned("sweep", operands="both", width=width)
-        assert (sweep.values["weights"], sweep.values["inputs"]) == page.CHOSEN[width]
+        assert (sweep.values["weights"], sweep.values["inputs"]) == chosen
         assert page.SHARED.get(width, sweep.values["shared"]) == sweep.values["shared"]
-
-    @pytest.mark.parametrize("operands", page.ALONE)
-    def test_points_of_one_operand(self, operands):
+    for operands, chosen in page.ALONE.items():
         (sweep,) = tuned("sweep", operands=operands)
-        assert sweep.values[operands] == page.ALONE[operands]
-
-    @pytest.mark.parametrize("width", page.RATES)
-    def test_rates(self, width):
+        assert sweep.values[operands] == chosen
+    least = min(min(tried) for tried in page.TRIED.values())
+    for width, rate in page.RATES.items():
         found = tuned("control") if width is None else tuned("qat", width=width)
-        least = min(min(tried) for tried in page.TRIED.values())
-        assert_best_rate(found, page.RATES[width], "tune_learning_rate", least=least)
+        assert_best_rate(found, rate, "tune_learning_rate", least=least)

@@ -1,17 +1,13 @@
 """The site of the committed evidence, built once, and a real browser to open it in."""
 
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import product
+from tests.conftest import ROOT, product, python
 
-ROOT = Path(__file__).parents[2]
 ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8")).values()
 STEMS = sorted(p.parent.name for p in (ROOT / "experiments").glob("*/page.py"))
 NAMES = ("404", "index", "ledger", "reported", "usage", "own", "architecture", "log")
@@ -32,14 +28,7 @@ def site(tmp_path_factory) -> Path:
         shutil.copytree(charts, root / ".madl" / "build" / "charts")
     # not --quiet: that keeps mkdocs from counting warnings, and so from being strict
     for command in (["cli.py", "report"], ["-m", "mkdocs", "build"]):
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-            check=False,
-        )
+        done = python(*command, cwd=root, PYTHONPATH="")
         assert done.returncode == 0, done.stderr[-2000:]
     return root / "site"
 

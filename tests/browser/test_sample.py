@@ -1,16 +1,13 @@
 """A toy logbook in a real browser: a sample, in `make test`, of what `test_site.py` does."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from madl.site import report
 from madl.site.build import HOOKS
-from tests.browser.conftest import ROOT
 from tests.browser.looking import complaints, opened
+from tests.conftest import ROOT, python
 from tests.test_report import fill
 
 
@@ -21,14 +18,8 @@ def built(plan):
     shutil.copytree(ROOT / "docs" / "assets", plan.project.docs / "assets")
     shutil.copy(ROOT / "docs" / ".nav.yml", plan.project.docs)
     shutil.copy(ROOT / "mkdocs.yml", root)
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--no-strict"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "MADL_HOOKS": str(HOOKS)},
-        check=False,
-    )
+    build = ("-m", "mkdocs", "build", "--quiet", "--no-strict")
+    done = python(*build, cwd=root, MADL_HOOKS=str(HOOKS))
     assert done.returncode == 0, done.stderr[-2000:]
     return root / "site"
 

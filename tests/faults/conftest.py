@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-from tests.conftest import TEMPLATE, TOY, hears_ctrl_c, wait_for
+import cli
+from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, wait_for
 
-ROOT = Path(__file__).parents[2]
 DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
 
@@ -82,36 +83,6 @@ def wait(argument):
     return {"waited": argument["way"]}
 '''
 
-TORCH = '''
-"""In the place of torch, which takes seconds to be imported and has no part in this."""
-
-__version__ = "none"
-
-
-class Tensor:  # scipy asks whether an array is one as soon as there is a torch
-    pass
-
-
-class version:
-    cuda = None
-
-
-class cuda:
-    is_available = staticmethod(lambda: False)
-
-
-def manual_seed(seed):
-    pass
-
-
-def set_num_threads(count):
-    pass
-
-
-def get_num_threads():
-    return 1
-'''
-
 
 def alive(mark: str) -> dict[int, str]:
     """Processes whose environment holds the mark, by what they are."""
@@ -129,6 +100,16 @@ def is_one_line(stderr: str) -> bool:
     """Whether an error was said as it should be: once, on the last line, and nothing more."""
     errors = [line for line in stderr.splitlines() if line.startswith("Error: ")]
     return len(errors) == 1 and "Traceback" not in stderr and '  File "' not in stderr
+
+
+def in_one_line(*arguments: str) -> Result:
+    """A command in this process, none of whose mistakes may be more than a line."""
+    done = CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
+    assert "Traceback" not in done.output
+    assert '  File "' not in done.output
+    assert "fault of the program" not in done.output, done.output
+    assert done.exit_code in (0, 1), done.output
+    return done
 
 
 def python_of(minor: int) -> str:
@@ -211,14 +192,6 @@ class Nest:
             run.wait()
             if run.stderr is not None:
                 run.stderr.close()
-
-
-@pytest.fixture
-def no_torch(tmp_path: Path) -> Path:
-    """A folder for `PYTHONPATH` with what stands in the place of torch."""
-    (tmp_path / "lib" / "torch").mkdir(parents=True)
-    (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
-    return tmp_path / "lib"
 
 
 def skeleton(root: Path, name: str, page: str, template: str) -> Path:

@@ -4,13 +4,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import ROOT, is_one_line
+from tests.conftest import python
+from tests.faults.conftest import is_one_line
 
 pytestmark = [
     pytest.mark.faults,
@@ -105,7 +105,7 @@ def test_a_full_cache_leaves_torch_and_no_half_library(cache, monkeypatch):
         pytest.skip("there is no compiler here, and so nothing to be stored")
     code = "from kernels import round_to_grid as it; print(it.route().path)"
     monkeypatch.setenv("CXX", "g++")  # which is asked twice, and others not at all
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", code)
     assert (done.returncode, done.stdout) == (0, "torch\n"), done.stderr
     said = [line for line in done.stderr.splitlines() if "no fast path" in line]
     assert len(said) == 1

@@ -7,20 +7,11 @@ Broken records are in `test_report.py` and `test_records.py`, models and data of
 import os
 
 import pytest
-from click.testing import CliRunner
 
-import cli
 from madl.machine import lifeline
 from madl.running import runner
 from tests.conftest import a_record
-from tests.faults.conftest import is_one_line
-
-
-def call(*arguments: str):
-    done = CliRunner().invoke(cli.main, [*arguments], catch_exceptions=False)
-    assert "Traceback" not in done.output
-    assert '  File "' not in done.output
-    return done
+from tests.faults.conftest import in_one_line, is_one_line
 
 
 def spoil(toy, file: str, old: str | bytes | None, new: str | bytes) -> None:
@@ -61,7 +52,7 @@ BROKEN: dict[str, tuple[str, str | None, str | bytes, str]] = {  # file, old, ne
 def test_a_file_that_is_broken_is_one_line_that_names_it(toy, what):
     file, old, new, said = BROKEN[what]
     spoil(toy, file, old, new)
-    done = call("all", "--executor", "inline", "--device", "cpu")
+    done = in_one_line("all", "--executor", "inline", "--device", "cpu")
     assert done.exit_code == 1
     assert is_one_line(done.output)
     last = done.output.splitlines()[-1]
@@ -84,7 +75,7 @@ MADE = {  # in the experiment's claims, facts and charts
 def test_what_cannot_be_made_costs_itself_and_the_exit_status(toy, what):
     old, new, said = MADE[what]
     spoil(toy, EXPERIMENT, old, new)
-    done = call("all", "--executor", "inline", "--device", "cpu")
+    done = in_one_line("all", "--executor", "inline", "--device", "cpu")
     assert done.exit_code == 1
     assert said in done.output
     assert is_one_line(done.output)
@@ -105,9 +96,9 @@ FAILS = {  # in a case → what its record says
 def test_a_case_that_fails_is_a_record_with_one_line(toy, what):
     code, said = FAILS[what]
     spoil(toy, EXPERIMENT, RUN, f"{code}\n    {RUN}")
-    done = call("run", "--executor", "inline", "--device", "cpu")
+    done = in_one_line("run", "--executor", "inline", "--device", "cpu")
     assert done.exit_code == 1
-    listed = call("status")
+    listed = in_one_line("status")
     assert listed.exit_code == 0
     assert "0 of 4 done, 4 failed" in listed.output
     errors = [line for line in listed.output.splitlines()[1:] if line.strip()]

@@ -9,15 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
-import cli
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store, decode
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from tests.conftest import TOY, wait_for
-from tests.faults.conftest import Calls, is_one_line
+from tests.faults.conftest import Calls, in_one_line, is_one_line
 
 
 def site_sources(root: Path) -> dict[str, bytes]:
@@ -234,15 +232,6 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return rng.choice(
         [data[:place], bytes(flipped), data[:place] + rng.randbytes(50), data * 2, b""]
     )
-
-
-def in_one_line(*arguments: str):
-    """A command, none of whose mistakes may be more than a line."""
-    done = CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
-    assert "Traceback" not in done.output
-    assert "fault of the program" not in done.output, done.output
-    assert done.exit_code in (0, 1), done.output
-    return done
 
 
 @pytest.mark.faults

@@ -1,10 +1,7 @@
 """Texts of records are words on every page, whatever stands in them: nothing of them acts."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 import pytest
 
 from madl.site.build import HOOKS
-from tests.conftest import product
+from tests.conftest import product, python
 
 NASTY = (
     "<script>alert(1)</script><img src=x onerror=alert(1)> | ` [x](javascript:alert(1)) "
@@ -67,14 +64,12 @@ def test_every_text_of_all_committed_evidence_is_escaped(tmp_path):
         for line in lines:
             line |= {name: planted(line[name]) for name in ("run", "values", "error")}
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    environment = {**os.environ, "MADL_ROOT": str(root), "NO_MKDOCS_2_WARNING": "1"}
-    how = {"cwd": root, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run([sys.executable, "cli.py", "report"], env=environment, **how)
+    environment = {"MADL_ROOT": str(root), "MADL_HOOKS": str(HOOKS), "PYTHONPATH": ""}
+    done = python("cli.py", "report", cwd=root, **environment)
     assert done.returncode in (0, 1), done.stderr
     assert all(line.startswith("Error: ") for line in done.stderr.splitlines()), done.stderr
     assert "this is a fault of the program" not in done.stderr
-    build = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
-    done = subprocess.run(build, env=environment | {"MADL_HOOKS": str(HOOKS)}, **how)
+    done = python("-m", "mkdocs", "build", "--quiet", cwd=root, **environment)
     assert done.returncode == 0, done.stderr
     shown = 0
     for path in sorted((root / "site").rglob("*.html")):
