@@ -397,7 +397,7 @@ def by_bits(r: Records) -> Sequence[Row]:
                 "format": name_of(best),
                 "test": untrained(r, best),
                 "against FP32": estimate(difference[best]),
-                "keep FP32": f"{len(set(near) & set(kept))} of {len(near)}",
+                "keep FP32, validation": f"{len(set(near) & set(kept))} of {len(near)}",
             }
         )
     return rows
@@ -458,7 +458,7 @@ def every_search(r: Records) -> Sequence[Row]:
             "trials": len(one.values["scores"]),
             "least score": f"{min(one.values['scores']):.3f}",
             "its bits": f"{one.values['bits']:.1f}",
-            "its accuracy": per_cent(one.values["validation_accuracy"]),
+            "its accuracy, validation": per_cent(one.values["validation_accuracy"]),
         }
         for one in sorted(r.tuning.all(part="search"), key=lambda one: min(one.values["scores"]))
     ]

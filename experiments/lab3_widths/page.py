@@ -268,12 +268,13 @@ def thrown_away(r: Records) -> Counted:
     return counted(round(100 * tried.count(None) / len(tried)), "%", of=[one])
 
 
-def wide_layers(r: Records, *, early: bool) -> Counted:
-    """Layers of the first half of the blocks, or the second, that keep more bits by sensitivity."""
+def wide_layers(r: Records, part: str) -> Counted:
+    """Layers of the early blocks, the late ones, or the head, that keep more bits by sensitivity."""
     one = choices(r.tuning)["ordered"]
     wide = [block(x) for x, of in zip(one.values["names"], one.values["layers"]) if of == "0"]
     half = (len(BLOCKS) - 1) // 2
-    return counted(sum(n is not None and (n < half) is early for n in wide), of=[one])
+    parts = ["head" if n is None else "early" if n < half else "late" for n in wide]
+    return counted(parts.count(part), of=[one])
 
 
 page.numbers(
@@ -291,8 +292,9 @@ page.numbers(
     thrown_away=thrown_away,
     narrow_layers=lambda r: number_of(r, "ordered", "layers", of="1"),
     layers=lambda r: number_of(r, "ordered", "layers"),
-    wide_early=partial(wide_layers, early=True),
-    wide_late=partial(wide_layers, early=False),
+    wide_early=partial(wide_layers, part="early"),
+    wide_late=partial(wide_layers, part="late"),
+    wide_head=partial(wide_layers, part="head"),
     farthest=partial(moved, farthest=True),
     nearest=partial(moved, farthest=False),
     agreement=agreement,
