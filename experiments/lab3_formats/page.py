@@ -214,6 +214,12 @@ def mix_beats_one_format_trained(r: Records) -> Contrast:
 
 
 @page.claim
+def mix_beats_narrowest(r: Records) -> Contrast:
+    """As quantized: the mix over the narrowest format that keeps FP32's accuracy on validation."""
+    return compare(mix(r), narrowest(r))
+
+
+@page.claim
 def training_on_helps(r: Records) -> Contrast:
     """That single format: trained on for a pass over as quantized."""
     return compare(rival_trained(r), rival(r))
@@ -252,6 +258,35 @@ def as_it_comes(r: Records, name: str) -> Counted:
     record = r.tuning.one(part="untrained", format=name)
     accuracy = record.values["as it comes"]["validation_accuracy"]
     return counted(round(100 * accuracy), "%", of=[record])
+
+
+def placed_accuracy(r: Records, name: str) -> Counted:
+    """Validation accuracy where its values are placed."""
+    record = r.tuning.one(part="untrained", format=name)
+    return counted(round(100 * record.values["validation_accuracy"]), "%", of=[record])
+
+
+def singles(search: Record) -> list[float]:
+    """The scores that it begins with, of one format for all layers each."""
+    return search.values["scores"][: len(str(search.case.params["offered"]).split())]
+
+
+def ended_single(r: Records) -> Counted:
+    """The searches that found nothing better than what they begin with."""
+    every = r.tuning.all(part="search")
+    ended = sum(min(one.values["scores"]) == min(singles(one)) for one in every)
+    return counted(ended, of=every)
+
+
+def ahead(r: Records) -> Counted:
+    """By how much the search over all formats is better than what it begins with."""
+    one = search_of(r, ALL)
+    return counted(round(min(singles(one)) - min(one.values["scores"]), 4), "nats", of=[one])
+
+
+def found_at(r: Records) -> Counted:
+    one = search_of(r, ALL)
+    return counted(1 + one.values["scores"].index(min(one.values["scores"])), of=[one])
 
 
 def search_of(r: Records, family: str) -> Record:
@@ -294,11 +329,15 @@ page.numbers(
     block_log_8=partial(untrained, preset="block-log(8,8,block=16)"),
     log_4_zeroed=partial(zeroed, name="log(4)", as_it_comes=True),
     log_4_placed_zeroed=partial(zeroed, name="log(4)"),
-    fixed_8=partial(untrained, preset="fixed(8,4)"),
+    fixed_8=partial(placed_accuracy, name="fixed(8,4)"),
     fixed_8_as_it_comes=partial(as_it_comes, name="fixed(8,4)"),
     ternary=partial(once, name="ternary(0.7)"),
     trials=lambda r: of_search(r, "trials"),
     price=lambda r: of_search(r, "price", "nats"),
+    searches=lambda r: counted(len(r.tuning.all(part="search")), of=r.tuning.all(part="search")),
+    ended_single=ended_single,
+    ahead=ahead,
+    found_at=found_at,
 )
 
 
@@ -457,7 +496,7 @@ def every_search(r: Records) -> Sequence[Row]:
             "combinations": rounded(one.values["points"]),
             "trials": len(one.values["scores"]),
             "least score": f"{min(one.values['scores']):.3f}",
-            "its bits": f"{one.values['bits']:.1f}",
+            "its bits": f"{one.values['bits']:.2f}",
             "its accuracy, validation": per_cent(one.values["validation_accuracy"]),
         }
         for one in sorted(r.tuning.all(part="search"), key=lambda one: min(one.values["scores"]))

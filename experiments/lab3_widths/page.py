@@ -269,7 +269,7 @@ def thrown_away(r: Records) -> Counted:
 
 
 def wide_layers(r: Records, part: str) -> Counted:
-    """Layers of the early blocks, the late ones, or the head, that keep more bits by sensitivity."""
+    """Layers of early blocks, of late ones, or of the head, that keep more bits by sensitivity."""
     one = choices(r.tuning)["ordered"]
     wide = [block(x) for x, of in zip(one.values["names"], one.values["layers"]) if of == "0"]
     half = (len(BLOCKS) - 1) // 2
