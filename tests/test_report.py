@@ -320,9 +320,9 @@ def swap(one: Path, two: Path) -> None:
 
 
 def edit(path: Path, **values) -> None:
-    """Give a record other values."""
+    """Give a record other values; None takes one away."""
     data = json.loads(path.read_text())
-    data["values"] |= values
+    data["values"] = {k: v for k, v in (data["values"] | values).items() if v != "gone"}
     path.write_text(json.dumps(data))
 
 
@@ -332,6 +332,7 @@ BROKEN = {  # what is done to a record (and with a sibling's), and what is said
     "a folder": (lambda one, _: (one.unlink(), one.mkdir()), "cannot be read (is a directory)"),
     "a loop": (lambda one, _: (one.unlink(), one.symlink_to(one)), "cannot be read (too many"),
     "swapped": (swap, "is the record of another case"),
+    "nothing": (lambda one, _: edit(one, square="gone"), "there is no value square"),
     "null": (lambda one, _: edit(one, accuracy=None), "accuracy is None, not a share"),
     "a text": (lambda one, _: edit(one, accuracy="high"), "accuracy is 'high', not a share"),
     "not a number": (lambda one, _: edit(one, loss=float("nan")), "loss is nan"),
@@ -361,20 +362,6 @@ def test_a_bad_record_costs_its_row_and_is_named(plan, how):
     assert problem.endswith("delete it and its case will run again")
     assert "3 of 4 cases" in page(plan)
     assert "There are 4 squares" in words(plan, "other.md")
-    assert state.rows[0]["status"] == "partly"
-
-
-def test_a_value_that_is_not_there_costs_what_reads_it_and_its_record_is_named(plan):
-    store = fill(plan)
-    place = store._path(plan.cases("toy")[1])
-    data = json.loads(place.read_text())
-    del data["values"]["square"]
-    place.write_text(json.dumps(data))
-    state = report.write(plan, store)
-    assert state.problems
-    for problem in state.problems:
-        assert f"there is no value square in {place}; correct experiments/toy/page.py" in problem
-    assert "4 of 4 cases" in page(plan)
     assert state.rows[0]["status"] == "partly"
 
 

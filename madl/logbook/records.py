@@ -214,6 +214,7 @@ class Unusable(MadlError):
         self.where = record.origin or f"the record {record.case.experiment}/{record.case.key}"
         self.mend = RUNS_AGAIN if self.where.endswith(".json") else REMOVE_LINE
         super().__init__(f"{self.where} cannot be used: {why}; {self.mend}")
+        self.record = record
 
 
 class NoSuchValue(Unusable, KeyError):

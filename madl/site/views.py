@@ -50,6 +50,7 @@ class Problems:
     """What was wrong with records, claims and charts, one line each, while pages were made."""
 
     said: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)  # records, by their origin
 
     def note(self, problem: object) -> None:
         line = " ".join(str(problem).split())
@@ -66,10 +67,11 @@ class _Tolerant:
 
     def get(self, case: Case) -> Record | None:
         try:
-            return self.source.get(case)
+            record = self.source.get(case)
         except MadlError as error:
             self.problems.note(error)
             return None
+        return None if record and record.origin in self.problems.refused else record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,7 @@ class View:
     published: bool
     elsewhere: Sequence[Source] = ()  # other machines' evidence, for what this one cannot run
     problems: Problems | None = None  # who is told of what cannot be made
+    refuses: bool = False  # whether a record that lacks a value is raised all the same
 
     @property
     def experiment(self) -> Experiment:
@@ -243,6 +246,8 @@ class View:
                 raise TypeError("it returns nothing")
             return made
         except NoSuchValue as error:
+            if self.refuses:
+                raise
             problem = (
                 f"{what} of {self.name}: there is no value {error.name} in {error.where}; correct "
                 f"experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
@@ -406,14 +411,51 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
             to be told.
     """
     evidence, unusable = published_by_machine(plan.project.docs / "data")
-    if problems is not None:
-        for error in unusable:
-            problems.note(error)
-        plan = replace(plan, store=_Tolerant(plan.store, problems))
-    elif unusable:
-        raise unusable[0]
+    if problems is None:
+        if unusable:
+            raise unusable[0]
+        sources = _Sources(plan=plan, evidence=evidence, problems=None)
+        return [_page(sources, name) for name in plan.project.pages()]
+    for error in unusable:
+        problems.note(error)
+    plan = replace(plan, store=_Tolerant(plan.store, problems))
     sources = _Sources(plan=plan, evidence=evidence, problems=problems)
-    return [_page(sources, name) for name in plan.project.pages()]
+    return [_refusing(sources, name, problems) for name in plan.project.pages()]
+
+
+def _refusing(sources: "_Sources", name: str, problems: Problems) -> Page:
+    """A page made without the records that lack a value which it reads.
+
+    Unless most of them do, or all: then it is the experiment that asks for what there is not.
+    """
+    refused: list[NoSuchValue] = []
+    while True:
+        page = _page(sources, name, refuses=True)
+        try:
+            _ = page.view.results, page.view.numbers, page.view.shown
+            _ = [view.results for view in page.others]
+        except NoSuchValue as error:
+            refused.append(error)
+            problems.refused.add(error.record.origin)
+            others = [record for record in page.view.stored if record.case != error.record.case]
+            is_usual = not others or any(_has(record.values, error.name) for record in others)
+            is_kept = is_usual and error.record.origin and 2 * len(refused) <= len(others) + 1
+            if not is_kept:
+                problems.refused -= {one.record.origin for one in refused}
+            sources.forget()
+            if is_kept:
+                continue
+            return _page(sources, name)
+        for one in refused:
+            problems.note(one)
+        return page
+
+
+def _has(values: Any, name: str) -> bool:
+    """Whether there is a value of that name, at any depth."""
+    if isinstance(values, Mapping):
+        return name in values or any(_has(value, name) for value in values.values())  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(values, list) and any(_has(value, name) for value in values)  # pyright: ignore[reportUnknownVariableType]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,6 +466,13 @@ class _Sources:
     evidence: Mapping[str, Published]
     problems: Problems | None
     made: dict[object, StoredPlan] = field(default_factory=dict)
+
+    @functools.cached_property
+    def machines(self) -> Mapping[str, Source]:
+        """What of each machine's evidence can be used."""
+        if (problems := self.problems) is None:
+            return self.evidence
+        return {host: _Tolerant(one, problems) for host, one in self.evidence.items()}
 
     def workloads(self, host: str, experiment: str) -> list[Params]:
         """Ours, and every other that a machine has results of."""
@@ -439,19 +488,24 @@ class _Sources:
         return self.made.setdefault(None, replace(plan, is_fixed=True))
 
     def published(self, workload: Params) -> list[StoredPlan]:
-        made = published_plans(replace(self.plan, workload=workload), self.evidence)
+        made = published_plans(replace(self.plan, workload=workload), self.machines)
         of = frozenset(workload.items())
         return [self.made.setdefault((plan.host, of), plan) for plan in made]
 
+    def forget(self) -> None:
+        """What was looked up: records have been refused since."""
+        self.made.clear()
 
-def _page(sources: _Sources, name: str) -> Page:
+
+def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
     def view(plan: StoredPlan) -> View:
         return View(
             name=name,
             plan=plan,
             published=plan.host is not None,
-            elsewhere=tuple(sources.evidence.values()),
+            elsewhere=tuple(sources.machines.values()),
             problems=sources.problems,
+            refuses=refuses,
         )
 
     plan = sources.plan
@@ -460,7 +514,7 @@ def _page(sources: _Sources, name: str) -> Page:
     here = most_complete([own, beside_published(own, name, published), *published], name)
     others = [
         whole
-        for host in sources.evidence
+        for host in sources.machines
         for workload in sources.workloads(host, name)
         for other in sources.published(workload)
         if other.host == host and (host, workload) != (here.host, here.workload)
