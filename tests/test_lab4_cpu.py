@@ -95,7 +95,7 @@ def test_copies_are_enough_to_leave_the_cache_and_take_turns():
 
 def test_a_warm_call_comes_after_one_that_is_not_timed():
     called: list[str] = []
-    with study._after(lambda: called.append("before")):
+    with study.warm(lambda: called.append("before")):
         called.append("timed")
     assert called == ["before", "timed"]
 
