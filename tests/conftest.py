@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from madl.logbook.experiment import PROFILES, Context
-from madl.logbook.records import Case, Record, Run, Store
+from madl.logbook.records import Case, Params, Record, Run, Store
 from madl.machine.device import no_device, num_cores
 from madl.running.plans import StoredPlan
 from madl.running.project import Project
@@ -353,6 +353,21 @@ def training(tiny_model, tiny_dataset) -> dict[str, object]:
 def ctx(tmp_path) -> Context:
     """Where a case may keep what it makes."""
     return Context(device="cpu", store=Store(tmp_path))
+
+
+def fine_tuned(params: Params, root: Path) -> Store:
+    """A store in which the whole model is fine-tuned already."""
+    from madl.training import baseline
+
+    store = Store(root)
+    baseline.checkpoint(params, Context(device="cpu", store=store))
+    return store
+
+
+def with_all_of(store: Store, ctx: Context) -> Context:
+    """The context, whose store begins with what another one holds."""
+    shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
+    return ctx
 
 
 def product(root: Path, *left_out: str) -> Path:

@@ -1,7 +1,5 @@
 """Question 2.2: shapes of one size, schedules that differ in one thing, and what a search makes."""
 
-import shutil
-
 import pytest
 import torch
 
@@ -10,11 +8,10 @@ from experiments.lab2_compression import page, study
 from experiments.lab2_compression.page import AFTER, BETWEEN, OBJECTIVES, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
-from madl.logbook.experiment import Context
-from madl.logbook.records import Case, Record, Store, read_published
+from madl.logbook.records import Case, Record, read_published
 from madl.training import baseline, search, train
 from madl.training.supernet import Supernet
-from tests.conftest import a_record
+from tests.conftest import a_record, fine_tuned, with_all_of
 from tests.synthetic import DATA, judgement, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
@@ -50,16 +47,13 @@ def started(training, tmp_path_factory):
         "input_frac_width": 4,
         "sparsity": 0.5,
     }
-    store = Store(tmp_path_factory.mktemp("started"))
-    baseline.checkpoint(params, Context(device="cpu", store=store))
-    return params, store
+    return params, fine_tuned(params, tmp_path_factory.mktemp("started"))
 
 
 @pytest.fixture
 def net(started, ctx) -> Supernet:
     params, store = started
-    shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
-    return Supernet(dict(params), ctx)
+    return Supernet(dict(params), with_all_of(store, ctx))
 
 
 def in_trial(net):

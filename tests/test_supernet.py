@@ -1,7 +1,5 @@
 """The searches' workbench: spaces that fit the model, trials that are functions of their point."""
 
-import shutil
-
 import pytest
 import torch
 from torch import nn
@@ -11,8 +9,9 @@ from madl.errors import MadlError
 from madl.logbook.experiment import Context
 from madl.logbook.records import Store
 from madl.logbook.stats import Outcomes
-from madl.training import baseline, supernet
+from madl.training import baseline, search, supernet
 from madl.training.supernet import Supernet
+from tests.conftest import fine_tuned, with_all_of
 
 MINILM = {
     "num_hidden_layers": 6,
@@ -36,16 +35,21 @@ def started(training, tmp_path_factory):
         "full_examples": None,
         "full_batch_size": 8,
     }
-    store = Store(tmp_path_factory.mktemp("started"))
-    baseline.checkpoint(params, Context(device="cpu", store=store))
-    return params, store
+    return params, fine_tuned(params, tmp_path_factory.mktemp("started"))
 
 
 @pytest.fixture
 def net(started, ctx) -> Supernet:
     params, store = started
-    shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
-    return Supernet(dict(params), ctx)
+    return Supernet(dict(params), with_all_of(store, ctx))
+
+
+def test_the_space_of_the_default_model_holds_sizes_that_exist():
+    space = supernet.space(MINILM)
+    assert search.num_points(space) == 3 * 2 * 3 * 3 * 2**5
+    assert space["num_hidden_layers"][-1] == 6
+    assert space["hidden_size"] == [192, 288, 384]
+    search.check_space(space)
 
 
 def test_a_model_too_small_for_a_choice_is_not_searched_along_it():
