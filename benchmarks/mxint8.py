@@ -35,7 +35,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks._command import call  # noqa: E402
+from benchmarks._command import budget, call, threads  # noqa: E402
 from experiments.lab4_mxint8 import study  # noqa: E402
 from experiments.lab4_mxint8.page import BF16, LAYERS, MXINT8, ROWS  # noqa: E402
 from kernels import mxint8  # noqa: E402
@@ -48,14 +48,8 @@ Fns = Mapping[str, Call]
 
 
 @click.command(help=__doc__.splitlines()[0])
-@click.option(
-    "--budget-s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=0.2,
-    show_default=True,
-    help="Seconds a variant.",
-)
-@click.option("--threads", type=click.IntRange(min=1), default=torch.get_num_threads)
+@budget(default=0.2, help="Seconds a variant.")
+@threads
 def main(budget_s: float, threads: int) -> None:
     torch.set_num_threads(threads)
     keep_freed_pages()

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks._command import call
+from benchmarks._command import budget, call
 from benchmarks.formats import print_ratios
 from kernels import build_cuda, mxint8, mxint8_cuda
 from madl import assets
@@ -46,13 +46,7 @@ OUT_OF_CACHE_BYTES = 512 << 20
 
 
 @click.command(help=__doc__.splitlines()[0])
-@click.option(
-    "--budget-s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=0.3,
-    show_default=True,
-    help="Seconds a variant.",
-)
+@budget(default=0.3, help="Seconds a variant.")
 def main(budget_s: float) -> None:
     if not torch.cuda.is_available():
         sys.exit("no CUDA GPU is visible to torch here; run this where one is")
