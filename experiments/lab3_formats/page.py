@@ -164,9 +164,13 @@ def kin(r: Records) -> list[str]:
     return [name for name, one in every if one.values["validation_accuracy"] >= least]
 
 
+def each_against_fp32(r: Records) -> dict[str, Contrast]:
+    return {name: compare(untrained(r, name), fp32(r)) for name in planned(r)}
+
+
 def against_fp32(r: Records) -> dict[str, Contrast]:
     """Every format less FP32; those that scatter alike share their variance."""
-    every = {name: compare(untrained(r, name), fp32(r)) for name in planned(r)}
+    every = each_against_fp32(r)
     alike = [name for name in kin(r) if name in every]
     return every | dict(zip(alike, pooled([every[name] for name in alike])))
 
@@ -198,6 +202,13 @@ def narrowest_keeps_accuracy(r: Records) -> Contrast:
     """As quantized, the narrowest format that validation puts at most two points below FP32 is at
     most two points below it on test."""
     return against_fp32(r)[keeping(r.tuning)[0]].no_worse(MARGIN)
+
+
+@page.claim
+def narrowest_by_every_scatter(r: Records) -> Contrast:
+    """The same with the scatter of all formats pooled, those that guess among them."""
+    every = each_against_fp32(r)
+    return dict(zip(every, pooled([*every.values()])))[keeping(r.tuning)[0]].no_worse(MARGIN)
 
 
 @page.claim(primary=True)
@@ -246,24 +257,11 @@ def bits_of(a: Arm) -> Counted:
     return counted(a.mean("bits"), f"bits ({a.label})", of=a.records)
 
 
-def zeroed(r: Records, name: str, *, as_it_comes: bool = False) -> Counted:
-    """Share of the tuning model's weights that a format rounds to zero."""
+def when_tuned(r: Records, name: str, what: str, *, as_it_comes: bool = False) -> Counted:
+    """A share of the tuning model in a format: placed, or at the places that the preset has."""
     record = r.tuning.one(part="untrained", format=name)
     values = record.values["as it comes"] if as_it_comes else record.values
-    return counted(round(100 * values["weight_zeroed"]), "%", of=[record])
-
-
-def as_it_comes(r: Records, name: str) -> Counted:
-    """Validation accuracy at the places that a preset comes with."""
-    record = r.tuning.one(part="untrained", format=name)
-    accuracy = record.values["as it comes"]["validation_accuracy"]
-    return counted(round(100 * accuracy), "%", of=[record])
-
-
-def placed_accuracy(r: Records, name: str) -> Counted:
-    """Validation accuracy where its values are placed."""
-    record = r.tuning.one(part="untrained", format=name)
-    return counted(round(100 * record.values["validation_accuracy"]), "%", of=[record])
+    return counted(round(100 * values[what]), "%", of=[record])
 
 
 def singles(search: Record) -> list[float]:
@@ -327,10 +325,12 @@ page.numbers(
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
     block_log_8=partial(untrained, preset="block-log(8,8,block=16)"),
-    log_4_zeroed=partial(zeroed, name="log(4)", as_it_comes=True),
-    log_4_placed_zeroed=partial(zeroed, name="log(4)"),
-    fixed_8=partial(placed_accuracy, name="fixed(8,4)"),
-    fixed_8_as_it_comes=partial(as_it_comes, name="fixed(8,4)"),
+    log_4_zeroed=partial(when_tuned, name="log(4)", what="weight_zeroed", as_it_comes=True),
+    log_4_placed_zeroed=partial(when_tuned, name="log(4)", what="weight_zeroed"),
+    fixed_8=partial(when_tuned, name="fixed(8,4)", what="validation_accuracy"),
+    fixed_8_as_it_comes=partial(
+        when_tuned, name="fixed(8,4)", what="validation_accuracy", as_it_comes=True
+    ),
     ternary=partial(once, name="ternary(0.7)"),
     trials=lambda r: of_search(r, "trials"),
     price=lambda r: of_search(r, "price", "nats"),
