@@ -2,7 +2,8 @@
 
 A source is Python in percent format: `# %%` begins a cell, `# %% [markdown]` one of prose. It reads
 the data of the pages' figures and nothing else, is executed when they are made, and keeps what it
-prints and each figure that it shows. One that a reader has changed stays as it is.
+prints and each figure that it shows. One that a reader has changed stays as it is. What all of them
+begin with is written once, in `_read.py`; a notebook has it in full, to be run anywhere.
 
 Not handled: any other output; no kernel is started.
 """
@@ -20,7 +21,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically, write_if_changed
-from madl.running.project import Project
+from madl.running.project import RESTORE, Project
 from madl.site import svg
 from madl.site.keeping import digest_of_drawing, kept
 
@@ -38,17 +39,18 @@ COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
     "#6b3410": "var(--c-brown, #6b3410)",
     "#5d6b85": "var(--c-slate, #5d6b85)",
 }
+SHARED = re.compile(r"from templates\.notebooks\.(_read) import .*")
 _READS = re.compile(r'\bread\("([^"]+)"\)')
 
 
 def names(project: Project) -> list[str]:
     """The notebooks there are."""
-    return sorted(path.stem for path in (project.templates / FOLDER).glob("*.py"))
+    return sorted(path.stem for path in (project.templates / FOLDER).glob("[!_]*.py"))
 
 
 def title(project: Project, name: str) -> str:
     """What a notebook is about: its first heading."""
-    text = read_text(project.templates / FOLDER / f"{name}.py", "restore it from the repository")
+    text = read_text(project.templates / FOLDER / f"{name}.py", RESTORE)
     found = re.search(r"^# # (.+)$", text, re.MULTILINE)
     return found[1] if found else name
 
@@ -69,7 +71,7 @@ def _write(project: Project, name: str, cache: Path | None) -> None:
     if _is_changed_by_hand(path):
         return
     source = project.templates / FOLDER / f"{name}.py"
-    text = read_text(source, "restore it from the repository")
+    text = _source(source)
     data = [project.docs / read for read in _READS.findall(text)]
     if not all(one.is_file() for one in data):
         write_atomically(path, _not_run(text, "the figure's data are not there yet"))
@@ -83,6 +85,15 @@ def _write(project: Project, name: str, cache: Path | None) -> None:
         write_atomically(path, _not_run(text, "it failed"))
         raise
     write_if_changed(path, written)
+
+
+def _source(path: Path) -> str:
+    """A source's text, with what it shares with the others in the place of the import."""
+    text = read_text(path, RESTORE)
+    if (found := SHARED.search(text)) is None:
+        return text
+    _, _, shared = read_text(path.with_name(f"{found[1]}.py"), RESTORE).partition("\n\n")
+    return text.replace(found[0], shared)
 
 
 def _run(project: Project, source: Path) -> str:
@@ -170,7 +181,7 @@ def executed(source: Path) -> str:
     plt.rcParams.update(
         {"svg.fonttype": "none", "figure.constrained_layout.use": True, "font.size": 13}
     )
-    made = _notebook(source.read_text("utf-8"))
+    made = _notebook(_source(source))
     seen: dict[str, Any] = {"__name__": "__main__"}
     for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):
         printed, shown = io.StringIO(), list[str]()

@@ -9,30 +9,7 @@
 # needs Python and matplotlib. What is chosen here by looking at test values is no finding.
 
 # %%
-import csv
-import io
-from pathlib import Path
-from urllib.request import urlopen
-
-import matplotlib.pyplot as plt
-
-LOGBOOK = ".."  # its folder, seen from this notebook; or the address of a published logbook
-
-
-def number(text):
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def read(path):
-    """The rows of a CSV of the logbook, its numbers as numbers."""
-    where = f"{LOGBOOK}/{path}"
-    raw = urlopen(where).read() if "://" in where else Path(where).read_bytes()
-    rows = csv.DictReader(io.StringIO(raw.decode()))
-    return [{column: number(cell) for column, cell in row.items()} for row in rows]
-
+from templates.notebooks._read import plt, read
 
 # %%
 rows = read("labs/figures/lab2_samplers/curves.csv")

@@ -15,7 +15,7 @@ PAGES = sorted(
     [
         *(f"{name}.html" for name in NAMES),
         *(f"labs/{s}.html" if s in {q["stem"] for q in ASKED} else f"{s}.html" for s in STEMS),
-        *(f"notebooks/{p.stem}.html" for p in (ROOT / "templates" / "notebooks").glob("*.py")),
+        *(f"notebooks/{p.stem}.html" for p in (ROOT / "templates" / "notebooks").glob("[!_]*.py")),
     ]
 )
 
