@@ -10,6 +10,7 @@ from experiments.lab1_quantization import page as lab1_quantization
 from experiments.lab3_widths import page, study
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
+from madl.logbook import searches
 from madl.logbook.records import Case, Records, sealed
 from madl.training import baseline, data, models, precision, train
 from tests.conftest import a_record
@@ -185,7 +186,7 @@ def test_the_mix_of_less_validation_loss_is_trained_on(order_loss, mix):
 
 
 def test_a_curve_begins_with_the_first_trial_that_fits_and_never_rises():
-    assert page.best_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]
+    assert searches.least_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]
 
 
 def test_a_map_has_each_layer_once_at_its_width():

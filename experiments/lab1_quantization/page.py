@@ -17,7 +17,8 @@ from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import Estimate, per_cent, scientific
+from madl.logbook.searches import loss_by_rate
+from madl.logbook.stats import Estimate, per_cent
 from madl.training import baseline
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
@@ -475,11 +476,10 @@ def chances(r: Records) -> Sequence[Row]:
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training on, by rate."""
-    found = [*r.tuning.all(method="control"), *r.tuning.all(method="qat")]
-    by_width: dict[object, dict[str, str]] = {}
-    for record in found:
-        params = record.case.params
-        width = params.get("width")
-        row = by_width.setdefault(width, {"trained": f"{width} bits" if width else "FP32"})
-        row[scientific(params["tune_learning_rate"])] = f"{record.values['validation_loss']:.4f}"
-    return list(by_width.values())
+    widths = r.tuning.where(method="qat").each("width")
+    what: dict[str, Params] = {"FP32": {"method": "control"}}
+    what |= {f"{width} bits": {"method": "qat", "width": width} for width in widths}
+    return [
+        {"trained": name, **loss_by_rate(r.tuning.all(**where), "tune_learning_rate")}
+        for name, where in what.items()
+    ]

@@ -27,7 +27,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import number, scientific
+from madl.logbook.stats import scientific
 from madl.training import baseline
 
 page = Experiment(title="Compression-aware search", needs=("baseline",))
@@ -272,7 +272,10 @@ def accuracy(r: Records) -> Chart:
 def curves(r: Records) -> Chart:
     """The least validation loss so far, each search's own; None until a shape has the size."""
     so_far = {
-        name: [best_so_far(one) for one in searches_of(r, objective)]
+        name: [
+            searches.least_so_far(t and t["validation_loss"] for t in one.values["tried"])
+            for one in searches_of(r, objective)
+        ]
         for objective, name in SEARCHES.items()
     }
     trials = range(min(len(study) for every in so_far.values() for study in every))
@@ -288,43 +291,6 @@ def curves(r: Records) -> Chart:
         y=linear(label="least validation loss so far", unit="nats"),
         marks=[line(name, markers=False) for name in so_far],
     )
-
-
-def best_so_far(one: Record) -> list[float | None]:
-    least: list[float | None] = []
-    for trial in one.values["tried"]:
-        seen = [x for x in (*least[-1:], trial and trial["validation_loss"]) if x is not None]
-        least.append(min(seen, default=None))
-    return least
-
-
-@page.table
-def by_search(r: Records) -> Sequence[Row]:
-    return [
-        {
-            "search": name,
-            **{said: chosen(r, objective, s) for s, said in SCHEDULES.items()},
-            "after, less last": chosen(r, objective, BETWEEN) - chosen(r, objective, AFTER),
-        }
-        for objective, name in SEARCHES.items()
-    ]
-
-
-@page.table
-def every_shape(r: Records) -> Sequence[Row]:
-    """Every search's choice."""
-    return [
-        {
-            "seed": one.case.params["seed"],
-            "search": SEARCHES[str(one.case.params["objective"])],
-            "shape": " · ".join(map(str, one.values["chosen"])),
-            "size": f"{number(size_of(one) * MBIT)} Mbit",
-            **{SCHEDULES[s]: Arm(label=s, records=(one,), within=(s,)) for s in (AFTER, BETWEEN)},
-        }
-        for one in sorted(
-            r.of(STEM).all(part="search"), key=lambda one: int(one.case.params["seed"] or 0)
-        )
-    ]
 
 
 @page.table

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.lab2_samplers.records import STEM as SEARCH
-from experiments.lab2_samplers.records import best_trial, shape
+from experiments.lab2_samplers.records import best_trial
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
@@ -287,22 +287,6 @@ def models(r: Records) -> Sequence[Row]:
                 }
             )
     return rows
-
-
-@page.table
-def shapes(r: Records) -> Sequence[Row]:
-    """The best cut of each fine-tuned model, and where both start on validation."""
-    return [
-        {
-            "seed": cut.case.params["seed"],
-            "best cut": shape(shape_of(cut.case.params)),
-            "best epoch, cut": number(cut.values["best_step"] / cut.values["steps_per_epoch"]),
-            "best epoch, whole": number(
-                whole.values["best_step"] / whole.values["steps_per_epoch"]
-            ),
-        }
-        for cut, whole in zip(every(r, FOUND), every(r, WHOLE), strict=True)
-    ]
 
 
 # Of an earlier run with a shorter training: how the change of the loss differs from model to model,

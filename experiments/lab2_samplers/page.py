@@ -35,7 +35,7 @@ from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import Estimate, Unit, scientific
+from madl.logbook.stats import Estimate, Unit
 from madl.training import baseline
 
 page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
@@ -397,13 +397,8 @@ def rates(r: Records) -> Sequence[Row]:
     alone = r.tuning.one(part="left alone").values["validation_loss"]
     rows: list[Row] = [{"model": "uncut model, left alone", "no training": f"{alone:.4f}"}]
     for name, where in what.items():
-        losses = {
-            scientific(one.case.params["full_learning_rate"]): (
-                f"{one.values['judged']['validation_loss']:.4f}"
-            )
-            for one in r.tuning.all(**where)
-        }
-        rows.append({"model": name, **losses})
+        tried = r.tuning.all(**where)
+        rows.append({"model": name, **searches.loss_by_rate(tried, "full_learning_rate", "judged")})
     return rows
 
 

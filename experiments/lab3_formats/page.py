@@ -33,7 +33,8 @@ from madl.logbook.claims import Contrast, compare, pooled
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import Estimate, per_cent, scientific, superscript
+from madl.logbook.searches import loss_by_rate
+from madl.logbook.stats import Estimate
 from madl.training import baseline
 from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
@@ -447,23 +448,6 @@ def estimate(made: Contrast) -> Estimate:
 
 
 @page.table
-def every_format(r: Records) -> Sequence[Row]:
-    """The narrow ones first."""
-    every, difference = tuned(r.tuning), against_fp32(r)
-    return [
-        {
-            "format": name_of(name),
-            "bits": f"{every[name].values['bits']:g}",
-            "places": (places(every[name]) or "").replace(",", " and "),
-            "loss, validation": f"{every[name].values['validation_loss']:.3f}",
-            "test": untrained(r, name),
-            "against FP32": estimate(difference[name]),
-        }
-        for name in sorted(planned(r), key=lambda name: every[name].values["bits"])
-    ]
-
-
-@page.table
 def models(r: Records) -> Sequence[Row]:
     """What is trained on, as quantized and after it, on the same models."""
     rows: list[Row] = []
@@ -488,30 +472,6 @@ def trained_row(quantized: Arm, on: Arm) -> Row:
 
 
 @page.table
-def every_search(r: Records) -> Sequence[Row]:
-    """How large its space is, and what it found."""
-    return [
-        {
-            "search": one.case.params["family"],
-            "combinations": rounded(one.values["points"]),
-            "trials": len(one.values["scores"]),
-            "least score": f"{min(one.values['scores']):.3f}",
-            "its bits": f"{one.values['bits']:.2f}",
-            "its accuracy, validation": per_cent(one.values["validation_accuracy"]),
-        }
-        for one in sorted(r.tuning.all(part="search"), key=lambda one: min(one.values["scores"]))
-    ]
-
-
-def rounded(count: int) -> str:
-    """A count, or a large one in powers of ten: "about 3.5 × 10¹²"."""
-    if count < 10**6:
-        return f"{count:,}"
-    digits, exponent = f"{count:.1e}".split("e")
-    return f"about {digits} × 10{superscript(int(exponent))}"
-
-
-@page.table
 def taken(r: Records) -> Sequence[Row]:
     """Which kind of layer took which format in the mix of the search over all."""
     found = search_of(r, ALL).values
@@ -525,15 +485,10 @@ def taken(r: Records) -> Sequence[Row]:
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by rate."""
+    tried = r.tuning.where(part="trained")
     return [
-        {"trained on": {"mix": "searched mix", "rival": rival(r).label}[of]}
-        | {
-            scientific(one.case.params["tune_learning_rate"]): (
-                f"{one.values['validation_loss']:.4f}"
-            )
-            for one in r.tuning.all(part="trained", of=of)
-        }
-        for of in RATES
+        {"trained on": name, **loss_by_rate(tried.all(of=of), "tune_learning_rate")}
+        for of, name in {"mix": "searched mix", "rival": rival(r).label}.items()
     ]
 
 

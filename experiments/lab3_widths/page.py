@@ -309,7 +309,8 @@ def curves(r: Records) -> Chart:
     """Validation loss of the best trial so far, on the tuning seed; None before one fits."""
     found = choices(r.tuning)
     so_far = {
-        LABELS[name]: best_so_far(found[name].values["tried"]) for name in ("asked", MIXES[0])
+        LABELS[name]: searches.least_so_far(found[name].values["tried"])
+        for name in ("asked", MIXES[0])
     }
     levels = {
         LABELS["asked 16"]: for_all(r.tuning, "asked", RIVAL_BITS["asked 16"]),
@@ -330,11 +331,6 @@ def curves(r: Records) -> Chart:
             *(line(name, markers=False) for name in so_far),
         ],
     )
-
-
-def best_so_far(losses: Sequence[float | None]) -> list[float | None]:
-    worth = [-math.inf if loss is None else -loss for loss in losses]
-    return [None if math.isinf(one) else -one for one in searches.best_so_far(worth)]
 
 
 def layer_map(values: Mapping[str, Any], what: str) -> Chart:

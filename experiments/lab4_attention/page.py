@@ -13,9 +13,9 @@ from madl.logbook.arms import TimedArm, inside, timed
 from madl.logbook.charts import Chart, doubling, level, line, linear, log
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import Counted, contended, counted
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import CONTENDED, Estimate
+from madl.logbook.stats import Estimate
 from madl.machine import lint
 from madl.machine.device import no_device
 
@@ -262,13 +262,6 @@ def apart(r: Records) -> Counted:
     return counted(found[0].case.params["length"], of=found)
 
 
-def contended(r: Records) -> Counted:
-    """Processes beside other work, which are left out."""
-    found = [x for x in r if "measurements" in x.values]
-    shares = [next(iter(x.values["measurements"].values()))["contention"] for x in found]
-    return counted(sum(share is not None and share > CONTENDED for share in shares), of=found)
-
-
 page.numbers(
     fp16=fused_is_faster_in_fp16,
     apart=apart,
@@ -414,15 +407,4 @@ def bounds(r: Records) -> Sequence[Row]:
                 "measured": arm(r, form, **APART),
             }
         )
-    return rows
-
-
-@page.table
-def times(r: Records) -> Sequence[Row]:
-    """All forms at all lengths."""
-    rows: list[Row] = []
-    for at in timed_problems(r.where(kind="time")):
-        problem = f"{DEVICES[at['device']]}, {DTYPES[at['dtype']]}, {at['length']:,}"
-        cells = {title: or_none(time_or_why, r, form, **at) for form, title in FORMS.items()}
-        rows.append({"problem": problem, **cells})
     return rows

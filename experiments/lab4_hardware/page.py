@@ -231,20 +231,3 @@ def every_unit(r: Records) -> Sequence[Row]:
     models: dict[str, Arm | str] = dict.fromkeys(names, "no such model")
     models |= {unit: formats.untrained(r, preset) for unit, preset in presets.items()}
     return [{**row, "test accuracy": models[str(row["unit"])]} for row in unit_rows(r, names)]
-
-
-@page.table
-def by_period(r: Records) -> Sequence[Row]:
-    """Of bf16's transistors at each delay of a stage, and without registers."""
-    return [
-        {
-            "unit": unit,
-            **{
-                f"a result every {period} FO4": area(r, unit, period) / area(r, BF16, period)
-                for period in PERIODS
-            },
-            "logic alone": area(r, unit, None) / area(r, BF16, None),
-            "one stage (FO4)": gates(r, unit).values["delay"],
-        }
-        for unit in DRAWN
-    ]

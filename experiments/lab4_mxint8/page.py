@@ -17,9 +17,9 @@ from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, doubling, level, line
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import Counted, contended, counted
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import CONTENDED, Estimate
+from madl.logbook.stats import Estimate
 from madl.training import baseline
 
 page = Experiment(
@@ -187,13 +187,6 @@ def share(r: Records, unit: str) -> Counted:
     return units.share_of(r, unit, units.BF16)
 
 
-def contended(r: Records) -> Counted:
-    """Processes in which something ran beside other work, and is left out."""
-    found = [x for x in r if "measurements" in x.values]
-    shares = [[m["contention"] for m in x.values["measurements"].values()] for x in found]
-    return counted(sum(any(s is not None and s > CONTENDED for s in x) for x in shares), of=found)
-
-
 def processes(r: Records) -> Counted:
     found = r.all(what="linear", layer="coursework")
     return counted(len(found), of=found)
@@ -288,21 +281,3 @@ def time_or_why(r: Records, variant: str, at: str, **where: Scalar) -> TimedArm 
     failed = [record.values.get("failed_peers", {}) for record in r.all(**where)]
     why = next((one[name] for one in failed if (name := f"{variant} {size}") in one), None)
     return times(r, at, **where).get(variant, why)
-
-
-@page.table
-def layers(r: Records) -> Sequence[Row]:
-    """How many times as fast MXINT8 is, in both layers."""
-    return [
-        {
-            "layer": f"{num_in} → {num_out}",
-            "rows": int(n),
-            **{
-                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(n), s, layer), rival)
-                for rival, s in product((BF16, DYNAMIC), STATES)
-            },
-        }
-        for layer, (num_in, num_out) in LAYERS.items()
-        for n in rows_asked(r)
-        if n != "4"  # eight rows in all
-    ]

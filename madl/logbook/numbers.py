@@ -14,7 +14,7 @@ from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Case, Pending, Record, Records
-from madl.logbook.stats import Estimate, Unit, number
+from madl.logbook.stats import CONTENDED, Estimate, Unit, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,14 @@ class Counted:
 def counted(value: int | float, unit: str = "", *, of: Iterable[Record] = ()) -> Counted:
     """A value of these records; of all that the page reads where none are given."""
     return Counted(value=value, unit=unit, cases=tuple(record.case for record in of))
+
+
+def contended(records: Iterable[Record]) -> Counted:
+    """Processes in which something was timed beside other work, and is left out."""
+    found = [record for record in records if "measurements" in record.values]
+    shares = [[m["contention"] for m in one.values["measurements"].values()] for one in found]
+    crowded = sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
+    return counted(crowded, of=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,23 +5,33 @@ Units: trials are counted from 1; values are accuracies as fractions.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
 
 from madl.logbook import stats
+from madl.logbook.arms import inside
 from madl.logbook.charts import Chart, Mark, line, linear, percent, span
-from madl.logbook.records import Row
-from madl.logbook.stats import Estimate, Unit
+from madl.logbook.records import Record, Row
+from madl.logbook.stats import Estimate, Unit, scientific
 
 STUDIES = "studies"  # of one trained model: `Arm(units=STUDIES)` says so of what they chose
 Study = Sequence[float]
 
 
-def best_so_far(study: Study) -> list[float]:
-    """After every trial, the best value until then."""
-    return list(accumulate(study, max))
+def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
+    """After every trial, the least loss until then; None before one has a loss."""
+    least = accumulate((math.inf if loss is None else loss for loss in losses), min)
+    return [None if math.isinf(loss) else loss for loss in least]
+
+
+def loss_by_rate(tried: Iterable[Record], rate: str, *within: str) -> dict[str, str]:
+    """Cells of a row: validation loss by the rate, the parameter of that name, of a training."""
+    return {
+        scientific(one.case.params[rate]): f"{inside(one, within)['validation_loss']:.4f}"
+        for one in tried
+    }
 
 
 def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimate:
