@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.records import Record, Records
-from madl.logbook.stats import ALPHA, Outcomes, Unit, mean, power_at
+from madl.logbook.stats import ALPHA, Comparison, Outcomes, Unit, mean, power_at
 
 PLANTED = 0.15  # points of accuracy
 PLANTED_RATIO = 1.0  # log of the ratio of times
@@ -176,6 +176,13 @@ def _planted_effect(one: Contrast, *, favourable: bool) -> float:
     return one.boundary + (clear if favourable else -clear)
 
 
+def in_errors(made: Comparison, distance: float) -> float:
+    """A distance from the boundary, in standard errors."""
+    if not made.error:
+        return math.copysign(math.inf, distance) if distance else 0.0
+    return distance / made.error
+
+
 def power_of(contrast: Contrast, effect: float, level: float = ALPHA) -> float:
     """Chance that the contrast supports its hypothesis at this level, if the truth is `effect`.
 
@@ -184,9 +191,9 @@ def power_of(contrast: Contrast, effect: float, level: float = ALPHA) -> float:
     """
     made = contrast.comparison
     if contrast.margin is None:
-        distance = made.in_errors(effect - contrast.boundary)
+        distance = in_errors(made, effect - contrast.boundary)
         return power_at(distance, made.freedom, level)
-    ends = [made.in_errors(contrast.margin + sign * effect) for sign in (-1, 1)]
+    ends = [in_errors(made, contrast.margin + sign * effect) for sign in (-1, 1)]
     return max(0.0, sum(power_at(end, made.freedom, 2 * level) for end in ends) - 1)
 
 

@@ -127,7 +127,7 @@ def test_a_secondary_comparison_has_an_effect_and_no_verdict_and_costs_the_famil
     assert made["a"].verdict == "supported"
     second = made["c"]
     assert (second.verdict, second.p, second.p_adjusted, second.level) == (None,) * 4
-    assert second.effect.interval is not None
+    assert second.comparison.interval is not None
     with pytest.raises(MadlError) as caught:
         _ = second.decided
     assert str(caught.value) == (
@@ -144,7 +144,7 @@ def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
     assert (other.verdict, other.why) == ("not measured", "1 of 4 cases")
     assert (other.cases, other.boundaries, other.agree) == ((), (), 0)
     with pytest.raises(MadlError, match=r"claim 'other' is not measured \(1 of 4 cases\)"):
-        _ = other.effect
+        _ = other.comparison
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=5))
@@ -160,8 +160,8 @@ def test_verdicts_are_holm_s(p_values):
 def test_a_result_holds_what_a_sentence_is_made_of():
     arms = an_arm("A", 1700, 1720, 1650), an_arm("B", 1600, 1650, 1690)
     made = family(it=compare(*arms).no_worse(0.02))["it"]
-    assert f"{made.effect:+}" == "+2.2 points"
-    assert (made.effect.n, made.effect.seeds) == (EXAMPLES, 3)
+    assert f"{made.comparison.estimate():+}" == "+2.2 points"
+    assert (made.comparison.examples, made.comparison.units) == (EXAMPLES, 3)
     assert made.comparison.by_unit == pytest.approx((0.05, 0.035, -0.02))
     assert made.agree == 3  # the third is 2 points worse, which is at most 2
     assert made.boundaries == (-0.02,)

@@ -28,5 +28,5 @@ def test_every_number_result_figure_and_table_of_it_can_be_made():
 
 def test_every_look_that_is_kept_for_a_name_is_some_figure_s():
     shown = [made for page in evidence() for made in page.view.shown.values()]
-    drawn = {name.casefold() for made in shown if isinstance(made, Chart) for name in made.series()}
+    drawn = {name.casefold() for made in shown if isinstance(made, Chart) for name in made.owners()}
     assert set(palette.KNOWN) <= drawn

@@ -9,6 +9,7 @@ from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_rel
 from madl.logbook import stats
 from madl.logbook.claims import contrast
 from madl.logbook.stats import Outcomes, Unit
+from tests.nulls import in_errors
 
 
 def verdict(comparison, question=lambda one: one, level=stats.ALPHA) -> str:
@@ -345,11 +346,11 @@ def test_the_power_of_a_design_is_what_it_finds():
 def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
     a, b = methods(np.random.default_rng(0), 5, 400)
     for made in (stats.compare(a, b), stats.compare(a[:1], b[:1])):
-        distances = [made.in_errors(effect) for effect in (0.0, 0.01, 0.03, 0.1)]
+        distances = [in_errors(made, effect) for effect in (0.0, 0.01, 0.03, 0.1)]
         powers = [stats.power_at(one, made.freedom, stats.ALPHA) for one in distances]
         assert powers == sorted(powers)
         assert powers[0] == pytest.approx(stats.ALPHA / 2)
-        smallest = made.in_errors(made.smallest(0.01))
+        smallest = in_errors(made, made.smallest(0.01))
         assert stats.power_at(smallest, made.freedom, 0.01) == pytest.approx(0.8)
 
 

@@ -223,7 +223,7 @@ def test_a_figure_survives_markdown():
 def test_texts_are_escaped_and_a_dollar_is_a_dollar():
     nasty = "<script>alert('1') & \"2\" $a$ $b</script>"
     rows = [{"x": i, nasty: i, "name": nasty} for i in range(3)]
-    marks = [line(nasty), points(nasty, "p", text="name"), level(1, nasty + "!")]
+    marks = [line(nasty), points(nasty, text="name"), level(1, nasty + "!")]
     chart = Chart(rows, x=linear("x", nasty), y=linear(None, nasty), marks=marks)
     made = svg.figure(chart, id="f", title=nasty, caption=nasty, data='a"b.csv')
     assert "<script" not in made

@@ -30,7 +30,7 @@ from experiments.lab2_samplers.records import (
 )
 from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm
-from madl.logbook.charts import Chart, category, intervals, level, linear
+from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
@@ -294,15 +294,15 @@ page.numbers(
 @page.chart
 def curves(r: Records) -> Chart:
     """Validation accuracy of the trial of the least loss so far."""
-    rows = searches.mean_rows(
-        {name: list(map(so_far, studies(r, sampler))) for sampler, name in SAMPLERS.items()}
-    )
+    curves = {name: list(map(so_far, studies(r, sampler))) for sampler, name in SAMPLERS.items()}
     trial = fmean(one.values["whole"]["validation_accuracy"] for one in studies(r, "tpe"))
-    return searches.curves_chart(
-        rows,
-        accuracy="validation accuracy, best so far",
-        startup=startup(r),
-        levels=[level(trial, "uncut model, one trial")],
+    blind = span(0.5, startup(r) + 0.5, "drawn at random")
+    lines = (line(name, markers=False) for name in curves)
+    return Chart(
+        searches.mean_rows(curves),
+        x=linear("trial", "trials"),
+        y=percent("validation accuracy, best so far"),
+        marks=[blind, level(trial, "uncut model, one trial"), *lines],
     )
 
 

@@ -6,7 +6,7 @@ the same for times: one variant over its processes, with what others used of the
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -236,13 +236,7 @@ def best(records: Records, label: str = "", /, *within: str | int, **where: Scal
     Raises:
         Pending: one of them is not there yet, so none is the best.
     """
-    return best_of(every_arm(records, label, *within, **where))
-
-
-def best_of(arms: Sequence[Arm]) -> Arm:
-    """Of these arms, the one that validation prefers: by accuracy, of equal ones by loss."""
-    if not arms:
-        raise Pending("no arm")
+    arms = every_arm(records, label, *within, **where)
     return max(arms, key=lambda a: (a.validation, -a.validation_loss))
 
 
@@ -311,47 +305,18 @@ class TimedArm:
         """How many times this one's time is the other's: `eager / compiled` is a speed-up."""
         return speed_up(other, over=self).estimate(len(self.runs))
 
-    def mistakes(
-        self, lint: Callable[..., list[str]], *, against: "TimedArm | None" = None
-    ) -> list[str]:
-        """What the measurement linter (`machine.lint.mistakes`) finds in any of the processes."""
-        others = against.runs if against else [None] * len(self.runs)
-        found = (lint(run, against=other) for run, other in zip(self.runs, others))
-        return list(dict.fromkeys(mistake for mistakes in found for mistake in mistakes))
 
-
-def timed(
-    records: Records,
-    variant: str,
-    label: str = "",
-    /,
-    *,
-    at: tuple[str, ...] = ("measurements",),
-    **where: Scalar,
-) -> TimedArm:
+def timed(records: Records, variant: str, label: str = "", /, **where: Scalar) -> TimedArm:
     """A variant in the records with these parameters: one record a process, or several in one.
 
     Raises:
         Pending: a record is not there yet, or its case could not time this.
     """
     found = records.all(**where)
-    runs: list[Mapping[str, Any]] = []
-    for record in found:
-        measured: Any = record.values
-        for name in (*at, variant):
-            measured = measured.get(name, {})
-        runs += _runs(measured, record)
-    return TimedArm(
-        label=label or variant, records=tuple(found), runs=tuple(runs), within=(*at, variant)
-    )
-
-
-def _runs(measured: Any, record: Record) -> list[Mapping[str, Any]]:
-    """A measurement, several of them, or bare samples, which ran beside what their record says."""
-    if isinstance(measured, list) and measured and isinstance(measured[0], float):
-        return [{"samples_s": measured, "contention": record.run.contention}]
-    several: list[Any] = measured if isinstance(measured, list) else [measured]
-    return [run for run in several if run]
+    measured = [record.values.get("measurements", {}).get(variant, ()) for record in found]
+    runs = [run for one in measured for run in (one if isinstance(one, list) else [one]) if run]
+    within = ("measurements", variant)
+    return TimedArm(label=label or variant, records=tuple(found), runs=tuple(runs), within=within)
 
 
 def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:

@@ -112,15 +112,9 @@ def line(column: str, label: str = "", *, markers: bool = True, like: str | None
     return Mark(kind="line", label=label or column, column=column, markers=markers, like=like)
 
 
-def points(
-    column: str,
-    label: str = "",
-    *,
-    text: str | None = None,
-    by: str | None = None,
-) -> Mark:
+def points(column: str, *, text: str | None = None, by: str | None = None) -> Mark:
     """A point a row, with bars where cells have intervals, named by `text`, coloured by `by`."""
-    return Mark(kind="points", label=label or column, column=column, text=text, by=by)
+    return Mark(kind="points", label=column, column=column, text=text, by=by)
 
 
 def bars(*columns: str, stacked: bool = False) -> list[Mark]:
@@ -202,10 +196,6 @@ class Chart:
                 for name in mark.names(self.rows):
                     found.setdefault(name, mark)
         return found
-
-    def series(self) -> list[str]:
-        """The names in the legend, each once."""
-        return list(self.owners())
 
 
 def plain(cell: Any) -> Any:

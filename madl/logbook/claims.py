@@ -24,7 +24,7 @@ from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
 from madl.logbook.records import Case, Record, Records, Run
-from madl.logbook.stats import ALPHA, Comparison, Estimate, Interval
+from madl.logbook.stats import ALPHA, Comparison, Interval
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
@@ -168,13 +168,6 @@ class Result:
     def comparison(self) -> Comparison:
         """Raises: MadlError: it was not measured."""
         return self._measured.comparison
-
-    @property
-    def effect(self) -> Estimate:
-        """Raises: MadlError: it was not measured."""
-        made = self.comparison
-        n, seeds = (made.examples, len(made.by_unit)) if made.examples else (made.units, 1)
-        return Estimate(made.effect, self._measured.interval, made.unit, n, seeds)
 
     @property
     def boundaries(self) -> tuple[float, ...]:

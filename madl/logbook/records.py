@@ -325,19 +325,16 @@ def _check_fields(record: Record) -> None:
     shapes.check_texts(record.error)
     params: Mapping[str, object] = record.case.params
     for name, value in params.items():
-        if isinstance(value, dict | list) or (isinstance(value, float) and not _is_finite(value)):
+        is_wrong = isinstance(value, float) and not shapes.is_number(value)
+        if is_wrong or isinstance(value, dict | list):
             raise ValueError(f"the parameter {name} is {shapes.shown(value)}")
     for name in ("seconds", "contention"):
         value = record.seconds if name == "seconds" else record.run.contention
-        if value is not None and not (_is_finite(value) and value >= 0):
+        if value is not None and not (shapes.is_number(value) and value >= 0):
             raise ValueError(f"{name} is {value}")
     digests: list[object] = [*record.run.claims.values(), *record.run.at_first.values()]
     if not all(isinstance(digest, str) for digest in digests):
         raise ValueError("claims are not texts")
-
-
-def _is_finite(value: float) -> bool:
-    return shapes.is_number(value)
 
 
 class Source(Protocol):

@@ -12,11 +12,9 @@ import numpy as np
 
 from madl.logbook import stats
 from madl.logbook.arms import inside
-from madl.logbook.charts import Chart, Mark, line, linear, percent, span
 from madl.logbook.records import Record, Row
 from madl.logbook.stats import Estimate, Unit, scientific
 
-STUDIES = "studies"  # of one trained model: `Arm(units=STUDIES)` says so of what they chose
 Study = Sequence[float]
 
 
@@ -55,30 +53,15 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
 def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
     """A row a trial: per curve the mean over its studies, with its interval.
 
-    A curve that has fewer trials than another ends earlier, in None; before every study has found
-    something (NaN), there is none either.
+    A curve that has fewer trials than another ends earlier, in None.
     """
     length = max(len(study) for studies in curves.values() for study in studies)
 
     def at(studies: Sequence[Study], i: int) -> Estimate | None:
-        values = [study[i] for study in studies if i < len(study) and not math.isnan(study[i])]
+        values = [study[i] for study in studies if i < len(study)]
         return mean_estimate(values) if len(values) == len(studies) else None
 
     return [
         {"trial": i + 1, **{name: at(studies, i) for name, studies in curves.items()}}
         for i in range(length)
     ]
-
-
-def curves_chart(
-    rows: Sequence[Row], *, accuracy: str, startup: int = 0, levels: Sequence[Mark] = ()
-) -> Chart:
-    """The curves of `mean_rows`; `startup` shades the trials that a sampler draws at random."""
-    names = [name for name in rows[0] if name != "trial"]
-    shaded = [span(0.5, startup + 0.5, "drawn at random")] if startup else []
-    return Chart(
-        rows,
-        x=linear("trial", "trials"),
-        y=percent(accuracy),
-        marks=[*shaded, *levels, *(line(name, markers=False) for name in names)],
-    )

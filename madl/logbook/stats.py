@@ -117,12 +117,6 @@ class Comparison:
     def estimate(self, n: int = 0) -> Estimate:
         return Estimate(self.effect, self.interval, self.unit, n)
 
-    def in_errors(self, distance: float) -> float:
-        """A distance from the boundary, in standard errors."""
-        if not self.error:
-            return math.copysign(math.inf, distance) if distance else 0.0
-        return distance / self.error
-
     def smallest(self, level: float = ALPHA) -> float:
         """Least distance from the boundary that is decided with 80 % power."""
         return self.error * errors_needed(self.freedom, level)

@@ -54,11 +54,10 @@ def number(value: int | float, *, sign: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def numbers(values: Sequence[float], *, sign: bool = False, places: int | None = None) -> list[str]:
+def numbers(values: Sequence[float], *, sign: bool = False) -> list[str]:
     """A value and its interval, with as many decimals as three digits of the largest need."""
     largest = max((abs(value) for value in values), default=0.0)
-    if places is None:
-        places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
+    places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
     shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
     return [text.replace("-", "−") for text in shown]
 
