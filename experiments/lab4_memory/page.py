@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any, cast
 
+from madl.logbook.arms import inside
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import Context, Experiment, Plan
@@ -161,13 +162,7 @@ def added(r: Records) -> list[float]:
 
 def _resident(r: Records, variant: str, *path: str) -> int:
     """Bytes that the median process of a variant holds."""
-
-    def value(values: Any) -> int:
-        for name in path:
-            values = values[name]
-        return values
-
-    return median_high(value(one.values) for one in r.all(what="resident", variant=variant))
+    return median_high(inside(one, path) for one in r.all(what="resident", variant=variant))
 
 
 # ---- numbers ------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
 from madl.logbook.records import Case, Record, Records, Run
-from madl.logbook.stats import ALPHA, Comparison, Interval
+from madl.logbook.stats import ALPHA, Comparison
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
@@ -59,12 +59,6 @@ class Contrast:
     def boundaries(self) -> tuple[float, ...]:
         """That the effect is held against: zero, or the ends of a margin."""
         return (self.boundary,) if self.margin is None else (-self.margin, self.margin)
-
-    @property
-    def interval(self) -> Interval:
-        """Of 95 %, and of 90 % for an equivalence, as its two one-sided tests have it."""
-        made = self.comparison
-        return made.interval if self.margin is None else made.interval_at(1 - 2 * ALPHA)
 
     def p_values(self) -> tuple[float, float]:
         """For the hypothesis, and against it."""
