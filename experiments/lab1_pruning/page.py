@@ -26,7 +26,7 @@ from madl.logbook.experiment import (
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import loss_by_rate
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import number
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -408,23 +408,6 @@ def points(r: Records) -> Sequence[Row]:
             cells |= {f"{name}, trained on": row.get(name, "")}
         rows.append(cells)
     return rows
-
-
-@page.table
-def every(r: Records) -> Sequence[Row]:
-    """Every point of inputs and of both as pruned, and what L1 then leaves, counted."""
-    rows: list[Row] = []
-    for part in PARTS:
-        for at in removed_at(r.without("recovery"), part, "l1"):
-            l1 = pruned(r, at, part=part)
-            zeros = {name: fmean(one[name] for one in l1.each("zeros")) for name in ZEROS}
-            accuracies = {name: pruned(r, at, m, part) for m, name in METHODS.items()}
-            shares = {title: per_cent(zeros[name]) for name, title in ZEROS.items()}
-            rows.append({"pruned": part, "removed": f"{100 * at:g} %", **accuracies, **shares})
-    return rows
-
-
-ZEROS = {"weights": "zero weights", "inputs": "zero inputs", "products": "products left"}
 
 
 @page.table

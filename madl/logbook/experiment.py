@@ -21,6 +21,7 @@ else, so the key made of them names the result for good.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
@@ -64,10 +65,7 @@ class Asked:
 
     @property
     def combinations(self) -> list[dict[str, Scalar]]:
-        found: list[dict[str, Scalar]] = [{}]
-        for name, values in self.values.items():
-            found = [{**one, name: value} for one in found for value in values]
-        return found
+        return [dict(zip(self.values, one)) for one in product(*self.values.values())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +147,7 @@ class Experiment:
         self._cases: Callable[[Plan], Iterable[Params]] | None = None
         self._tuning: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
-        self._unavailable: Callable[[Params], str | None] = lambda params: None
+        self.why_unavailable: Callable[[Params], str | None] = lambda params: None
         self.is_quick: Callable[[Params], bool] = lambda params: False
         self.claims: dict[str, Claim] = {}
         self.shown: dict[str, Shown] = {}
@@ -174,7 +172,7 @@ class Experiment:
 
     def unavailable(self, fn: Callable[[Params], str | None]) -> Callable[[Params], str | None]:
         """Declare why a case cannot run on this machine (no GPU, no such program), or None."""
-        self._unavailable = fn
+        self.why_unavailable = fn
         return fn
 
     def quick(self, fn: Callable[[Params], bool]) -> Callable[[Params], bool]:
@@ -218,8 +216,7 @@ class Experiment:
 
     def chart(self, fn: Made) -> Made:
         """Declare a chart, whose title and caption stand in the template."""
-        self._show(fn.__name__, Shown(kind="chart", make=fn))
-        return fn
+        return self._show("chart", fn)
 
     def drawing(
         self,
@@ -238,27 +235,23 @@ class Experiment:
         """
 
         def declare(fn: Made) -> Made:
-            shown = Shown(
-                kind="drawing", make=fn, panels=panels, alt=alt, script=script, reads=reads
-            )
-            self._show(fn.__name__, shown)
-            return fn
+            how: dict[str, Any] = {"panels": panels, "alt": alt, "script": script, "reads": reads}
+            return self._show("drawing", fn, **how)
 
         return declare
 
     def table(self, fn: Made) -> Made:
         """Declare the rows of a table."""
-        self._show(fn.__name__, Shown(kind="table", make=fn))
-        return fn
+        return self._show("table", fn)
 
     def output(self, fn: Made) -> Made:
         """Declare a text that a case captured, an error message for example."""
-        self._show(fn.__name__, Shown(kind="output", make=fn))
-        return fn
+        return self._show("output", fn)
 
-    def _show(self, name: str, shown: Shown) -> None:
-        self._is_new(name)
-        self.shown[name] = shown
+    def _show(self, kind: str, fn: Made, **how: Any) -> Made:
+        self._is_new(fn.__name__)
+        self.shown[fn.__name__] = Shown(kind=kind, make=fn, **how)
+        return fn
 
     def _is_new(self, name: str) -> None:
         if any(name in one for one in (self.claims, self.shown, self.made_numbers)):
@@ -285,7 +278,8 @@ class Experiment:
             return None
         made = Experiment(title=f"{self.title}: tuning", timed=self._timed, version=self.version)
         made.needs = tuple(name for name in self.needs if not name.endswith(TUNING))
-        made._cases, made._run, made._unavailable = self._tuning, self._run, self._unavailable
+        made._cases, made._run = self._tuning, self._run
+        made.why_unavailable = self.why_unavailable
         return made
 
     def execute(self, params: Params, ctx: Context) -> Values:
@@ -295,10 +289,6 @@ class Experiment:
                 "the experiment declares nothing to run; decorate a function: @page.run"
             )
         return self._run(params, ctx)
-
-    def why_unavailable(self, params: Params) -> str | None:
-        """Why this case cannot run on this machine, or None."""
-        return self._unavailable(params)
 
     def runs_alone(self, params: Params) -> bool:
         """Whether this case measures time."""

@@ -37,10 +37,7 @@ class Reported:
     rows: tuple[Mapping[str, str | int | float], ...]
 
     def __post_init__(self) -> None:
-        for name in ("source", "workload"):
-            value: object = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"{name} is {value!r}, not a text")
+        _check_texts(self, "source", "workload")
         if not self.rows:
             raise ValueError("there are no rows")
 
@@ -57,10 +54,15 @@ class Against:
     place: int = 0  # in the file
 
     def __post_init__(self) -> None:
-        for name in ("stem", "by", "reported", "measured"):
-            value: object = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"{name} is {value!r}, not a text")
+        _check_texts(self, "stem", "by", "reported", "measured")
+
+
+def _check_texts(entry: object, *names: str) -> None:
+    """Raises: ValueError: which of these fields is no text, or an empty one."""
+    for name in names:
+        value: object = getattr(entry, name)
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{name} is {value!r}, not a text")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from madl.logbook.records import (
     published_by_machine,
     sealed,
 )
+from madl.logbook.stats import counted
 from madl.running.plans import StoredPlan, beside_published, most_complete, published_plans
 from madl.site.again import Again, run_again
 from madl.site.markup import NOT_RUN
@@ -174,8 +175,7 @@ class View:
         if not self.cases:
             return "waiting for " + ", ".join(self.experiment.needs)
         skipped = f", {len(self.skipped)} not for this machine" if self.skipped else ""
-        noun = "case" if len(self.cases) == 1 else "cases"
-        return f"{len(self.own)} of {len(self.cases)} {noun}{skipped}"
+        return f"{len(self.own)} of {counted(len(self.cases), 'case')}{skipped}"
 
     # ---- what the records say -------------------------------------------------------------------
 
