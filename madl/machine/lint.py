@@ -7,10 +7,7 @@ Source of the list: what goes wrong in published timings of torch.compile and of
 all the compilation averaged in, launches timed instead of work, and gradients recorded for nothing.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,194 +22,107 @@ STEADY_CLOCKS = ("perf_counter", "cuda events")  # the wall clock can be set whi
 NO_EFFECT = 0.02  # two variants closer than this are not told apart by their spread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one check found; `why` is a short phrase for the page, either way."""
-
-    check: str
-    passed: bool
-    why: str
-
-
-def lint(record: Json, *, against: Json | None = None) -> list[Finding]:
-    """Every check on one record; `against` is the other variant of a comparison.
+def mistakes(record: Json, *, against: Json | None = None) -> list[str]:
+    """The names of the checks that fail; `against` is the other variant of a comparison.
 
     Raises:
         ValueError: the record has no samples, so it is no measurement.
     """
     if not _samples(record):
         raise ValueError(f"not a measurement: no samples in {sorted(record)}")
-    findings = [
-        Finding(check=check, passed=passed, why=why)
-        for check, look in CHECKS.items()
-        for passed, why in (look(record),)
-    ]
-    findings += [
-        Finding(check=check, passed=passed, why=why)
-        for check, look in AGAINST.items()
-        for passed, why in (look(record, against),)
-    ]
-    return findings
-
-
-def mistakes(record: Json, *, against: Json | None = None) -> list[str]:
-    """The names of the checks that failed."""
-    return [finding.check for finding in lint(record, against=against) if not finding.passed]
-
-
-def failures(pairs: Iterable[tuple[Sequence[Json], Sequence[Json]]]) -> tuple[Counter[str], int]:
-    """How often each check failed, and of how many timings.
-
-    A pair is the runs of a variant and those of the one that it is held against, by process.
-    """
-    found = [
-        mistakes(one, against=other)
-        for runs, rival in pairs
-        for one, other in zip(runs, rival, strict=True)
-    ]
-    return Counter(chain.from_iterable(found)), len(found)
-
-
-def spread(record: Json) -> float:
-    """Interquartile range over the median: how much samples differ, extremes left out."""
-    low, middle, high = np.quantile(_samples(record), [0.25, 0.5, 0.75])
-    return float((high - low) / middle) if middle > 0 else float("inf")
+    found = [name for name, passes in CHECKS.items() if not passes(record)]
+    return found + [name for name, passes in AGAINST.items() if not passes(record, against)]
 
 
 def _samples(record: Json) -> Sequence[float]:
     return record.get("samples_s") or []
 
 
-# ---- the checks ---------------------------------------------------------------------------------
-
-Outcome = tuple[bool, str]
+# ---- the checks: whether a record passes --------------------------------------------------------
 
 
-def _synchronized(record: Json) -> Outcome:
+def _is_synchronized(record: Json) -> bool:
+    """No sample was read while the device worked on; calls on a CPU return when they are done."""
     left = record.get("unfinished")
-    if left is not None:
-        count = f"{left} of {len(_samples(record))} samples"
-        return left == 0, f"{count} were read while the device still worked"
-    place = record.get("result_on")
-    if place is None:
-        return False, "not stated"
-    if place == "cpu":
-        return True, "the result lies on the CPU, whose calls return when they are done"
-    return False, f"the result lies on {place}, which was not waited for"
+    return record.get("result_on") == "cpu" if left is None else left == 0
 
 
-def _steady_clock(record: Json) -> Outcome:
-    clock = record.get("clock")
-    return (clock in STEADY_CLOCKS, str(clock)) if clock else (False, "not stated")
+def _is_warmed_up(record: Json) -> bool:
+    first, *others = _samples(record)
+    others = others or [float("inf")]
+    is_first_call = first > max(OUTLIER * float(np.median(others)), 1.5 * max(others))
+    return not is_first_call and bool(record.get("warmup_s"))
 
 
-def _warmed_up(record: Json) -> Outcome:
-    samples = _samples(record)
-    others = samples[1:] or [float("inf")]
-    if samples[0] > max(OUTLIER * float(np.median(others)), 1.5 * max(others)):
-        times = samples[0] / float(np.median(others))
-        return False, f"the first sample takes {times:.0f} times the others"
-    warmup = record.get("warmup_s")
-    if warmup is None:
-        return False, "not stated"
-    return bool(warmup), f"{len(warmup)} calls before the samples"
+def _is_compiled_apart(record: Json) -> bool:
+    """No graph was compiled while sampling, and the first call is kept apart."""
+    return record.get("compilations") == 0 and record.get("first_call_s") is not None
 
 
-def _compiled_apart(record: Json) -> Outcome:
-    count = record.get("compilations")
-    if count is None:
-        return False, "not stated"
-    if count:
-        return False, f"graphs compiled while sampling: {count}"
-    if record.get("first_call_s") is None:
-        return False, "the first call is among the samples"
-    return True, "the first call is kept apart"
-
-
-def _evaluation_mode(record: Json) -> Outcome:
+def _is_in_evaluation_mode(record: Json) -> bool:
+    """Or a training step, or no module."""
     subject = record.get("subject")
     if subject is None:
-        return False, "not stated"
-    if subject.get("is_training_step"):
-        return True, "a training step"
-    if subject.get("training") is None:
-        return True, "no module"
-    return (False, "training mode") if subject["training"] else (True, "evaluation mode")
+        return False
+    return bool(subject.get("is_training_step")) or not subject.get("training")
 
 
-def _no_gradient(record: Json) -> Outcome:
-    subject = record.get("subject")
-    if subject is None or subject.get("records_gradient") is None:
-        return False, "not stated"
-    if subject.get("is_training_step"):
-        return True, "the backward pass is timed too"
-    return (False, "records a graph") if subject["records_gradient"] else (True, "no graph")
-
-
-def _stated(record: Json) -> Outcome:
+def _records_no_gradient(record: Json) -> bool:
+    """Or times the backward pass, too."""
     subject: Json = record.get("subject") or {}
-    dtype, shape = subject.get("dtype"), subject.get("shape")
-    return (True, f"{dtype}, {shape}") if dtype and shape else (False, "not stated")
+    recorded = subject.get("records_gradient")
+    return recorded is not None and (bool(subject.get("is_training_step")) or not recorded)
 
 
-def _interleaved(record: Json) -> Outcome:
-    turns, between = record.get("turns"), len(_samples(record)) - 1
-    if turns is None:
-        return False, "not stated"
-    return turns > TAKEN_TURNS * between, f"another variant between {turns} of {between} pairs"
+def _is_stated(record: Json) -> bool:
+    subject: Json = record.get("subject") or {}
+    return bool(subject.get("dtype") and subject.get("shape"))
 
 
-def _enough(record: Json) -> Outcome:
-    count = len(_samples(record))
-    return count >= MIN_SAMPLES, f"{count} samples"
+def _is_interleaved(record: Json) -> bool:
+    turns = record.get("turns")
+    return turns is not None and turns > TAKEN_TURNS * (len(_samples(record)) - 1)
 
 
-def _quiet(record: Json) -> Outcome:
+def _is_quiet(record: Json) -> bool:
     share = record.get("contention")
-    if share is None:
-        return False, "not stated"
-    return share <= CONTENDED, f"{share:.0%} contended"
+    return share is not None and share <= CONTENDED
 
 
-CHECKS: Mapping[str, Callable[[Json], Outcome]] = {
-    "synchronized": _synchronized,
-    "steady clock": _steady_clock,
-    "warm-up excluded": _warmed_up,
-    "compile time apart": _compiled_apart,
-    "evaluation mode": _evaluation_mode,
-    "no gradient recorded": _no_gradient,
-    "dtype and shape stated": _stated,
-    "interleaved": _interleaved,
-    "enough samples": _enough,
-    "quiet machine": _quiet,
+CHECKS: Mapping[str, Callable[[Json], bool]] = {
+    "synchronized": _is_synchronized,
+    "steady clock": lambda record: record.get("clock") in STEADY_CLOCKS,
+    "warm-up excluded": _is_warmed_up,
+    "compile time apart": _is_compiled_apart,
+    "evaluation mode": _is_in_evaluation_mode,
+    "no gradient recorded": _records_no_gradient,
+    "dtype and shape stated": _is_stated,
+    "interleaved": _is_interleaved,
+    "enough samples": lambda record: len(_samples(record)) >= MIN_SAMPLES,
+    "quiet machine": _is_quiet,
 }
 EFFECT = "effect over spread"
 ALIKE = "as many calls a sample"
 
 
-def _as_many_calls(record: Json, against: Json | None) -> Outcome:
+def _has_as_many_calls(record: Json, against: Json | None) -> bool:
     """Calls in a row find their inputs in the cache, so more of them flatter a variant."""
     if against is None:
-        return True, "nothing to compare with"
-    counts = [one.get("calls_per_sample") for one in (record, against)]
-    if None in counts:
-        return False, "not stated"
-    return counts[0] == counts[1], f"{counts[0]} and {counts[1]} calls in a row"
+        return True
+    ours, theirs = (one.get("calls_per_sample") for one in (record, against))
+    return ours is not None and ours == theirs
 
 
-def _effect_over_spread(record: Json, against: Json | None) -> Outcome:
+def _exceeds_its_spread(record: Json, against: Json | None) -> bool:
     """A difference counts when it exceeds what the medians' own error lets them differ.
 
     Source: McGill, Tukey, Larsen 1978: two medians differ where their notches do not overlap.
     """
     if against is None or not _samples(against):
-        return False, "nothing to compare with"
-    one, other = _notch(record), _notch(against)
-    effect = abs(other[0] / one[0] - 1) if one[0] > 0 else 0.0
-    clear = abs(one[0] - other[0]) > one[1] + other[1]
-    if clear or effect < NO_EFFECT:
-        return True, f"effect {effect:.0%}, spread {spread(record):.0%}"
-    return False, f"effect {effect:.0%} is inside the spread of {spread(record):.0%}"
+        return False
+    (one, half), (other, other_half) = _notch(record), _notch(against)
+    effect = abs(other / one - 1) if one > 0 else 0.0
+    return abs(one - other) > half + other_half or effect < NO_EFFECT
 
 
 def _notch(record: Json) -> tuple[float, float]:
@@ -222,7 +132,7 @@ def _notch(record: Json) -> tuple[float, float]:
     return float(middle), float(1.57 * (high - low) / np.sqrt(len(samples)))
 
 
-AGAINST: Mapping[str, Callable[[Json, Json | None], Outcome]] = {
-    ALIKE: _as_many_calls,
-    EFFECT: _effect_over_spread,
+AGAINST: Mapping[str, Callable[[Json, Json | None], bool]] = {
+    ALIKE: _has_as_many_calls,
+    EFFECT: _exceeds_its_spread,
 }
