@@ -13,7 +13,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import stats
-from madl.logbook.records import Case, Params, Pending, Record, Records, Scalar
+from madl.logbook.records import Case, Pending, Record, Records, Scalar
 from madl.logbook.stats import Comparison, Estimate, Interval, Outcomes, Sealed, Unit
 
 SEED = "seed"
@@ -158,9 +158,9 @@ def versus(a: Arm, b: Arm) -> Comparison:
     """
     seeds = [[_seed(record) for record in one.records] for one in (a, b)]
     if seeds[0] != seeds[1]:
+        said = " and ".join(", ".join(map(str, one)) for one in seeds)
         raise MadlError(
-            f"{a.label} and {b.label} cannot be compared: they have other seeds, "
-            f"{_listed(seeds[0])} and {_listed(seeds[1])}"
+            f"{a.label} and {b.label} cannot be compared: they have other seeds, {said}"
         )
     try:
         if a.units and len(a.records) > 1:
@@ -208,7 +208,9 @@ def every_arm(
     found = records.all(**where)
     by_configuration: dict[tuple[Any, ...], list[Record]] = {}
     for record in found:
-        by_configuration.setdefault(_configuration(record.case.params), []).append(record)
+        params = record.case.params.items()
+        configuration = tuple(sorted((k, repr(v)) for k, v in params if k not in DRAWN))
+        by_configuration.setdefault(configuration, []).append(record)
     name = label or ", ".join(f"{key} {value}" for key, value in where.items())
     return [
         Arm(label=name, records=tuple(sorted(group, key=_seed)), within=within)
@@ -216,16 +218,8 @@ def every_arm(
     ]
 
 
-def _configuration(params: Params) -> tuple[Any, ...]:
-    return tuple(sorted((k, repr(v)) for k, v in params.items() if k not in DRAWN))
-
-
 def _seed(record: Record) -> Any:
     return record.case.params.get(SEED, 0)
-
-
-def _listed(seeds: Sequence[Any]) -> str:
-    return ", ".join(map(str, seeds))
 
 
 def best(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:

@@ -119,16 +119,12 @@ def _steps(boxes: Sequence[Box], left: int) -> str:
     """Short arrows from a row to the next one."""
     x = left + 16
     made = (
-        f'<path class="wire" d="M{x} {_top(i) + ROW}V{_top(i + 1) - 1}"/>{_head_down(x, i + 1)}'
-        for i in range(len(boxes) - 1)
+        f'<path class="wire" d="M{x} {y - GAP}V{y - 1}"/>'
+        f'<path class="head" d="M{x - 3.5} {y - 6}L{x} {y}L{x + 3.5} {y - 6}z"/>'
+        for i, y in enumerate(map(_top, range(1, len(boxes))))
         if boxes[i].name in boxes[i + 1].inputs
     )
     return "".join(made)
-
-
-def _head_down(x: int, row: int) -> str:
-    y = _top(row)
-    return f'<path class="head" d="M{x - 3.5} {y - 6}L{x} {y}L{x + 3.5} {y - 6}z"/>'
 
 
 def _wire(wire: _Wire, left: int) -> str:

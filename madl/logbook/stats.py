@@ -23,7 +23,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import nctdtr, ndtr, ndtri, stdtr, stdtrit  # scipy.stats takes long to import
+from scipy.special import (  # scipy.stats takes long to import
+    bdtr,
+    bdtrc,
+    nctdtr,
+    ndtr,
+    ndtri,
+    stdtr,
+    stdtrit,
+)
 
 from madl.logbook.values import ALPHA as ALPHA
 from madl.logbook.values import LEVEL as LEVEL
@@ -253,14 +261,9 @@ def paired_tails(only_a: int, only_b: int, n: int, boundary: float) -> Tails:
     if boundary != 0:
         return Tails(above, below)
     discordant = only_a + only_b
-    exact = _binomial_tails(only_a, discordant, 0.5) if discordant else Tails(1.0, 1.0)
-    return Tails(*map(max, (above, below), exact))
-
-
-def _binomial_tails(successes: int, n: int, p: float) -> Tails:
-    from scipy.stats import binom
-
-    return Tails(float(binom.sf(successes - 1, n, p)), float(binom.cdf(successes, n, p)))
+    exact_above = float(bdtrc(only_a - 1, discordant, 0.5)) if only_a else 1.0
+    exact_below = float(bdtr(only_a, discordant, 0.5))
+    return Tails(max(above, exact_above), max(below, exact_below))
 
 
 def _tango_score(only_a: int, only_b: int, n: int, delta: float) -> float:

@@ -55,8 +55,8 @@ def processes(
             while cases and len(running) < 2 * jobs:  # the next ones are there already
                 running.add(pool.submit(execute, cases.popleft()))
             finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in sorted(finished, key=_has_failed):  # what is there is kept
-                yield future.result()
+            for future in sorted(finished, key=lambda future: future.exception() is not None):
+                yield future.result()  # what is there is kept before a failure is raised
     except BrokenProcessPool as error:
         raise MadlError(
             "a worker process died (killed, or out of memory); finished cases are kept, "
@@ -68,10 +68,6 @@ def processes(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _has_failed(future: Future[Record]) -> bool:
-    return future.exception() is not None
 
 
 def _start_worker(start: Callable[[], None]) -> None:
@@ -112,10 +108,14 @@ def cluster(
                 name = f"{case.experiment}-{case.key}-{uuid.uuid4().hex}"
                 future = client.submit(_on_worker, execute, beside, case, key=name, pure=False)
                 running[future] = case
-            for future in sorted(_finished(running, has_workers=bool(machines)), key=_is_no_record):
+            finished = _finished(running, has_workers=bool(machines))
+            for future in sorted(finished, key=lambda future: future.status != "finished"):
                 yield _record(future, running.pop(future), lost)
     except OSError as error:  # what a connection that breaks raises
-        raise _no_longer_there(scheduler) from error
+        raise MadlError(
+            f"the Dask scheduler at {scheduler!r} is no longer there; finished cases are kept, "
+            "start it again and run the same command again"
+        ) from error
     finally:
         if running:
             _abandon(client, running)
@@ -143,13 +143,6 @@ def _connect(scheduler: str) -> Any:
     )
 
 
-def _no_longer_there(scheduler: str) -> MadlError:
-    return MadlError(
-        f"the Dask scheduler at {scheduler!r} is no longer there; finished cases are kept, "
-        "start it again and run the same command again"
-    )
-
-
 def _workers_by_machine(client: Any) -> Counter[str]:
     """How many workers each machine has now: they come and go."""
     workers: Mapping[str, Mapping[str, str]] = client.scheduler_info(n_workers=-1)["workers"]
@@ -168,10 +161,6 @@ def _finished(running: Mapping[Any, Case], *, has_workers: bool) -> Sequence[Any
         if not has_workers:
             log.info("the scheduler has no workers yet; waiting for one")
         return []
-
-
-def _is_no_record(future: Any) -> bool:
-    return future.status != "finished"
 
 
 def _record(future: Any, case: Case, lost: Callable[[Case, str], Record]) -> Record:

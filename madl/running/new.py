@@ -21,7 +21,8 @@ def create(project: Project, stem: str) -> tuple[str, list[Path]]:
     """
     _check(project, stem)
     words = [word for word in stem.split("_") if word and not word[0].isdigit()]
-    numbers = [int(q.id.split(".")[1]) for q in project.questions if _is_own(q.id)]
+    own = (re.fullmatch(rf"{OWN_LAB}\.(\d+)", q.id) for q in project.questions)
+    numbers = [int(found[1]) for found in own if found]
     id = f"{OWN_LAB}.{1 + max(numbers, default=0)}"
     filled = {"STEM": stem, "TITLE": " ".join(words).capitalize(), "ID": id}
     folder, questions = project.experiments / stem, project.experiments / "questions.toml"
@@ -34,10 +35,6 @@ def create(project: Project, stem: str) -> tuple[str, list[Path]]:
     for path, text in texts.items():
         write_atomically(path, text)
     return id, list(texts)
-
-
-def _is_own(id: str) -> bool:
-    return re.fullmatch(rf"{OWN_LAB}\.\d+", id) is not None
 
 
 def _filled(name: str, words: dict[str, str]) -> str:

@@ -191,13 +191,10 @@ def _executed(
         start_process(threads)
         yield from executors.inline(cases, job)
         return
-    start = functools.partial(start_process, log_level=_worker_log_level())
+    # Several workers at once would drown the line that each finished case gets.
+    level = logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.WARNING
+    start = functools.partial(start_process, log_level=level)
     yield from executors.processes(cases, job, jobs=jobs, threads=threads, start=start)
-
-
-def _worker_log_level() -> int:
-    """Several workers at once would drown the line that each finished case gets."""
-    return logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.WARNING
 
 
 def start_process(threads: int, log_level: int | None = None) -> None:
@@ -225,7 +222,10 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     error: str | None = None
     try:
         values = experiment.execute(case.params, Context(device, store))
-        _check(values)
+        try:
+            shapes.check(values)
+        except (ValueError, RecursionError) as problem:  # it could not be read again
+            raise MadlError(f"its values cannot be stored: {problem}") from problem
     except (Exception, SystemExit) as problem:
         if isinstance(problem, OSError) and problem.errno in NO_ROOM:
             raise  # nothing can be stored, this failure neither
@@ -261,14 +261,6 @@ def _kernels(root: Path, experiment: str) -> str:
         if root / source in reached
     }
     return ", ".join(f"{name} {route.path}" for name, route in routes.items())
-
-
-def _check(values: Values) -> None:
-    """Raises: MadlError: values that could not be read again."""
-    try:
-        shapes.check(values)
-    except (ValueError, RecursionError) as error:
-        raise MadlError(f"its values cannot be stored: {error}") from error
 
 
 def _in_a_line(problem: BaseException) -> str:

@@ -75,12 +75,10 @@ def rendered(text: str, name: str) -> str:
         url_schemes=SCHEMES,
         url_relative=_address,
     )
-    lower = re.sub(r"(</?h)([1-6])(?=>)", _lower, cleaned)
+    lower = re.sub(
+        r"(</?h)([1-6])(?=>)", lambda h: f"{h[1]}{min(int(h[2]) + HEADINGS_BELOW, 6)}", cleaned
+    )
     return f'<div class="note">{lower.strip()}</div>'.replace("\n", "&#10;")
-
-
-def _lower(heading: re.Match[str]) -> str:
-    return f"{heading[1]}{min(int(heading[2]) + HEADINGS_BELOW, 6)}"
 
 
 def _address(url: str) -> str | None:

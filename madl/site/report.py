@@ -134,9 +134,12 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
         row["page"] = row["page"] if row["page"] in texts else None
     told = against.rows(project, {page.name: calls[page.name] for page in rendered}, problems)
     globals_ = {**_site_globals(plan, rendered, calls, state), "against": Markup(told)}
-    site_of = functools.partial(_render_site, project, globals_)
-    whole = [name for name in SITE if told or name != "reported"]
-    texts |= _rendered({f"{n}.md": functools.partial(site_of, n) for n in whole}, problems)
+
+    def whole(name: str) -> str:
+        return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), globals_)
+
+    names = [name for name in SITE if told or name != "reported"]
+    texts |= _rendered({f"{n}.md": functools.partial(whole, n) for n in names}, problems)
     for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE)} - texts.keys():
         (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
@@ -258,10 +261,6 @@ def _render_page(project: Project, calls: PageCalls) -> str:
     return templates.render(template, calls.all())
 
 
-def _render_site(project: Project, globals_: Mapping[str, Any], name: str) -> str:
-    return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), globals_)
-
-
 def _site_globals(
     plan: StoredPlan,
     rendered: Sequence[Page],
@@ -287,7 +286,9 @@ def _site_globals(
         "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
         "totals": functools.partial(_totals, state, rendered),
         "registered": functools.partial(_registered, state),
-        "replication_table": functools.partial(_replication_table, answered),
+        "replication_table": lambda: (
+            markdown_table(rows) if (rows := replication.rows(answered)) else ""
+        ),
         "linked": functools.partial(_linked, plan.project.docs, made),
     }
 
@@ -342,11 +343,6 @@ def _registered(state: Ledger) -> str:
         f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages are "
         "expected to hold a wrong verdict by chance."
     )
-
-
-def _replication_table(pages: Sequence[Page]) -> str:
-    rows = replication.rows(pages)
-    return markdown_table(rows) if rows else ""
 
 
 def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:

@@ -69,7 +69,9 @@ def plot(chart: Chart, size: Size, *, salt: str) -> Plot:
 
 
 def _plot(chart: Chart, size: Size) -> Plot:
-    made, facets = Plot(), _facets(chart)
+    made, facets = Plot(), [""]
+    if chart.facet is not None:
+        facets = categories(chart, Axis(label="", column=chart.facet))
     few = size.columns > 3 and len(facets) in (3, 5, 6, 9)  # then three leave no gap
     across = min(len(facets), 3 if few else size.columns)
     down = math.ceil(len(facets) / across)
@@ -144,12 +146,6 @@ def _write(figure: Figure, panels: Sequence[Panel]) -> set[str]:
     for name, end in ends.items():
         _name_end(first, name, *end)
     return {*named_above, *ends}
-
-
-def _facets(chart: Chart) -> list[str]:
-    if chart.facet is None:
-        return [""]
-    return categories(chart, Axis(label="", column=chart.facet))
 
 
 def _height(chart: Chart, size: Size, down: int) -> float:

@@ -291,7 +291,9 @@ def _cells(panel: Panel, mark: Mark) -> None:
         shades.append(to_rgba(HEX["heat"], 0.05 + 0.6 * share))
         boxes.append(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96))
         where = (named(row[name]) for name in (chart.y.column or "", chart.x.column or ""))
-        titles.append(panel.says(*where, value=_in_words(row[column])))
+        is_estimate = charts.estimated(row[column]) is not None
+        value = str(row[column]) if is_estimate else said(row[column], charts.linear())
+        titles.append(panel.says(*where, value=value))
         texts.append((x, y, bare(row[column], charts.linear())))
     every = PatchCollection(boxes, facecolors=shades, linewidths=0, clip_on=False)
     every.set_gid(panel.tag("", titles))
@@ -300,10 +302,6 @@ def _cells(panel: Panel, mark: Mark) -> None:
     if panel.size.name == "wide" and all(width(text, SMALL) <= room for _, _, text in texts):
         for x, y, text in texts:
             panel.text(text, (x, y), (0, 0), va="center_baseline")
-
-
-def _in_words(cell: Any) -> str:
-    return str(cell) if charts.estimated(cell) is not None else said(cell, charts.linear())
 
 
 # ---- places and words ---------------------------------------------------------------------------
