@@ -315,25 +315,6 @@ SIZE, ROOM, GAP, TOP = 360.0, 84.0, 34.0, 18.0  # of the picture, a part of it, 
 PARTS = ("weights", "inputs")
 
 
-def octave_rows(r: Records) -> list[Row]:
-    """Octaves (factors of two in magnitude) of one model, then every format and what it loses."""
-    held = fp32(r).first.value("octaves")
-    rows: list[Row] = [
-        {"what": "octave", "octave": held["first"] + i, "weights": weights, "inputs": inputs}
-        for i, (weights, inputs) in enumerate(zip(held["weights"], held["inputs"]))
-    ]
-    own = [(ptq(r, width), "own") for width in CHOSEN]
-    return rows + [
-        {
-            **{"what": "format", "points": points, "width": a.param("width")},
-            **{"weights": a.param("frac_width"), "inputs": a.param("input_frac_width")},
-            **{name: mean_share(a, key) for name, key in LOSSES.items()},
-            "accuracy": a,
-        }
-        for a, points in (*own, *((shared(r, width), "one") for width in SHARED))
-    ]
-
-
 def octaves_alt(rows: Sequence[Row]) -> str:
     return f"Weights and inputs by magnitude. {window(first_format(rows))}"
 
@@ -398,7 +379,22 @@ def picture(rows: Sequence[Row], at: Row) -> str:
 
 @page.drawing(panels=octaves_panels, alt=octaves_alt, script="width")
 def octaves(r: Records) -> Sequence[Row]:
-    return octave_rows(r)
+    """Octaves (factors of two in magnitude) of one model, then every format and what it loses."""
+    held = fp32(r).first.value("octaves")
+    rows: list[Row] = [
+        {"what": "octave", "octave": held["first"] + i, "weights": weights, "inputs": inputs}
+        for i, (weights, inputs) in enumerate(zip(held["weights"], held["inputs"]))
+    ]
+    own = [(ptq(r, width), "own") for width in CHOSEN]
+    return rows + [
+        {
+            **{"what": "format", "points": points, "width": a.param("width")},
+            **{"weights": a.param("frac_width"), "inputs": a.param("input_frac_width")},
+            **{name: mean_share(a, key) for name, key in LOSSES.items()},
+            "accuracy": a,
+        }
+        for a, points in (*own, *((shared(r, width), "one") for width in SHARED))
+    ]
 
 
 # ---- what was tried on the tuning seed ----------------------------------------------------------

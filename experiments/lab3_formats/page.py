@@ -300,10 +300,6 @@ def of_search(r: Records, what: str, unit: str = "") -> Counted:
     return counted(value, unit, of=[record])
 
 
-def mix_bits(r: Records) -> Counted:
-    return counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records)
-
-
 def once(r: Records, name: str) -> Arm:
     """Trained on for a pass: of the first model alone where there are several."""
     return trained(r.where(seed=CONFIRMING_SEEDS[0]), name)
@@ -316,12 +312,10 @@ page.numbers(
     kept=lambda r: counted(len(keeping(r.tuning)), of=r.of(STEM)),
     num_formats=lambda r: counted(len(planned(r)), of=r.of(STEM)),
     mix=mix_trained,
-    mix_bits=mix_bits,
+    mix_bits=lambda r: counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records),
     rival=rival_trained,
     rival_quantized=rival,
-    rival_bits=lambda r: counted(
-        rival(r).mean("bits"), f"bits ({rival(r).label})", of=rival(r).records
-    ),
+    rival_bits=lambda r: bits_of(rival(r)),
     mxint4=partial(untrained, preset="mxint4"),
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
@@ -345,13 +339,10 @@ page.numbers(
 # ---- charts and tables --------------------------------------------------------------------------
 
 
-def labelled(r: Records) -> tuple[str, ...]:
-    return (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
-
-
 @page.chart
 def accuracy(r: Records) -> Chart:
-    every, named = tuned(r.tuning), labelled(r)
+    every = tuned(r.tuning)
+    named = (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
     rows: list[Row] = [
         {
             "format": name_of(name),

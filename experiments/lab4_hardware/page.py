@@ -140,11 +140,6 @@ def integers_over_powers(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def of_bf16(r: Records, period: int = PERIOD) -> Counted:
-    """The smallest unit, of bf16's."""
-    return share_of(r, FORMATS[smallest(r)], BF16, period)
-
-
 def format_of(r: Records) -> Counted:
     """Of the smallest unit: bits of a value, and its name."""
     one = chosen(r)
@@ -170,7 +165,7 @@ def vectors(r: Records) -> Counted:
 
 page.numbers(
     format=format_of,
-    of_bf16=of_bf16,
+    of_bf16=lambda r: share_of(r, FORMATS[smallest(r)], BF16),
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
     int8=partial(share_of, a=INT8, b=BF16),

@@ -189,15 +189,6 @@ def embeddings(r: Records) -> Counted:
     return _mib(config["vocab_size"] * config["hidden_size"] * (32 - BITS) / 8)
 
 
-def freed(r: Records) -> Counted:
-    return _mib(_resident(r, FP32, "model_bytes") - _resident(r, MXINT8, "model_bytes"))
-
-
-def freed_by_ledger(r: Records) -> Counted:
-    found = ledger_of(r, DEFAULT)
-    return _mib(found.dense_bytes - found.packed_bytes)
-
-
 page.numbers(
     formula=partial(saved, step=0),
     saved=partial(saved, step=-2),
@@ -218,8 +209,10 @@ page.numbers(
     spare=lambda r: _mib(spare(r, MXINT8)),
     peak=lambda r: _mib(peaks(r, MXINT8)["allocated_bytes"]),
     reported_peak=lambda r: _mib(REPORTED[MXINT8] * MIB),
-    freed=freed,
-    freed_ledger=freed_by_ledger,
+    freed=lambda r: _mib(_resident(r, FP32, "model_bytes") - _resident(r, MXINT8, "model_bytes")),
+    freed_ledger=lambda r: _mib(
+        ledger_of(r, DEFAULT).dense_bytes - ledger_of(r, DEFAULT).packed_bytes
+    ),
     live_packed=lambda r: _mib(_resident(r, MXINT8, "live_bytes")),
     live_written=lambda r: _mib(_resident(r, MXINT8, "written_out", "live_bytes")),
     peak_packed=lambda r: _mib(_resident(r, MXINT8, "peak_bytes")),

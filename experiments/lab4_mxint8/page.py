@@ -182,11 +182,6 @@ def more_accurate_than_int8(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def share(r: Records, unit: str) -> Counted:
-    """A unit's transistors at an equal rate, of BF16's."""
-    return units.share_of(r, unit, units.BF16)
-
-
 def processes(r: Records) -> Counted:
     found = r.all(what="linear", layer="coursework")
     return counted(len(found), of=found)
@@ -202,11 +197,11 @@ def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
 
 
 page.numbers(
-    both_sides=partial(share, unit=units.MXINT8),
-    quantizing=partial(share, unit=QUANTIZING),
-    weights_alone=partial(share, unit=MIXED),
-    signs_apart=partial(share, unit=SIGNS_APART),
-    int8=partial(share, unit=INT8),
+    both_sides=partial(units.share_of, b=units.BF16, a=units.MXINT8),
+    quantizing=partial(units.share_of, b=units.BF16, a=QUANTIZING),
+    weights_alone=partial(units.share_of, b=units.BF16, a=MIXED),
+    signs_apart=partial(units.share_of, b=units.BF16, a=SIGNS_APART),
+    int8=partial(units.share_of, b=units.BF16, a=INT8),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),

@@ -91,15 +91,10 @@ def rates(record: Record, work: str) -> list[float]:
     return [record.values["amount"][work] / seconds / 1e9 for seconds in samples]
 
 
-def reached(r: Records, work: str) -> Counted:
+def reached(r: Records, work: str, of: Callable[[Sequence[float]], float] = max) -> Counted:
     """The fastest sample on the CPU: a ceiling is what was reached, not what is usual."""
     record = r.one(device="cpu")
-    return counted(max(rates(record, work)), WORK[work][1], of=[record])
-
-
-def usual(r: Records, work: str) -> Counted:
-    record = r.one(device="cpu")
-    return counted(median(rates(record, work)), WORK[work][1], of=[record])
+    return counted(of(rates(record, work)), WORK[work][1], of=[record])
 
 
 def verdicts(r: Records) -> tuple[int, int, int]:
@@ -115,7 +110,7 @@ page.numbers(
     **{work: partial(reached, work=work) for work in ("fp32", "bf16", "fp16", "int8")},
     **{work: partial(reached, work=work) for work in ("copy", "cached")},
     fp32_part=partial(reached, work="fp32 part"),
-    usual_copy=partial(usual, work="copy"),
+    usual_copy=partial(reached, work="copy", of=median),
     repeats=lambda r: int(benchmarks.kept("repeats", "runs")),
     verdicts=lambda r: verdicts(r)[0],
     steady=lambda r: verdicts(r)[1],

@@ -92,11 +92,12 @@ def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) ->
 
 
 def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, unit: str) -> Number:
-    interval = made.interval and f"[{', '.join(_shown(v, made.unit, 1)[0] for v in made.interval)}]"
+    value = float(format(made, ".17g"))
+    interval = made.interval and f"[{', '.join(_shown(v, made.unit, 1) for v in made.interval)}]"
     return Number(
         name=name,
-        text=_with_unit(made, made.unit),
-        precise=_with_unit(made, made.unit, more=1),
+        text=magnitude(value, made.unit),
+        precise=magnitude(value, made.unit, more=1),
         interval=interval or "",
         n=counted_units(n, unit),
         cases=cases,
@@ -111,25 +112,17 @@ def counted_units(n: int, unit: str) -> str:
     return f"{n:,} {one if n == 1 else many}"
 
 
-def _with_unit(made: Estimate, unit: Unit, *, more: int = 0) -> str:
-    value = float(format(made, ".17g"))
-    return magnitude(value, unit, more=more)
-
-
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:
     """A value and its unit in two or three digits: "79 %", "6.4 points", "2.6 ×"."""
-    text, shown = _shown(value, unit, more)
+    text = _shown(value, unit, more)
     name = unit.removesuffix("s") if text.lstrip("−") == "1" and len(unit) > 2 else str(unit)
-    return f"{text}\u00a0{name}" if shown else text
+    return f"{text}\u00a0{name}"
 
 
-def _shown(value: float, unit: Unit, more: int) -> tuple[str, bool]:
+def _shown(value: float, unit: Unit, more: int) -> str:
     shown = unit.shown(value)
-    if unit is Unit.PERCENT:
-        text = f"{shown:.{more}f}"
-    elif unit is Unit.POINTS:
-        text = f"{shown:.{(1 if abs(shown) < 10 else 0) + more}f}"
-    else:
+    if unit not in (Unit.PERCENT, Unit.POINTS):
         digits = 2 + more if abs(shown) < 10 else 3
-        return number(float(f"{shown:.{digits}g}")), True
-    return text.replace("-", "−"), True
+        return number(float(f"{shown:.{digits}g}"))
+    places = int(unit is Unit.POINTS and abs(shown) < 10)
+    return f"{shown:.{places + more}f}".replace("-", "−")
