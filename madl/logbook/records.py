@@ -489,7 +489,11 @@ def read_published(
     try:
         lines = path.read_bytes().splitlines() if os.path.lexists(path) else []
     except OSError as error:
-        lines = [_unreadable(path, error)]
+        problem = MadlError(f"{path} cannot be read ({why(error)}); restore it, or remove it")
+        if unusable is None:
+            raise problem from error
+        unusable(problem)
+        return []
     for place, line in enumerate(lines, 1):
         try:
             found.append(_published_record(line, path, place))
@@ -530,14 +534,8 @@ def _read_by_machine(
     return {host: Published(by_key) for host, by_key in most_first}, unusable
 
 
-def _unreadable(path: Path, error: OSError) -> MadlError:
-    return MadlError(f"{path} cannot be read ({why(error)}); restore it, or remove it")
-
-
-def _published_record(line: bytes | MadlError, path: Path, place: int) -> Record:
+def _published_record(line: bytes, path: Path, place: int) -> Record:
     """Raises: MadlError: what is wrong with it."""
-    if isinstance(line, MadlError):
-        raise line
     origin = f"{path}:{place}"
     try:
         record = decode(line.decode(), origin, REMOVE_LINE)

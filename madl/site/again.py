@@ -79,7 +79,7 @@ def run_again(cases: Sequence[Case], published: Source, own: Source) -> Again:
     return Again(cases=len(cases), run=run, gaps=gaps, ratios=ratios, otherwise=otherwise)
 
 
-def accuracies(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+def accuracies(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The test accuracies among a record's values, each with the names that lead to it."""
     if isinstance(values, Mapping):
         if "outcomes" in values and "validation" not in path:

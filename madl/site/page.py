@@ -25,11 +25,12 @@ from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Record, Row, Run
-from madl.logbook.stats import CONTENDED, Estimate, Outcomes, Unit, counted, number
+from madl.logbook.records import Row, Run
+from madl.logbook.stats import CONTENDED, Estimate, Unit, counted, number
 from madl.running.project import Project
 from madl.site import code as sources
 from madl.site import explain, notebooks, notes, prose, replication, share, svg, templates
+from madl.site.again import accuracies
 from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
 from madl.training import workloads
@@ -315,6 +316,7 @@ class PageCalls:
             started = [record.run.started[:10] for record in records]
             days = " to ".join(dict.fromkeys((min(started), max(started))))
             beside = [one.seconds for one in records if (one.run.contention or 0) > CONTENDED]
+            kernels = list(dict.fromkeys(one.run.kernels for one in records if one.run.kernels))
             crowded = f"{len(beside)} of them beside other busy processes"
             if beside:
                 crowded += f", which took {sum(beside) / 60:.1f} min of it"
@@ -322,7 +324,7 @@ class PageCalls:
                 {"": "Machine", " ": f"{run.host}; device {run.device}"},
                 {"": "Processor", " ": "; ".join(sorted({one.run.cpu for one in records}))},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
-                *({"": "Kernels", " ": one} for one in [_kernels(records)] if one),
+                *({"": "Kernels", " ": "; or ".join(kernels)} for _ in kernels[:1]),
                 {"": "Run", " ": f"{days}, profile {view.plan.profile.name}, {view.progress}"},
                 {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
                 {"": "Crowded", " ": crowded},
@@ -414,24 +416,17 @@ def _text(made: str) -> str:
 def _test_size(view: View) -> int | None:
     """On how many test examples most models of this page were judged."""
     own = view.records.of(view.name)
-    sizes = [n for record in own for n in _sizes(record.values)]
+    sizes = [estimate.n for record in own for _, estimate in accuracies(record.values)]
     return max(set(sizes), key=sizes.count) if sizes else None
-
-
-def _sizes(values: Any) -> list[int]:
-    if isinstance(values, Outcomes):
-        return [values.n]
-    if isinstance(values, dict):
-        return [n for value in values.values() for n in _sizes(value)]  # pyright: ignore[reportUnknownVariableType]
-    return [n for value in values for n in _sizes(value)] if isinstance(values, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 
 def _panels(panels: Sequence[Panel]) -> str:
     """Open panels, and beside them the folded ones where the window is wide enough."""
+    titled = "<p>{}</p>".format  # of a single one, the figure's title is enough
     opened = "\n".join(
-        f'<div class="panel">{_titled(panel)}{panel.svg}</div>'
-        for panel in panels
-        if not panel.folded
+        f'<div class="panel">{titled(words(p.title)) if p.title else ""}{p.svg}</div>'
+        for p in panels
+        if not p.folded
     )
     folded = "\n".join(
         f"<details><summary>{words(panel.title)}</summary>"
@@ -442,16 +437,6 @@ def _panels(panels: Sequence[Panel]) -> str:
     if not folded:
         return opened
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
-
-
-def _titled(panel: Panel) -> str:
-    """A panel's own title; of a single one, the figure's is enough."""
-    return f"<p>{words(panel.title)}</p>" if panel.title else ""
-
-
-def _kernels(records: Sequence[Record]) -> str:
-    """Which paths computed them."""
-    return "; or ".join(dict.fromkeys(one.run.kernels for one in records if one.run.kernels))
 
 
 def _code(run: Run) -> str:

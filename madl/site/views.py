@@ -122,17 +122,13 @@ class View:
     def records(self) -> Records:
         """What claims and charts see: those results, sealed, and what is missing."""
         tuning = f"{self.name}{TUNING}"
-        parts: dict[bool, list[tuple[Case, Record | None]]] = {True: [], False: []}
-        for case, record in self.planned:
-            parts[case.experiment == tuning].append((case, record))
-        tuned, own = (
-            (
-                [sealed(record) for _, record in parts[is_tuning] if record is not None],
-                [case for case, record in parts[is_tuning] if record is None],
-            )
-            for is_tuning in (True, False)
-        )
-        return Records(*own, tuning=Records(*tuned))
+
+        def of(is_tuning: bool) -> tuple[list[Record], list[Case]]:
+            some = [one for one in self.planned if (one[0].experiment == tuning) is is_tuning]
+            there = [sealed(record) for _, record in some if record is not None]
+            return there, [case for case, record in some if record is None]
+
+        return Records(*of(False), tuning=Records(*of(True)))
 
     def _result(self, case: Case) -> Record | None:
         """A case's result; what this machine cannot run as another one has it."""

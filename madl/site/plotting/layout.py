@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import matplotlib
@@ -303,15 +304,11 @@ def _apart(wanted: Sequence[float]) -> list[float]:
     pools: list[list[float]] = []  # of neighbours that touch: each wants to begin there
     for i, place in enumerate(wanted):
         pools.append([place - i * LINE])
-        while len(pools) > 1 and _mean(pools[-2]) > _mean(pools[-1]):
+        while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
             last = pools.pop()
             pools[-1] += last
-    begins = [_mean(pool) for pool in pools for _ in pool]
+    begins = [fmean(pool) for pool in pools for _ in pool]
     return [begin + i * LINE - place for i, (begin, place) in enumerate(zip(begins, wanted))]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _name_end(panel: Panel, name: str, x: float, y: float, up: float) -> None:
