@@ -20,6 +20,7 @@ def _end(kind: type[BaseException], error: BaseException, trace: object) -> None
 sys.excepthook = _end
 
 import ast
+import functools
 import io
 import json
 import logging
@@ -105,56 +106,45 @@ def _stems(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
     return tuple(dict.fromkeys(project.stem_of(name) for name in given)) if project else ()
 
 
-def _options(*chosen: str) -> Callable[[Command], Command]:
-    """The common options, by name; the same everywhere they appear."""
-    known = {
-        "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]...", callback=_stems),
-        "profile": click.option(
-            "--profile", default="quick", show_default=True, help="smoke, quick or full."
-        ),
-        "seeds": click.option(
-            "--seeds", help="With --profile full: how many confirming seeds, 1 to 5.  [default: 5]"
-        ),
-        "workload": click.option(
-            "--workload",
-            type=click.Choice(["snippets", "imdb", "imdb-openings"]),
-            default="snippets",
-            show_default=True,
-            help="Model and data set of the run.",
-        ),
-        "model": click.option("--model", help="Another model: a hub id, or a folder."),
-        "dataset": click.option("--dataset", help="Other data: a hub id, or a folder."),
-        "device": click.option(
-            "--device", default="auto", show_default=True, help="auto, cpu or cuda."
-        ),
-        "jobs": click.option(
-            "--jobs",
-            type=click.IntRange(min=1),
-            help="Cases side by side. [default: one a core, at most four]",
-        ),
-        "executor": click.option(
-            "--executor",
-            type=click.Choice(["processes", "inline", "dask"]),
-            default="processes",
-            show_default=True,
-            help="Where cases run.",
-        ),
-        "scheduler": click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Dask's: tcp://host:port, or its scheduler file.",
-        ),
-        "shard": click.option(
-            "--shard", default="1/1", show_default=True, help="i/n: this machine's share."
-        ),
-        "force": click.option("--force", is_flag=True, help="Run finished cases again."),
-        "as_json": click.option("--json", "as_json", is_flag=True, help="For programs."),
-    }
+_option = functools.partial(click.option, show_default=True)
+OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, the same everywhere
+    "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]...", callback=_stems),
+    "profile": _option("--profile", default="quick", help="smoke, quick or full."),
+    "seeds": _option(
+        "--seeds", help="With --profile full: how many confirming seeds, 1 to 5.  [default: 5]"
+    ),
+    "workload": _option(
+        "--workload",
+        type=click.Choice(["snippets", "imdb", "imdb-openings"]),
+        default="snippets",
+        help="Model and data set of the run.",
+    ),
+    "model": _option("--model", help="Another model: a hub id, or a folder."),
+    "dataset": _option("--dataset", help="Other data: a hub id, or a folder."),
+    "device": _option("--device", default="auto", help="auto, cpu or cuda."),
+    "jobs": _option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        help="Cases side by side. [default: one a core, at most four]",
+    ),
+    "executor": _option(
+        "--executor",
+        type=click.Choice(["processes", "inline", "dask"]),
+        default="processes",
+        help="Where cases run.",
+    ),
+    "scheduler": _option(
+        "--scheduler", metavar="ADDRESS", help="Dask's: tcp://host:port, or its scheduler file."
+    ),
+    "shard": _option("--shard", default="1/1", help="i/n: this machine's share."),
+    "force": click.option("--force", is_flag=True, help="Run finished cases again."),
+    "as_json": click.option("--json", "as_json", is_flag=True, help="For programs."),
+}
 
+
+def _options(*names: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
-        for name in reversed(chosen):
-            command = known[name](command)
-        return command
+        return functools.reduce(lambda made, name: OPTIONS[name](made), reversed(names), command)
 
     return decorate
 

@@ -102,14 +102,6 @@ def full(r: Records) -> Arm:
     return arm(r, "full fine-tuning", method="full")
 
 
-def untrained(r: Records) -> Arm:
-    return arm(r, "untrained", method="untrained")
-
-
-def frozen(r: Records) -> Arm:
-    return arm(r, "frozen embeddings", method="frozen")
-
-
 def lora(r: Records, rank: int = RANK) -> Arm:
     return arm(r, f"LoRA, rank {rank}", method="lora", rank=rank)
 
@@ -244,7 +236,9 @@ def lost(r: Records) -> Chart:
 @page.table
 def methods(r: Records) -> Sequence[Row]:
     """All on the first seed: some have no other."""
-    stepped = {a.label: method for method, a in zip(WAYS, (full(r), frozen(r), lora(r)))}
+    untrained = arm(r, "untrained", method="untrained")
+    frozen = arm(r, "frozen embeddings", method="frozen")
+    stepped = {a.label: method for method, a in zip(WAYS, (full(r), frozen, lora(r)))}
     return [
         {
             "model": a.label,
@@ -254,7 +248,7 @@ def methods(r: Records) -> Sequence[Row]:
             "a step takes": f"{step(r, method)}" if method else "",
             "and holds": f"{number(at_peak(r, method).value)} MB" if method else "",
         }
-        for a in (untrained(r), full(r), frozen(r), *adapted(r))
+        for a in (untrained, full(r), frozen, *adapted(r))
         for method in [stepped.get(a.label, "")]
     ]
 

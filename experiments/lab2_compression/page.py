@@ -211,22 +211,9 @@ def size(r: Records) -> Counted:
     return counted(fmean(map(size_of, every)) * MBIT, "Mbit", of=every)
 
 
-def apart(r: Records) -> Counted:
-    """How much larger the largest choice of all searches is than the smallest."""
-    every = r.of(STEM).all(part="search")
-    bits = list(map(size_of, every))
-    return counted(round(100 * (max(bits) / min(bits) - 1), 1), "%", of=every)
-
-
 def shape_alone(r: Records, shape: str) -> Arm:
     """A shape as trials see it, compressed half-way and trained on, of the first model."""
     return arm(r.of(STEM), shape, BETWEEN, part="candidate", shape=shape)
-
-
-def fitting(r: Records) -> Counted:
-    """Different shapes that the searches tried, all models together."""
-    every = r.of(STEM).all(part="search")
-    return counted(len({shape for one in every for shape in losses_of(one)}), of=every)
 
 
 page.numbers(
@@ -239,10 +226,8 @@ page.numbers(
     alike=alike,
     rank_after=partial(rank, objective=AFTER),
     rank_between=partial(rank, objective=BETWEEN),
-    shapes=fitting,
     smaller=smaller,
     size=size,
-    apart=apart,
     shallow=partial(shape_alone, shape="shallow"),
     deep=partial(shape_alone, shape="deep"),
     startup=lambda r: counted(searches_of(r, PLAIN)[0].values["startup"]),

@@ -8,7 +8,7 @@ Units: losses in nats.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -153,20 +153,6 @@ def falls(r: Records) -> Counted:
     return counted(round(100 * fmean(shares)), "%", of=found)
 
 
-def best_epoch(r: Records, last: bool) -> Counted:
-    """When the best cut's validation loss was lowest: of the models the earliest, or the latest."""
-    found = every(r, FOUND)
-    at = sorted(one.values["best_step"] / one.values["steps_per_epoch"] for one in found)
-    return counted(at[-1 if last else 0], of=found)
-
-
-def change_of_a_model(r: Records, pick: Callable[[Iterable[float]], float]) -> Counted:
-    """Of the best cuts' changes of test accuracy, one model's."""
-    made = accuracy_holds(r)
-    points = round(100 * pick(made.comparison.by_unit), 1)
-    return counted(points, "points", of=every(r, FOUND))
-
-
 def early_rise(r: Records) -> Counted:
     """The best cut's validation loss from its lowest to the end of the first epoch, where the
     lowest is before that: the mean over all models."""
@@ -181,8 +167,6 @@ def early_rise(r: Records) -> Counted:
 
 page.numbers(
     early_rise=early_rise,
-    least_change=partial(change_of_a_model, pick=min),
-    most_change=partial(change_of_a_model, pick=max),
     test_best=partial(mean_loss, model=FOUND, when="best", part="test"),
     test_last=partial(mean_loss, model=FOUND, when="last", part="test"),
     own_last=partial(mean_loss, model=FOUND, when="last", part="trained"),
@@ -191,8 +175,6 @@ page.numbers(
     right_best=partial(where_answer_is, when="best", right=True),
     right_last=partial(where_answer_is, when="last", right=True),
     falls=falls,
-    best_first=partial(best_epoch, last=False),
-    best_latest=partial(best_epoch, last=True),
     cut=lambda r: tested(r, FOUND, "best"),
     whole=lambda r: tested(r, WHOLE, "best"),
     cut_last=lambda r: tested(r, FOUND, "last"),

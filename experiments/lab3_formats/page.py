@@ -283,11 +283,6 @@ def ahead(r: Records) -> Counted:
     return counted(round(min(singles(one)) - min(one.values["scores"]), 4), "nats", of=[one])
 
 
-def found_at(r: Records) -> Counted:
-    one = search_of(r, ALL)
-    return counted(1 + one.values["scores"].index(min(one.values["scores"])), of=[one])
-
-
 def search_of(r: Records, family: str) -> Record:
     return r.tuning.one(part="search", family=family)
 
@@ -332,7 +327,6 @@ page.numbers(
     searches=lambda r: counted(len(r.tuning.all(part="search")), of=r.tuning.all(part="search")),
     ended_single=ended_single,
     ahead=ahead,
-    found_at=found_at,
 )
 
 

@@ -222,13 +222,6 @@ def positions(r: Records) -> Counted:
     return counted(int(str(at["length"])), of=r.all(**at))
 
 
-def worst_error(r: Records) -> Counted:
-    """Of all forms and dtypes, as a share of what rounding allows."""
-    found = r.where(kind="correct")
-    worst = max(share for record in found for share in record.values["errors"].values())
-    return counted(100 * worst, "%", of=found)
-
-
 def scale_error(r: Records, inputs: str) -> Counted:
     """Of attention without its scale, as a share of the largest output."""
     record = r.one(kind="correct", device="cpu")
@@ -274,7 +267,6 @@ page.numbers(
     fused_peak=partial(peak, form="flash"),
     naive_scores=partial(peak, form="naive", part="score_bytes"),
     tuned_scores=partial(peak, form="tuned", part="score_bytes"),
-    worst=worst_error,
     wrong_on_ones=partial(scale_error, inputs="ones"),
     wrong_on_random=partial(scale_error, inputs="random"),
     in_between=lambda r: share_of_naive(r, "scale", "softmax"),
