@@ -55,7 +55,7 @@ def title(project: Project, name: str) -> str:
     return found[1] if found else name
 
 
-def write(project: Project, cache: Path | None) -> list[str]:
+def write(project: Project, cache: Path) -> list[str]:
     """Make every notebook anew whose source or data have changed; returns what went wrong."""
     problems: list[str] = []
     for name in names(project):
@@ -66,7 +66,7 @@ def write(project: Project, cache: Path | None) -> list[str]:
     return problems
 
 
-def _write(project: Project, name: str, cache: Path | None) -> None:
+def _write(project: Project, name: str, cache: Path) -> None:
     path = project.docs / FOLDER / f"{name}.ipynb"
     if _is_changed_by_hand(path):
         return

@@ -104,27 +104,25 @@ def _claim_row(result: Result, claim: Claim) -> dict[str, Any]:
     }
 
 
-def write(plan: StoredPlan, store: Store | None) -> Ledger:
+def write(plan: StoredPlan, store: Store) -> Ledger:
     """Render every page, figure, the ledger and the home page; returns the ledger.
 
     Raises:
         MadlError: there are no templates, or questions, or experiments that can be read; no page is
             touched then.
     """
-    if store is None:
-        return _write(plan, None)
     (store.root / "build").mkdir(parents=True, exist_ok=True)
     with FileLock(store.root / "build" / ".lock"):  # whoever renders second waits
         return _write(plan, store)
 
 
-def _write(plan: StoredPlan, store: Store | None) -> Ledger:
+def _write(plan: StoredPlan, store: Store) -> Ledger:
     project, problems = plan.project, Problems()
     if not project.templates.is_dir():
         raise MadlError(f"there is no folder {project.templates}; {RESTORE}")
     planned = pages(plan, problems)
     state = ledger(project, planned)
-    cache = store.root / "build" / "charts" if store else None
+    cache = store.root / "build" / "charts"
     calls = {page.name: PageCalls(project, page, cache) for page in planned}
     texts = _rendered(
         {p.path: functools.partial(_render_page, project, calls[p.name]) for p in planned}, problems
@@ -150,11 +148,10 @@ def _write(plan: StoredPlan, store: Store | None) -> Ledger:
     for path, content in files.items():
         write_if_changed(project.docs / path, content)
     _remove_stale(project.docs, {project.docs / path for path in files})
-    if store is not None:
-        _remove_gone(project.docs, store.root / "build" / "written.json", texts)
+    _remove_gone(project.docs, store.root / "build" / "written.json", texts)
     for stray in notes.strays(project.docs, sorted(q.id for p in planned for q in p.questions)):
         problems.note(stray)
-    state.problems = problems.said + notebooks.write(project, store and store.root / "build")
+    state.problems = problems.said + notebooks.write(project, store.root / "build")
     return state
 
 
