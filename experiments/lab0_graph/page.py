@@ -259,16 +259,6 @@ def _elsewhere(v: Values, kind: str) -> str:
     return f"none; `symbolic_trace` of `{node['part']}` has {_call(node)}" if node else "none"
 
 
-@page.table
-def operators(r: Records) -> Sequence[Row]:
-    """How many nodes call each, before and after the pass; most first."""
-    before, after = (_values(r)[name] for name in ("operators", "operators_after"))
-    return [
-        {"operator": f"`{name}`", "captured": count, "dropout removed": after.get(name, 0)}
-        for name, count in sorted(before.items(), key=lambda item: -item[1])
-    ]
-
-
 @page.output
 def erase_error(r: Records) -> str:
     return _values(r)["erase"]["error"] or "no error"

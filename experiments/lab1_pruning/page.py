@@ -26,7 +26,6 @@ from madl.logbook.experiment import (
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import loss_by_rate
-from madl.logbook.stats import number
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -408,22 +407,6 @@ def points(r: Records) -> Sequence[Row]:
             cells |= {f"{name}, trained on": row.get(name, "")}
         rows.append(cells)
     return rows
-
-
-@page.table
-def costs(r: Records) -> Sequence[Row]:
-    """What zeros cost in one layer, beside what the model can do with as many."""
-    dense, one = sheet(r, "dense"), r.of(STEM).one(part="cost")
-    return [
-        {
-            "weights removed": f"{100 * float(at):g} %",
-            "accuracy as pruned": pruned(r, float(at)),
-            "masked, speed": dense / sheet(r, "masked", float(at)),
-            "CSR, speed": dense / sheet(r, "csr", float(at)),
-            "CSR, bytes": f"{number(size['csr'] / size['dense'])} ×",
-        }
-        for at, size in sorted(one.values["bytes"].items())
-    ]
 
 
 # How the effect differs from model to model: of five models of 1.1 after a pass of training, at 8

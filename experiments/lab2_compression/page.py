@@ -16,7 +16,7 @@ from statistics import fmean
 
 from madl.logbook import searches, stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, category, line, linear, percent, points
+from madl.logbook.charts import Chart, category, percent, points
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import (
     CONFIRMING_SEEDS,
@@ -250,31 +250,6 @@ def accuracy(r: Records) -> Chart:
         x=category("search", "what the search's objective does"),
         y=percent("test accuracy of its choice"),
         marks=[points(said) for said in SCHEDULES.values()],
-    )
-
-
-@page.chart
-def curves(r: Records) -> Chart:
-    """The least validation loss so far, each search's own; None until a shape has the size."""
-    so_far = {
-        name: [
-            searches.least_so_far(t and t["validation_loss"] for t in one.values["tried"])
-            for one in searches_of(r, objective)
-        ]
-        for objective, name in SEARCHES.items()
-    }
-    trials = range(min(len(study) for every in so_far.values() for study in every))
-
-    def at(every: Sequence[Sequence[float | None]], i: int) -> float | None:
-        found = [study[i] for study in every]
-        return fmean(x for x in found if x is not None) if None not in found else None
-
-    rows = [{"trial": i + 1, **{name: at(so_far[name], i) for name in so_far}} for i in trials]
-    return Chart(
-        rows,
-        x=linear("trial", "trials"),
-        y=linear(label="least validation loss so far", unit="nats"),
-        marks=[line(name, markers=False) for name in so_far],
     )
 
 
