@@ -400,3 +400,14 @@ def bounds(r: Records) -> Sequence[Row]:
             }
         )
     return rows
+
+
+@page.table
+def times(r: Records) -> Sequence[Row]:
+    """All forms at all lengths."""
+    rows: list[Row] = []
+    for at in timed_problems(r.where(kind="time")):
+        problem = f"{DEVICES[at['device']]}, {DTYPES[at['dtype']]}, {at['length']:,}"
+        cells = {title: or_none(time_or_why, r, form, **at) for form, title in FORMS.items()}
+        rows.append({"problem": problem, **cells})
+    return rows
