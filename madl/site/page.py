@@ -394,18 +394,17 @@ class PageCalls:
 
     def csv_files(self) -> dict[str, str]:
         """The data behind every figure: file name → CSV."""
-        kinds = {name: one.kind for name, one in self.page.view.experiment.shown.items()}
-        data = self.tried(self.data)
-        return {
-            f"{name}.csv": data(name)
-            for name, made in self.page.view.shown.items()
-            if made is not None and kinds[name] in ("chart", "drawing")
-        }
+        view = self.page.view
 
-    def data(self, name: str) -> str:
-        """The rows of a figure as CSV."""
-        made = self.page.view.shown[name]
-        return to_csv(made.rows if isinstance(made, Chart) else made)
+        def data(name: str) -> str:
+            made = view.shown[name]
+            return to_csv(made.rows if isinstance(made, Chart) else made)
+
+        return {
+            f"{name}.csv": self.tried(data)(name)
+            for name, one in view.experiment.shown.items()
+            if one.kind in ("chart", "drawing") and view.shown[name] is not None
+        }
 
 
 def _text(made: str) -> str:
