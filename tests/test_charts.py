@@ -44,7 +44,7 @@ def a_chart(rows=({"n": 1, "t": 2},), *, x=X, y=Y, marks=None, facet=None) -> Ch
         ({"marks": [line("time")]}, "time"),
         ({"marks": [points("t", by="family")]}, "family"),
         ({"marks": [points("t", text="name")]}, "name"),
-        ({"marks": [bars("t", "u")]}, "u"),
+        ({"marks": bars("t", "u")}, "u"),
         ({"x": linear("m")}, "m"),
         ({"y": category("kind")}, "kind"),
         ({"facet": "device"}, "device"),

@@ -13,8 +13,8 @@ in. Rows of a facet's value make one of several small charts with common axes.
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeGuard
 
 from madl.errors import MadlError
@@ -147,7 +147,7 @@ class NoRows(MadlError):
     """A chart without rows: a bug once all records are there, and pending until then."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Rows and how to look at them; see the module.
 
@@ -156,26 +156,13 @@ class Chart:
     """
 
     rows: Sequence[Row]
+    _: KW_ONLY
     x: Axis
     y: Axis
     marks: Sequence[Mark]
-    facet: str | None
+    facet: str | None = None
 
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        *,
-        x: Axis,
-        y: Axis,
-        marks: Iterable[Mark | Sequence[Mark]],
-        facet: str | None = None,
-    ) -> None:
-        flat = [m for one in marks for m in ([one] if isinstance(one, Mark) else one)]
-        for name, value in (("rows", rows), ("x", x), ("y", y), ("marks", flat), ("facet", facet)):
-            object.__setattr__(self, name, value)
-        self._check()
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.rows:
             raise NoRows("has no rows to draw")
         known = {column: None for row in self.rows for column in row}
