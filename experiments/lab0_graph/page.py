@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -209,6 +210,44 @@ def graph(r: Records) -> Sequence[Row]:
     return graph_rows(_values(r)["nodes"])
 
 
+# ---- one dropout node and its users -------------------------------------------------------------
+
+
+def _around(rows: Sequence[Row]) -> list[Panel]:
+    """The node as captured, and what redirecting its users and erasing it leaves."""
+    source, dropout, *users = [replace(_node_box(row), inputs=()) for row in rows]
+    drawn = {
+        "Captured": [
+            source,
+            replace(dropout, inputs=(source.name,)),
+            *(replace(user, inputs=(dropout.name,)) for user in users),
+        ],
+        "Users redirected, then the node erased": [
+            source,
+            *(replace(user, inputs=(source.name,)) for user in users),
+        ],
+    }
+    return [
+        Panel(title=title, svg=column(boxes, label=title), folded=False)
+        for title, boxes in drawn.items()
+    ]
+
+
+def _around_alt(rows: Sequence[Row]) -> str:
+    source, dropout, *users = [str(row["name"]) for row in rows]
+    return f"{source} feeds {dropout}, which feeds {', '.join(users)}; then {source} feeds these."
+
+
+@page.drawing(panels=_around, alt=_around_alt)
+def redirected(r: Records) -> Sequence[Row]:
+    """The first dropout node, between its input and its users."""
+    erased = _values(r)["erase"]
+    rows = {row["name"]: row for row in graph_rows(_values(r)["nodes"])}
+    dropout = rows[erased["node"]]
+    users = [row for name, row in rows.items() if name in erased["users"]]
+    return [rows[dropout["inputs"]], dropout, *users]
+
+
 # ---- chart, tables and outputs -----------------------------------------------------------------
 
 
@@ -257,6 +296,16 @@ def _call(node: Mapping[str, Any]) -> str:
 def _elsewhere(v: Values, kind: str) -> str:
     node = v["symbolic"]["examples"].get(kind)
     return f"none; `symbolic_trace` of `{node['part']}` has {_call(node)}" if node else "none"
+
+
+@page.table
+def operators(r: Records) -> Sequence[Row]:
+    """How many nodes call each, before and after the pass; most first."""
+    before, after = (_values(r)[name] for name in ("operators", "operators_after"))
+    return [
+        {"operator": f"`{name}`", "captured": count, "dropout removed": after.get(name, 0)}
+        for name, count in sorted(before.items(), key=lambda item: -item[1])
+    ]
 
 
 @page.output

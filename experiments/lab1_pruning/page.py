@@ -25,7 +25,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.searches import loss_by_rate
+from madl.logbook.stats import number, per_cent, scientific
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -409,6 +409,39 @@ def points(r: Records) -> Sequence[Row]:
     return rows
 
 
+@page.table
+def every(r: Records) -> Sequence[Row]:
+    """Every point of inputs and of both as pruned, and what L1 then leaves, counted."""
+    rows: list[Row] = []
+    for part in PARTS:
+        for at in removed_at(r.without("recovery"), part, "l1"):
+            l1 = pruned(r, at, part=part)
+            zeros = {name: fmean(one[name] for one in l1.each("zeros")) for name in ZEROS}
+            accuracies = {name: pruned(r, at, m, part) for m, name in METHODS.items()}
+            shares = {title: per_cent(zeros[name]) for name, title in ZEROS.items()}
+            rows.append({"pruned": part, "removed": f"{100 * at:g} %", **accuracies, **shares})
+    return rows
+
+
+ZEROS = {"weights": "zero weights", "inputs": "zero inputs", "products": "products left"}
+
+
+@page.table
+def costs(r: Records) -> Sequence[Row]:
+    """What zeros cost in one layer, beside what the model can do with as many."""
+    dense, one = sheet(r, "dense"), r.of(STEM).one(part="cost")
+    return [
+        {
+            "weights removed": f"{100 * float(at):g} %",
+            "accuracy as pruned": pruned(r, float(at)),
+            "masked, speed": dense / sheet(r, "masked", float(at)),
+            "CSR, speed": dense / sheet(r, "csr", float(at)),
+            "CSR, bytes": f"{number(size['csr'] / size['dense'])} ×",
+        }
+        for at, size in sorted(one.values["bytes"].items())
+    ]
+
+
 # How the effect differs from model to model: of five models of 1.1 after a pass of training, at 8
 # and at 4 bits against FP32. From sentence to sentence in the mean over them: of three models of an
 # earlier run of this page.
@@ -434,6 +467,12 @@ def rates(r: Records) -> Sequence[Row]:
         "three in ten removed, random": {"pruning": "random"},
     }
     return [
-        {"trained": name, **loss_by_rate(r.tuning.all(**where), "recovery_learning_rate")}
+        {"trained": name}
+        | {
+            scientific(one.case.params["recovery_learning_rate"]): (
+                f"{one.values['validation_loss']:.4f}"
+            )
+            for one in r.tuning.all(**where)
+        }
         for name, where in what.items()
     ]

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from madl.logbook import searches, stats
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, category, percent, points
+from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import (
     CONFIRMING_SEEDS,
@@ -27,7 +27,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import scientific
+from madl.logbook.stats import number, scientific
 from madl.training import baseline
 
 page = Experiment(title="Compression-aware search", needs=("baseline",))
@@ -211,9 +211,22 @@ def size(r: Records) -> Counted:
     return counted(fmean(map(size_of, every)) * MBIT, "Mbit", of=every)
 
 
+def apart(r: Records) -> Counted:
+    """How much larger the largest choice of all searches is than the smallest."""
+    every = r.of(STEM).all(part="search")
+    bits = list(map(size_of, every))
+    return counted(round(100 * (max(bits) / min(bits) - 1), 1), "%", of=every)
+
+
 def shape_alone(r: Records, shape: str) -> Arm:
     """A shape as trials see it, compressed half-way and trained on, of the first model."""
     return arm(r.of(STEM), shape, BETWEEN, part="candidate", shape=shape)
+
+
+def fitting(r: Records) -> Counted:
+    """Different shapes that the searches tried, all models together."""
+    every = r.of(STEM).all(part="search")
+    return counted(len({shape for one in every for shape in losses_of(one)}), of=every)
 
 
 page.numbers(
@@ -226,8 +239,10 @@ page.numbers(
     alike=alike,
     rank_after=partial(rank, objective=AFTER),
     rank_between=partial(rank, objective=BETWEEN),
+    shapes=fitting,
     smaller=smaller,
     size=size,
+    apart=apart,
     shallow=partial(shape_alone, shape="shallow"),
     deep=partial(shape_alone, shape="deep"),
     startup=lambda r: counted(searches_of(r, PLAIN)[0].values["startup"]),
@@ -251,6 +266,65 @@ def accuracy(r: Records) -> Chart:
         y=percent("test accuracy of its choice"),
         marks=[points(said) for said in SCHEDULES.values()],
     )
+
+
+@page.chart
+def curves(r: Records) -> Chart:
+    """The least validation loss so far, each search's own; None until a shape has the size."""
+    so_far = {
+        name: [best_so_far(one) for one in searches_of(r, objective)]
+        for objective, name in SEARCHES.items()
+    }
+    trials = range(min(len(study) for every in so_far.values() for study in every))
+
+    def at(every: Sequence[Sequence[float | None]], i: int) -> float | None:
+        found = [study[i] for study in every]
+        return fmean(x for x in found if x is not None) if None not in found else None
+
+    rows = [{"trial": i + 1, **{name: at(so_far[name], i) for name in so_far}} for i in trials]
+    return Chart(
+        rows,
+        x=linear("trial", "trials"),
+        y=linear(label="least validation loss so far", unit="nats"),
+        marks=[line(name, markers=False) for name in so_far],
+    )
+
+
+def best_so_far(one: Record) -> list[float | None]:
+    least: list[float | None] = []
+    for trial in one.values["tried"]:
+        seen = [x for x in (*least[-1:], trial and trial["validation_loss"]) if x is not None]
+        least.append(min(seen, default=None))
+    return least
+
+
+@page.table
+def by_search(r: Records) -> Sequence[Row]:
+    return [
+        {
+            "search": name,
+            **{said: chosen(r, objective, s) for s, said in SCHEDULES.items()},
+            "after, less last": chosen(r, objective, BETWEEN) - chosen(r, objective, AFTER),
+        }
+        for objective, name in SEARCHES.items()
+    ]
+
+
+@page.table
+def every_shape(r: Records) -> Sequence[Row]:
+    """Every search's choice."""
+    return [
+        {
+            "seed": one.case.params["seed"],
+            "search": SEARCHES[str(one.case.params["objective"])],
+            "shape": " · ".join(map(str, one.values["chosen"])),
+            "size": f"{number(size_of(one) * MBIT)} Mbit",
+            **{SCHEDULES[s]: Arm(label=s, records=(one,), within=(s,)) for s in (AFTER, BETWEEN)},
+        }
+        for one in sorted(
+            r.of(STEM).all(part="search"), key=lambda one: int(one.case.params["seed"] or 0)
+        )
+    ]
 
 
 @page.table

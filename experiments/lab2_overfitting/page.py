@@ -8,13 +8,13 @@ Units: losses in nats.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from experiments.lab2_samplers.records import STEM as SEARCH
-from experiments.lab2_samplers.records import best_trial
+from experiments.lab2_samplers.records import best_trial, shape
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
@@ -153,6 +153,20 @@ def falls(r: Records) -> Counted:
     return counted(round(100 * fmean(shares)), "%", of=found)
 
 
+def best_epoch(r: Records, last: bool) -> Counted:
+    """When the best cut's validation loss was lowest: of the models the earliest, or the latest."""
+    found = every(r, FOUND)
+    at = sorted(one.values["best_step"] / one.values["steps_per_epoch"] for one in found)
+    return counted(at[-1 if last else 0], of=found)
+
+
+def change_of_a_model(r: Records, pick: Callable[[Iterable[float]], float]) -> Counted:
+    """Of the best cuts' changes of test accuracy, one model's."""
+    made = accuracy_holds(r)
+    points = round(100 * pick(made.comparison.by_unit), 1)
+    return counted(points, "points", of=every(r, FOUND))
+
+
 def early_rise(r: Records) -> Counted:
     """The best cut's validation loss from its lowest to the end of the first epoch, where the
     lowest is before that: the mean over all models."""
@@ -167,6 +181,8 @@ def early_rise(r: Records) -> Counted:
 
 page.numbers(
     early_rise=early_rise,
+    least_change=partial(change_of_a_model, pick=min),
+    most_change=partial(change_of_a_model, pick=max),
     test_best=partial(mean_loss, model=FOUND, when="best", part="test"),
     test_last=partial(mean_loss, model=FOUND, when="last", part="test"),
     own_last=partial(mean_loss, model=FOUND, when="last", part="trained"),
@@ -175,6 +191,8 @@ page.numbers(
     right_best=partial(where_answer_is, when="best", right=True),
     right_last=partial(where_answer_is, when="last", right=True),
     falls=falls,
+    best_first=partial(best_epoch, last=False),
+    best_latest=partial(best_epoch, last=True),
     cut=lambda r: tested(r, FOUND, "best"),
     whole=lambda r: tested(r, WHOLE, "best"),
     cut_last=lambda r: tested(r, FOUND, "last"),
@@ -188,27 +206,26 @@ TRAINED = "epochs of training"
 Looks = Sequence[Mapping[str, Any]]  # what each seed's model was at one check
 
 
-def checks(r: Records) -> list[tuple[int, Looks, Arm | None]]:
-    """Every look at the best cut: the step, each seed's, and test where all of them looked."""
+def checks(r: Records, model: str) -> list[tuple[int, Looks, Arm | None]]:
+    """Every look at a model: the step, each seed's, and test where all of them looked."""
     found: list[tuple[int, Looks, Arm | None]] = []
-    together = zip(*(one.values["checks"] for one in every(r, FOUND)), strict=True)
+    together = zip(*(one.values["checks"] for one in every(r, model)), strict=True)
     for i, seen in enumerate(together):
         tested_too = all("test" in one for one in seen)
-        test = arm(r.of(STEM), FOUND, "checks", i, "test", model_of=FOUND) if tested_too else None
+        test = arm(r.of(STEM), model, "checks", i, "test", model_of=model) if tested_too else None
         found.append((seen[0]["step"], seen, test))
     return found
 
 
-@page.chart
-def loss(r: Records) -> Chart:
-    """The best cuts', of every training step, and of the checks; means over the seeds."""
-    values = [one.values for one in every(r, FOUND)]
+def _losses(r: Records, model: str) -> Chart:
+    """Of every training step, and of the checks; means over the seeds."""
+    values = [one.values for one in every(r, model)]
     per_epoch = values[0]["steps_per_epoch"]
     rows: dict[int, dict[str, Any]] = {
         step: {"epoch": step / per_epoch, "training": fmean(of)}
         for step, of in enumerate(zip(*(one["losses"] for one in values), strict=True), start=1)
     }
-    for step, seen, test in checks(r):
+    for step, seen, test in checks(r, model):
         row = rows.setdefault(step, {"epoch": step / per_epoch, "training": None})
         row["validation"] = mean_estimate([one["loss"] for one in seen], Unit.NATS)
         row["test"] = test and test.loss
@@ -221,7 +238,18 @@ def loss(r: Records) -> Chart:
 
 
 @page.chart
+def loss(r: Records) -> Chart:
+    return _losses(r, FOUND)
+
+
+@page.chart
+def whole_loss(r: Records) -> Chart:
+    return _losses(r, WHOLE)
+
+
+@page.chart
 def accuracy(r: Records) -> Chart:
+    found = checks(r, FOUND)
     per_epoch = every(r, FOUND)[0].values["steps_per_epoch"]
     rows: list[Row] = [
         {
@@ -229,7 +257,7 @@ def accuracy(r: Records) -> Chart:
             "validation": mean_estimate([one["accuracy"] for one in seen]),
             "test": test,
         }
-        for step, seen, test in checks(r)
+        for step, seen, test in found
     ]
     return Chart(
         rows,
@@ -259,6 +287,22 @@ def models(r: Records) -> Sequence[Row]:
                 }
             )
     return rows
+
+
+@page.table
+def shapes(r: Records) -> Sequence[Row]:
+    """The best cut of each fine-tuned model, and where both start on validation."""
+    return [
+        {
+            "seed": cut.case.params["seed"],
+            "best cut": shape(shape_of(cut.case.params)),
+            "best epoch, cut": number(cut.values["best_step"] / cut.values["steps_per_epoch"]),
+            "best epoch, whole": number(
+                whole.values["best_step"] / whole.values["steps_per_epoch"]
+            ),
+        }
+        for cut, whole in zip(every(r, FOUND), every(r, WHOLE), strict=True)
+    ]
 
 
 # Of an earlier run with a shorter training: how the change of the loss differs from model to model,

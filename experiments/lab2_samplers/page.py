@@ -244,6 +244,12 @@ def below_whole(r: Records) -> Contrast:
     return compare(beside(whole(r), tpe), tpe)
 
 
+def on_grids_draw(r: Records) -> Arm:
+    """What Random chose on the draw that Grid searched."""
+    draw = studies(r, "grid")[0].case.params["trial_draw"]
+    return choices(r.where(trial_draw=draw), "random")
+
+
 def trials_agree(r: Records) -> Counted:
     """Draws on which the sampler of the better trial also has the better model, on test."""
     tpe, random = studies(r, "tpe"), studies(r, "random")
@@ -271,6 +277,8 @@ page.numbers(
     below_whole=below_whole,
     half_lead=partial(lead, share=0.5),
     full_lead=partial(lead, share=1.0),
+    grid=partial(choices, sampler="grid"),
+    random_there=on_grids_draw,
     beyond_whole=lambda r: number_with(
         r, lambda one: found(one) < one.values["whole"]["validation_loss"]
     ),

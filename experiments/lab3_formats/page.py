@@ -33,8 +33,7 @@ from madl.logbook.claims import Contrast, compare, pooled
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.searches import loss_by_rate
-from madl.logbook.stats import Estimate
+from madl.logbook.stats import Estimate, per_cent, scientific, superscript
 from madl.training import baseline
 from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
@@ -283,6 +282,11 @@ def ahead(r: Records) -> Counted:
     return counted(round(min(singles(one)) - min(one.values["scores"]), 4), "nats", of=[one])
 
 
+def found_at(r: Records) -> Counted:
+    one = search_of(r, ALL)
+    return counted(1 + one.values["scores"].index(min(one.values["scores"])), of=[one])
+
+
 def search_of(r: Records, family: str) -> Record:
     return r.tuning.one(part="search", family=family)
 
@@ -293,6 +297,10 @@ def of_search(r: Records, what: str, unit: str = "") -> Counted:
     value = record.case.params[what]
     assert isinstance(value, int | float)
     return counted(value, unit, of=[record])
+
+
+def mix_bits(r: Records) -> Counted:
+    return counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records)
 
 
 def once(r: Records, name: str) -> Arm:
@@ -307,10 +315,12 @@ page.numbers(
     kept=lambda r: counted(len(keeping(r.tuning)), of=r.of(STEM)),
     num_formats=lambda r: counted(len(planned(r)), of=r.of(STEM)),
     mix=mix_trained,
-    mix_bits=lambda r: counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records),
+    mix_bits=mix_bits,
     rival=rival_trained,
     rival_quantized=rival,
-    rival_bits=lambda r: bits_of(rival(r)),
+    rival_bits=lambda r: counted(
+        rival(r).mean("bits"), f"bits ({rival(r).label})", of=rival(r).records
+    ),
     mxint4=partial(untrained, preset="mxint4"),
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
@@ -327,16 +337,20 @@ page.numbers(
     searches=lambda r: counted(len(r.tuning.all(part="search")), of=r.tuning.all(part="search")),
     ended_single=ended_single,
     ahead=ahead,
+    found_at=found_at,
 )
 
 
 # ---- charts and tables --------------------------------------------------------------------------
 
 
+def labelled(r: Records) -> tuple[str, ...]:
+    return (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
+
+
 @page.chart
 def accuracy(r: Records) -> Chart:
-    every = tuned(r.tuning)
-    named = (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
+    every, named = tuned(r.tuning), labelled(r)
     rows: list[Row] = [
         {
             "format": name_of(name),
@@ -433,6 +447,23 @@ def estimate(made: Contrast) -> Estimate:
 
 
 @page.table
+def every_format(r: Records) -> Sequence[Row]:
+    """The narrow ones first."""
+    every, difference = tuned(r.tuning), against_fp32(r)
+    return [
+        {
+            "format": name_of(name),
+            "bits": f"{every[name].values['bits']:g}",
+            "places": (places(every[name]) or "").replace(",", " and "),
+            "loss, validation": f"{every[name].values['validation_loss']:.3f}",
+            "test": untrained(r, name),
+            "against FP32": estimate(difference[name]),
+        }
+        for name in sorted(planned(r), key=lambda name: every[name].values["bits"])
+    ]
+
+
+@page.table
 def models(r: Records) -> Sequence[Row]:
     """What is trained on, as quantized and after it, on the same models."""
     rows: list[Row] = []
@@ -457,6 +488,30 @@ def trained_row(quantized: Arm, on: Arm) -> Row:
 
 
 @page.table
+def every_search(r: Records) -> Sequence[Row]:
+    """How large its space is, and what it found."""
+    return [
+        {
+            "search": one.case.params["family"],
+            "combinations": rounded(one.values["points"]),
+            "trials": len(one.values["scores"]),
+            "least score": f"{min(one.values['scores']):.3f}",
+            "its bits": f"{one.values['bits']:.2f}",
+            "its accuracy, validation": per_cent(one.values["validation_accuracy"]),
+        }
+        for one in sorted(r.tuning.all(part="search"), key=lambda one: min(one.values["scores"]))
+    ]
+
+
+def rounded(count: int) -> str:
+    """A count, or a large one in powers of ten: "about 3.5 × 10¹²"."""
+    if count < 10**6:
+        return f"{count:,}"
+    digits, exponent = f"{count:.1e}".split("e")
+    return f"about {digits} × 10{superscript(int(exponent))}"
+
+
+@page.table
 def taken(r: Records) -> Sequence[Row]:
     """Which kind of layer took which format in the mix of the search over all."""
     found = search_of(r, ALL).values
@@ -470,10 +525,15 @@ def taken(r: Records) -> Sequence[Row]:
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by rate."""
-    tried = r.tuning.where(part="trained")
     return [
-        {"trained on": name, **loss_by_rate(tried.all(of=of), "tune_learning_rate")}
-        for of, name in {"mix": "searched mix", "rival": rival(r).label}.items()
+        {"trained on": {"mix": "searched mix", "rival": rival(r).label}[of]}
+        | {
+            scientific(one.case.params["tune_learning_rate"]): (
+                f"{one.values['validation_loss']:.4f}"
+            )
+            for one in r.tuning.all(part="trained", of=of)
+        }
+        for of in RATES
     ]
 
 

@@ -261,6 +261,13 @@ def number_of(r: Records, choice: str, what: str, /, of: str | None = None) -> C
     return counted(len(every) if of is None else every.count(of), of=[one])
 
 
+def thrown_away(r: Records) -> Counted:
+    """Of the trials from 4 to 6 bits, those over the budget."""
+    one = choices(r.tuning)["searched"]
+    tried = one.values["tried"]
+    return counted(round(100 * tried.count(None) / len(tried)), "%", of=[one])
+
+
 def wide_layers(r: Records, part: str) -> Counted:
     """Layers of early blocks, of late ones, or of the head, that keep more bits by sensitivity."""
     one = choices(r.tuning)["ordered"]
@@ -282,6 +289,7 @@ page.numbers(
     searched_over_one=search_over_one_width,
     most_to_win=lambda r: compare(untrained(r, str(MOST)), untrained(r, str(ONE))),
     trials=lambda r: number_of(r, "asked", "tried"),
+    thrown_away=thrown_away,
     narrow_layers=lambda r: number_of(r, "ordered", "layers", of="1"),
     layers=lambda r: number_of(r, "ordered", "layers"),
     wide_early=partial(wide_layers, part="early"),

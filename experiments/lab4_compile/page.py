@@ -17,9 +17,9 @@ from typing import Any
 from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed
 from madl.logbook.charts import Chart, bars, category, intervals, level, linear, log
-from madl.logbook.claims import Contrast, compare
+from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, contended, counted
+from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Failed, Params, Records, Row, Scalar, Values
 from madl.machine import lint
 from madl.machine.device import no_device, num_cores
@@ -292,6 +292,24 @@ def generated(r: Records, network: str, *words: str) -> Counted:
     return counted(round(sum(k for n, k in names if all(w in n for w in words))), of=found)
 
 
+def mask_share(r: Records) -> Contrast:
+    """BERT's speed-up with the mask over that without it, all four in the same processes."""
+    masked, free = (
+        compare(*pair(r, f"default/{form}", f"eager/{form}", **every("bert"))).comparison.by_unit
+        for form in ("plain", "unmasked")
+    )
+    logs = [a - b for a, b in zip(masked, free, strict=True)]
+    made = stats.mean(logs, unit=stats.Unit.TIMES, drawn="processes")
+    return contrast(made, r.all(**every("bert")))
+
+
+def contended(r: Records) -> Counted:
+    """Processes beside other work, which are left out."""
+    shares = [next(iter(x.values["measurements"].values()))["contention"] for x in r]
+    crowded = sum(one is not None and one > stats.CONTENDED for one in shares)
+    return counted(crowded, of=r)
+
+
 page.numbers(
     naive_compiled=partial(naive, way="compiled"),
     naive_eager=partial(naive, way="eager"),
@@ -313,6 +331,7 @@ page.numbers(
     guards=partial(part, network="bert", name="guards"),
     weights_copied=lambda r: generated(r, "resnet18", "convolution"),
     masks=lambda r: generated(r, "bert", "arange", "where"),
+    mask_share=mask_share,
     contended=lambda r: contended(r.where(kind="time", device="cpu")),
 )
 
