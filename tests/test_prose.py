@@ -1,8 +1,11 @@
 """Sentences that the data choose: claim blocks, numbers, and what a template may not ask for."""
 
+import re
+
 import numpy as np
 import pytest
 
+from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
 from madl.logbook.stats import Outcomes
@@ -157,3 +160,19 @@ def test_what_a_template_may_not_say_is_one_line(project, answer, message):
     problems = report.write(plan, plan.store).problems
     assert bool(problems) == bool(message)
     assert not message or (message in problems[0] and "page.md.j2" in problems[0])
+
+
+def test_a_page_that_imports_anothers_is_one_line(project):
+    path = project.experiments / "toy" / "page.py"
+    own = path.read_text()
+    for code, named in (
+        ("from experiments.other import page as stranger", "experiments.other.page"),
+        ("from ..other import page", "experiments.other.page"),
+        ("from experiments import other", "experiments.other"),
+    ):
+        path.write_text(f"{own}\n\ndef late():\n    {code}\n")
+        said = f"experiments/toy/page.py imports {named}; of another page its `records` alone"
+        with pytest.raises(MadlError, match=re.escape(said)):
+            project.load("toy")
+    path.write_text(f"{own}\n\ndef late():\n    from experiments.other.records import some\n")
+    project.load("toy")

@@ -1,5 +1,6 @@
 """The folders of one logbook, its experiments and its questions, found as files on disk."""
 
+import ast
 import contextlib
 import graphlib
 import importlib
@@ -7,7 +8,7 @@ import importlib.util
 import sys
 import tomllib
 import traceback
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -287,6 +288,7 @@ class Project:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
+        self._check_imports(stem)
         try:
             with self._named(stem):
                 spec.loader.exec_module(module)
@@ -298,6 +300,34 @@ class Project:
             raise MadlError(f"{page_of(stem)} declares no page; write `page = Experiment(title=…)`")
         _ = page.digests  # now: a file that is edited while its cases run has other lines
         return page
+
+    def _check_imports(self, stem: str) -> None:
+        """Raises: MadlError: a file of the page imports what is another page's own."""
+        for path in sorted((self.experiments / stem).glob("*.py")):
+            for module in _imported(path, stem):
+                package, other, *inside = [*module.split("."), stem][:3]
+                if package == "experiments" and other != stem and inside != ["records"]:
+                    raise MadlError(
+                        f"experiments/{stem}/{path.name} imports {module}; of another page its "
+                        "`records` alone may be imported"
+                    )
+
+
+def _imported(path: Path, stem: str) -> Iterator[str]:
+    """The modules, or names in modules, that a file of this page imports; none of one that is no
+    Python, which is said where it is loaded.
+    """
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = ["experiments", stem][: 3 - node.level] if node.level else []
+            module = [*above, *filter(None, [node.module])]
+            yield from (".".join([*module, alias.name]) for alias in node.names)
 
 
 def page_of(stem: str) -> str:
