@@ -165,21 +165,6 @@ def test_the_linear_passes_torchs_own_check(dtype, shape):
     torch.testing.assert_close(mxint8_cuda.linear(*arguments), expected, rtol=tolerance, atol=1e-2)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_compiled_and_an_exported_model_keep_the_operator_whole():
-    mantissas, scales = codes(24, 32, group=32)
-
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return mxint8_cuda.linear(x, mantissas, scales, None, 32) + 1
-
-    x = torch.randn(3, 32)
-    expected = Model()(x)
-    assert same(torch.compile(Model(), fullgraph=True, backend="aot_eager")(x), expected)
-    exported = torch.export.export(Model(), (x,))
-    assert any(node.target is mxint8_cuda.linear for node in exported.graph.nodes)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
