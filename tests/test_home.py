@@ -1,6 +1,5 @@
 """The home page: what the data refuted comes first, and no hand chooses it."""
 
-import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,8 +7,7 @@ import pytest
 
 from madl.logbook.claims import Contrast, Result
 from madl.logbook.stats import Unit, mean
-from madl.site import home, report
-from tests.test_report import fill, words
+from madl.site import home
 
 
 def a_result(name="it", verdict="supported", *, far=2.0, **more) -> Result:
@@ -73,16 +71,3 @@ def test_the_distance_is_from_the_nearest_line_that_decides():
     assert home._distance(close) == pytest.approx(2)
     barely = replace(above, contrast=above.contrast.more_than(above.comparison.effect * 0.99))
     assert home._distance(barely) < 0.1
-
-
-def test_the_home_page_has_every_question_as_a_card_with_its_answer(plan):
-    report.write(plan, fill(plan))
-    made = (plan.project.docs / "index.md").read_text()
-    assert made.count('class="opening"') == 1
-    assert made.count('class="tile"') == 2
-    assert 'class="n"' not in made  # an answer is one link, to its page
-    text = words(plan, "index.md")
-    assert text.count("One squared is 1.") == 2  # in its opening and on its card
-    assert "9.2 Nothing" in text
-    for card in re.findall(r'<section class="tile".*?</section>', made, re.DOTALL)[:1]:
-        assert card.index("One squared is") < card.index("<svg") < card.index("9.1 Squares")

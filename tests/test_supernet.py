@@ -65,21 +65,6 @@ def test_every_parameter_of_the_space_changes_what_the_model_does(net):
     assert all(row["changes"] == ["parameters", "output"] for row in seen)
 
 
-def test_effects_find_the_parameter_that_changes_nothing():
-    space = {"depth": [1, 2], "kind": ["a", "b"], "bias": [0, 1], "width": [3, 4]}
-
-    def build(point):
-        return {"parameters": point["depth"] * 10, "output": point["depth"] + point["bias"]}
-
-    base = {name: values[0] for name, values in space.items()}
-    assert {row["name"]: row["changes"] for row in study.effects(space, build, base)} == {
-        "depth": ["parameters", "output"],
-        "kind": [],
-        "bias": ["output"],
-        "width": [],
-    }
-
-
 def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
     build = Supernet.build
     always = {"key": supernet.LINEAR}
