@@ -120,14 +120,6 @@ def test_the_verdict_chooses_the_sentence(project, new, old, said, verdict):
     assert said.strip() in (project.docs / "index.md").read_text()
 
 
-def test_a_secondary_comparison_has_an_effect_and_no_verdict(project):
-    plan = plan_of(project, 0.9, 0.6)
-    report.write(plan, plan.store)
-    _, _, others = page(plan).partition("without a verdict")
-    assert "at most ten points worse" in others
-    assert not any(word in others.partition("##")[0] for word in ("supported", "refuted"))
-
-
 BLOCK = '{% claim "new_is_better" %}{% supported %}A{% refuted %}B{% undecided %}'
 
 
