@@ -30,18 +30,6 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("name", ML_DTYPES)
-def test_values_are_those_of_ml_dtypes(name):
-    dtype = np.dtype(getattr(ml_dtypes, name))
-    bits = {"float4": 4, "float6": 6}.get(name[:6], 8 * dtype.itemsize)
-    codes = np.arange(2**bits, dtype=np.uint8 if dtype.itemsize == 1 else np.uint16)
-    decoded = codes.view(dtype).astype(np.float32)
-    expected = np.unique(decoded[np.isfinite(decoded)] + 0.0)
-    values = ML_DTYPES[name].values()
-    assert values is not None
-    assert np.array_equal(values.numpy(), expected)
-
-
-@pytest.mark.parametrize("name", ML_DTYPES)
 def test_rounding_is_that_of_ml_dtypes_inside_the_range(name):
     number_format = ML_DTYPES[name]
     values = number_format.values()
@@ -84,7 +72,7 @@ def test_every_code_midpoint_and_neighbour_goes_to_the_nearest_code(
         return
     number_format = Minifloat(width=width, exponent_width=exponent_width, specials=specials)
     values = number_format.values()
-    assert values is not None
+    assert values.tolist() == [*(-magnitudes[:0:-1]), *magnitudes]
     x = probes(values)
     expected = quantize(x, magnitudes)
     if specials == "ieee":

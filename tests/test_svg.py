@@ -4,7 +4,6 @@ import re
 from itertools import combinations
 from xml.etree import ElementTree
 
-import markdown
 import pytest
 
 from madl.logbook.charts import (
@@ -210,14 +209,6 @@ def test_two_figures_on_a_page_share_no_id_and_refer_to_their_own():
     assert referred <= set(ids)
 
 
-def test_a_figure_survives_markdown():
-    made = svg.figure(lines(), id="f", title="It grows.", caption="It is.", data="f.csv")
-    extensions = ["md_in_html", "tables", "attr_list", "toc"]
-    page = markdown.markdown(f"# One\n\n{made}\n\nAfter *it*.\n", extensions=extensions)
-    assert made in page
-    assert "<em>it</em>" in page
-
-
 def test_texts_are_escaped_and_a_dollar_is_a_dollar():
     nasty = "<script>alert('1') & \"2\" $a$ $b</script>"
     rows = [{"x": i, nasty: i, "name": nasty} for i in range(3)]
@@ -261,13 +252,6 @@ def test_cells_have_numbers_in_the_wide_drawing_alone_and_a_scale(drawn):
     assert (wide, narrow) == (1, 0)
     scale = ElementTree.fromstring(drawn["cells"]).find("ul/li[@class='shades']")
     assert "".join(scale.itertext()) == "error: 0.1  0.9"
-
-
-def test_fourteen_panels_each_have_their_title(drawn):
-    for drawing in drawings(drawn["facets"]):
-        words = [text.text for text in drawing.iter("text")]
-        assert all(f"encoder.{i}.attention" in words for i in range(14))
-    assert "<ul" not in drawn["facets"]  # one series: nothing to tell apart
 
 
 def test_lines_are_named_at_their_ends_and_in_the_legend_where_that_has_no_room(drawn):
