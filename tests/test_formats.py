@@ -5,7 +5,6 @@
 
 import functools
 import json
-import math
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
@@ -107,16 +106,6 @@ def test_what_is_finite_in_half_precision_stays_finite(number_format, dtype):
             assert not (q.isinf() & ~(rows.isinf() & has_inf)).any()
             if not rows.isnan().any():
                 assert not q.isnan().any()
-
-
-@per_preset
-def test_nan_stays_nan(number_format):
-    x = fixed_noise()
-    x[3, 7] = math.nan
-    q = number_format.quantize(x)
-    assert q[3, 7].isnan()
-    if number_format.name != "scaled(8,tensor)":
-        assert not q[[0, 1, 2, 4]].isnan().any()
 
 
 @per_preset

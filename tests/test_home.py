@@ -58,12 +58,6 @@ def test_what_never_opens_the_logbook(page):
     assert chosen(page) == []
 
 
-def test_a_page_without_a_question_is_not_there():
-    page = a_page("1.1", a_result())
-    page.questions = []
-    assert chosen(page) == []
-
-
 def test_the_distance_is_from_the_nearest_line_that_decides():
     above = a_result(far=2)
     assert home._distance(above) == pytest.approx(2)

@@ -78,13 +78,6 @@ def test_a_study_chooses_by_loss_of_equal_ones_the_first(records):
     assert lab.trials_agree(records).value == 3  # on one draw the models are as good
 
 
-def test_other_pages_get_a_point_that_is_not_the_whole(records):
-    found, point = reading.best_trial(records, 11)
-    assert found.case.params["sampler"] == "tpe"
-    assert point == {"num_hidden_layers": 6, "key": "identity"}
-    assert reading.shape(point) == "6 layers; identity: key"
-
-
 def test_a_cut_is_the_mean_with_the_smallest_value_less_that_with_the_largest(records):
     space = [
         {"name": "num_hidden_layers", "values": [2, 4, 6]},
