@@ -129,13 +129,6 @@ def test_the_error_of_a_unit_is_that_of_its_finished_rows():
     assert found["error_db"] == pytest.approx(wanted, abs=0.01)
 
 
-def test_an_undefined_result_is_an_error():
-    with pytest.raises(MadlError, match="undefined result"):
-        simulation._results(["00xx"], 1)
-    with pytest.raises(MadlError, match="1 results for 2 vectors"):
-        simulation._results(["00ff"], 2)
-
-
 # ---- the definition -----------------------------------------------------------------------------
 
 

@@ -116,12 +116,6 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
     assert searching(budget=3.0)["tried"] == [None] * 12
 
 
-def test_a_search_without_a_budget_takes_what_loses_least(searching):
-    found = searching(formats=page.OFFERED["asked"], budget=None)
-    assert found["validation_loss"] == min(found["tried"])
-    assert set(found["layers"]) <= set("012345678")
-
-
 # ---- reading the records ------------------------------------------------------------------------
 
 

@@ -1,6 +1,5 @@
 """The CUDA operators: plans, definitions and errors anywhere; results where a GPU is."""
 
-import ctypes
 import random
 from pathlib import Path
 
@@ -136,16 +135,6 @@ def test_up_to_how_many_rows_fused_moves_fewer_bytes(is_float, l2_mb, rows):
 )
 def test_tensor_cores_take_whole_groups_of_a_power_of_two(num_in, group, fits):
     assert mxint8_cuda.fits_tensor_cores(num_in, group) is fits
-
-
-def test_arguments_have_the_widths_of_the_kernels_parameters():
-    text = (build_cuda.SOURCES / mxint8_cuda.FLAT).read_text()
-    assert "long long count, int group, int shift)" in text
-    assert "long long count, long long columns, int group)" in text
-    _, _, vector = mxint8_cuda.flat_plan(64, 64, 32, is_aligned=True)
-    _, _, plain = mxint8_cuda.flat_plan(64, 64, 32, is_aligned=False)
-    assert [type(a) for a in vector] == [ctypes.c_longlong, ctypes.c_int, ctypes.c_int]
-    assert [type(a) for a in plain] == [ctypes.c_longlong, ctypes.c_longlong, ctypes.c_int]
 
 
 # ---- the operator's definition, and its errors --------------------------------------------------

@@ -87,12 +87,6 @@ def test_a_grid_visits_every_point_once_and_ends_there(tmp_path):
     assert len({json.dumps(point) for point in points(found)}) == 48
 
 
-def test_grid_points_count_with_the_last_parameter_fastest():
-    space = {"a": [1, 2], "b": ["x", "y", "z"]}
-    listed = [tuple(searching.grid_point(space, i).values()) for i in range(6)]
-    assert listed == [(1, "x"), (1, "y"), (1, "z"), (2, "x"), (2, "y"), (2, "z")]
-
-
 def test_tpe_starts_with_the_random_sampler_s_own_points(tmp_path):
     tpe, drawn = run(tmp_path / "tpe", "tpe"), run(tmp_path / "random", "random")
     startup = searching.STARTUP_TRIALS

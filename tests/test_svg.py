@@ -236,12 +236,6 @@ def test_titles_have_values_in_readers_units_with_their_interval(drawn):
     assert sum(title.startswith("QAT") for title in said) == 10  # of thirteen widths
 
 
-def test_long_lines_have_some_places_to_point_at(drawn):
-    said = titles(drawings(drawn["search"])[0])
-    for series in ("Random", "Grid", "TPE"):
-        assert 20 <= sum(title.startswith(series) for title in said) <= 60
-
-
 def test_values_outside_the_limits_are_not_pointed_at(drawn):
     said = [t for t in titles(drawings(drawn["limits"])[0]) if t.startswith("PTQ")]
     assert len(said) == len([w for w in WIDTHS if 0.55 <= 0.5 + w / 100 <= 0.8])
