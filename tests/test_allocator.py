@@ -12,21 +12,6 @@ from madl.machine.allocator import MIB, CachingAllocator
 SIZES = (1, 512, 513, 100_000, MIB, MIB + 1, 3 * MIB, 4 * MIB, 10 * MIB - 1, 10 * MIB, 25 * MIB)
 
 
-def test_free_neighbours_become_one_block_and_whole_segments_go_back():
-    allocator = CachingAllocator()
-    held = [allocator.allocate(4 * MIB) for _ in range(5)]
-    for i in (0, 2, 1):
-        allocator.free(held[i])
-    assert [b.size for b in allocator.blocks.values() if b.is_free] == [12 * MIB]
-    allocator.empty_cache()
-    assert len(allocator.blocks) == 3, "part of the segment is in use"
-    for i in (3, 4):
-        allocator.free(held[i])
-    allocator.empty_cache()
-    assert (allocator.blocks, allocator.allocated_bytes) == ({}, 0)
-    assert allocator.peak_bytes == 20 * MIB
-
-
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(SIZES), st.integers(0, 30)), max_size=60))
 def test_segments_stay_covered_and_every_request_has_room(steps: list[tuple[int, int]]):

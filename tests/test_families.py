@@ -10,7 +10,7 @@ import torch
 from experiments.formats import study as formats_study
 from experiments.lab1_quantization import page as lab1_quantization
 from experiments.lab3_formats import page, records, study
-from madl.compression.quantize import QuantizedLinear, Rule, linear_layers, quantize_
+from madl.compression.quantize import linear_layers
 from madl.formats import presets
 from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat
@@ -52,16 +52,6 @@ def test_a_precision_can_be_set_again_and_taken_back(model, batch):
     assert not torch.equal(logits(own, batch), changed)
     precision.set_precision_(own, nothing)
     assert torch.equal(logits(own, batch), before)
-
-
-def test_one_layer_alone_is_what_its_rule_says(model, batch):
-    own, other = copy.deepcopy(model), copy.deepcopy(model)
-    name, number_format = "bert.encoder.layer.1.output.dense", presets()["fixed(16,8)"]
-    precision.set_precision_(own, precision.uniform(own, None) | {name: number_format})
-    quantize_(other, [Rule.uniform(number_format, pattern=name.replace(".", r"\."))])
-    assert torch.equal(logits(own, batch), logits(other, batch))
-    quantized = [x for x in linear_layers(own) if isinstance(x, QuantizedLinear) and x.rule.weight]
-    assert len(quantized) == 1
 
 
 def test_bits_are_averaged_over_weights(model):

@@ -22,7 +22,9 @@ def a_result(name="it", verdict="supported", *, far=2.0, **more) -> Result:
 
 def a_page(question, *results, has_run=True):
     view = SimpleNamespace(own=[1] * has_run, results={one.name: one for one in results})
-    return SimpleNamespace(view=view, questions=[SimpleNamespace(id=question)], name=question)
+    return SimpleNamespace(
+        view=view, questions=[SimpleNamespace(id=question)] * bool(question), name=question
+    )
 
 
 def chosen(*pages) -> list[str]:
@@ -52,6 +54,7 @@ def test_a_lab_opens_the_logbook_once_and_three_do_at_most():
         a_page("1.1", a_result(verdict=None, primary=False)),
         a_page("1.1", a_result(), has_run=False),
         a_page("1.1"),
+        a_page("", a_result()),
     ],
 )
 def test_what_never_opens_the_logbook(page):

@@ -29,35 +29,21 @@ def record(params: dict, values) -> Record:
     return kept_of("lab4_mxint8", values, **params)
 
 
-def measured(fast: float, names: tuple[str, ...], process: int, *, contention: float) -> dict:
-    """MXINT8 is as much faster than every other, give or take a little by process."""
+def planted(fast: float) -> Records:
+    """A layer and a classifier: MXINT8 is so much faster than every other, by process or so."""
 
-    def run(median_s: float, sign: int) -> dict:
-        return a_measurement([median_s * (1 + 0.001 * sign * process)] * 3, contention=contention)
+    def run(variant: str, process: int) -> dict:
+        median_s = 1e-3 / fast if variant == "MXINT8" else 1e-3 * (1 + 0.002 * process)
+        return a_measurement([median_s] * 3)
 
-    found = {
-        f"{v} {name}": run(1e-3 / fast, -1) if v == "MXINT8" else run(1e-3, 1)
-        for v in lab4_mxint8.VARIANTS
-        for name in names
-    }
-    return {"measurements": found}
-
-
-def planted(cold: float, warm: float = 1.0, *, contention: float = 0.0) -> Records:
-    """One layer, and the whole classifier, which is as fast as a layer that is cold."""
-    found: list[Record] = []
-    for i in range(PROCESSES):
-        layer = measured(cold, ("1 cold", "8 cold"), i, contention=contention)
-        hot = measured(warm, ("1 warm", "8 warm"), i, contention=contention)
-        layer["measurements"] |= hot["measurements"]
-        model = measured(cold, ("1", "32"), i, contention=contention)
-        found += [record({**LAYER, "process": i}, layer), record({**MODEL, "process": i}, model)]
-    return Records(found)
-
-
-def verdict(name: str, records: Records) -> str:
-    claim = lab4_mxint8.page.claims[name]
-    return judge({name: claim}, {name: claim.test(records)}, {}, {})[name].verdict
+    return Records(
+        record(
+            {**of, "process": i},
+            {"measurements": {f"{v} {n}": run(v, i) for v in lab4_mxint8.VARIANTS for n in names}},
+        )
+        for i in range(PROCESSES)
+        for of, names in ((LAYER, ("1 cold", "8 cold", "1 warm", "8 warm")), (MODEL, ("1", "32")))
+    )
 
 
 def test_a_layer_is_checked_and_timed_in_every_arithmetic():
@@ -228,6 +214,8 @@ def test_the_rival_is_the_faster_of_its_ways():
             runs["BF16, prepacked 1 cold"] = a_measurement([5e-4 * (1 + 0.001 * i)] * 3)
         else:
             runs["BF16, prepacked 32"] = a_measurement([1e-4 * (1 + 0.001 * i)] * 3)
-    assert verdict("faster_from_memory", records) == "undecided"
+    name = "faster_from_memory"
+    claim = lab4_mxint8.page.claims[name]
+    assert judge({name: claim}, {name: claim.test(records)}, {}, {})[name].verdict == "undecided"
     assert lab4_mxint8.faster_from_memory(records).b.label == "BF16, prepacked"
     assert lab4_mxint8.in_model(records, "BF16").comparison.effect < 0

@@ -89,10 +89,13 @@ def test_a_trial_is_made_once_and_gives_the_same_again(net, tmp_path, monkeypatc
     assert net.trial(POINT) == first
 
 
-def test_another_training_is_another_trial(net):
-    net.trial(POINT)
-    Supernet({**net.params, "trial_examples": 8}, net.ctx).trial(POINT)
-    assert len(list((net.ctx.artifact("x", lambda f: f.mkdir()).parent).glob("trial-*/"))) == 2
+def test_another_training_is_another_trial(net, monkeypatch):
+    keys: list[dict] = []
+    monkeypatch.setattr(supernet, "remembered", lambda ctx, what, evaluate: keys.append(what))
+    recipe = {"trial_batch_size": 4, "trial_learning_rate": 1e-3}
+    for name, value in {"seed": 1, "trial_draw": 2, "trial_examples": 8, **recipe}.items():
+        Supernet({**net.params, name: value}, net.ctx).trial(POINT)
+    assert len({repr(one) for one in keys}) == 5
 
 
 def test_a_draw_decides_the_sentences_of_a_trial_and_nothing_else(net):
