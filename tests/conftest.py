@@ -401,7 +401,6 @@ def python(
     *arguments: str | Path,
     cwd: Path = ROOT,
     check: bool = False,
-    stdin: str | None = None,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """This Python in a process of its own, which finds the repository."""
@@ -410,7 +409,6 @@ def python(
         cwd=cwd,
         capture_output=True,
         text=True,
-        input=stdin,
         check=check,
         env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", **environment},
     )

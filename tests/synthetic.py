@@ -58,11 +58,16 @@ def judgement(
     return kept | {"outcomes": Outcomes(correct, examples).to_json()}
 
 
+def kept_of(experiment: str, values: dict[str, Any], **params: Any) -> Record:
+    """What an experiment keeps of the case with these parameters."""
+    return a_record(case=Case(experiment=experiment, params=params), values=values)
+
+
 def model(correct: Any, *, params: dict[str, Any] | None = None, **kept: Any) -> Record:
     """The record of one model as it is stored."""
-    params = {"method": "a", "seed": 0, **(params or {})}
-    case = Case(experiment="toy", params=params)
-    return a_record(case=case, values=judgement(correct, **kept))
+    return kept_of(
+        "toy", judgement(correct, **kept), **{"method": "a", "seed": 0, **(params or {})}
+    )
 
 
 def read(*records: Record, missing: Sequence[Case] = ()) -> Records:

@@ -32,6 +32,8 @@ def test_accuracies_are_the_same_or_the_largest_difference_is_named():
     theirs = [judged(0.8), judged(0.7), judged(0.6)]
     same = made_again(theirs, theirs[:2])
     assert same.line() == "Run again here: 2 of 3 cases, test accuracies the same."
+    several = [{"a": judged(0.8), "b": judged(0.7)}], [{"a": judged(0.801), "b": judged(0.69)}]
+    assert made_again(*several).gaps == pytest.approx({"0": -1.0})
     other = made_again(theirs, [judged(0.801), judged(0.69)])
     assert other.gaps == pytest.approx({"0": 0.1, "1": -1.0})
     assert other.line() == (

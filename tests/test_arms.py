@@ -102,7 +102,7 @@ def half(part: int) -> np.ndarray:
 def test_seeds_are_paired_in_order_however_the_records_lie():
     first, second = half(0), half(1)
     there = [model(correct, params={"seed": s}) for s, correct in enumerate((first, second))]
-    a, b = arm(read(*there)), arm(read(*reversed(there)))
+    a, (b,) = arm(read(*there)), every_arm(read(*reversed(there)))
     assert [record.case.params["seed"] for record in b.records] == [0, 1]
     paired = versus(a, b)
     assert paired.effect == 0

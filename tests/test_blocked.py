@@ -111,9 +111,3 @@ def test_the_ends_of_float32_stay_finite_idempotent_and_near(number_format, expo
     assert q.isfinite().all()
     assert same(number_format.quantize(q), q)
     assert ((q - x).abs() <= x.abs().amax() / 2 + 2.0**-126).all()
-
-
-def test_bits_count_the_shared_scale():
-    assert MXInt(width=8).bits == 8.25
-    assert MXFloat(exponent_width=2, mantissa_width=1).bits == 4.25
-    assert BlockFloat(mantissa_width=3, exponent_width=8, block=16).bits == 4.5

@@ -113,9 +113,3 @@ def test_status_names_a_damaged_record_and_shows_the_rest(toy):
     assert f"{path} is not a whole record" in result.output
     rows = json.loads(call("status", "--json").output)["experiments"]
     assert [row["damaged"] for row in rows] == [0, 1]
-
-
-def test_publish_writes_one_line_a_case(toy):
-    call("run", "--executor", "inline")
-    call("publish")
-    assert len((toy.docs / "data" / "toy.jsonl").read_text().splitlines()) == 4

@@ -76,12 +76,6 @@ def test_prose_holds_no_numbers(path):
     assert prose_numbers(path.read_text()) == []
 
 
-def test_titles_hold_no_numbers_and_no_markdown():
-    for title in (PROJECT.load(name).title for name in NAMES):
-        assert prose_numbers(title) == []
-        assert "*" not in title
-
-
 def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
     assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
     assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []

@@ -1,7 +1,6 @@
 """The CUDA driver's side without a GPU: contexts, refusals and messages, by a fake driver."""
 
 import ctypes
-import logging
 import threading
 
 import pytest
@@ -114,17 +113,6 @@ def test_errors_have_the_driver_s_words_and_name(driver, tmp_path):
     assert driver.stack == []
 
 
-def test_no_driver_is_a_runtime_error(monkeypatch):
-    def nothing(name):
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(ctypes, "CDLL", nothing)
-    cuda_driver._driver.cache_clear()
-    with pytest.raises(RuntimeError, match="there is no driver here"):
-        cuda_driver._driver()
-    cuda_driver._driver.cache_clear()
-
-
 def nvrtc_that_writes(monkeypatch, code):
     def compile_(source, architecture, include=()):
         return build_cuda._build(
@@ -147,15 +135,3 @@ def test_a_cubin_that_the_driver_refuses_makes_way_for_the_next_path(
     assert "CUDA_ERROR_INVALID_IMAGE" in way.reason
     build_cuda.load.cache_clear()  # another process: of both that are cached, the good one
     assert build_cuda.load(FLAT, 90, device=0).cubin == way.cubin
-
-
-def test_where_nothing_loads_torch_computes_and_that_is_said_once(
-    driver, fresh, monkeypatch, caplog
-):
-    fake_nvcc(fresh, monkeypatch, WRITES.format("new"))
-    with caplog.at_level(logging.WARNING):
-        ways = [build_cuda.load(FLAT, 90, device=0) for _ in range(3)]
-    assert {way.path for way in ways} == {"torch"}
-    assert len(caplog.records) == 1
-    assert "torch computes instead" in caplog.text
-    assert "image is invalid" in caplog.text

@@ -89,7 +89,7 @@ def test_a_changed_folder_is_another_workload(tmp_path):
 
 
 def test_a_draw_deals_other_sentences_to_training_and_never_touches_test():
-    examples = [(f"sentence {i} of its own words {i * 7919}", i % 2) for i in range(6000)]
+    examples = some_examples()
     plain, one, other = (data._split(examples, draw) for draw in (None, 10, 11))
     assert plain.test == one.test == other.test
     assert set(one.validation.texts) != set(other.validation.texts)

@@ -144,22 +144,18 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
     assert plan.is_complete("toy")
 
 
-def test_a_shard_that_is_being_run_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ((1, 2), "shard 1/2 is at work on .* already; give each run its own, or stop it"),
+        ((1, 3), "shard 1/2 is at work.*divide by the same number"),
+    ],
+)
+def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path, other, said):
     with (
         shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(
-            MadlError, match="shard 1/2 is at work on .* already; give each run its own, or stop it"
-        ),
-        shards.at_work(tmp_path, (1, 2)),
-    ):
-        pass
-
-
-def test_a_division_by_another_number_is_refused(tmp_path):
-    with (
-        shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match="shard 1/2 is at work.*divide by the same number"),
-        shards.at_work(tmp_path, (1, 3)),
+        pytest.raises(MadlError, match=said),
+        shards.at_work(tmp_path, other),
     ):
         pass
 

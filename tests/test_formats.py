@@ -5,7 +5,6 @@
 
 import functools
 import json
-import math
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
@@ -22,10 +21,8 @@ from tests.reference import same
 GOLDEN = Path(__file__).parent / "data" / "format_errors.json"
 PRESETS = presets()
 ROWS = {name: f for name, f in PRESETS.items() if name != "scaled(8,tensor)"}
-BOUNDED = {name: f for name, f in PRESETS.items() if f.range is not None}
 per_preset = pytest.mark.parametrize("number_format", PRESETS.values(), ids=PRESETS.keys())
 per_row_preset = pytest.mark.parametrize("number_format", ROWS.values(), ids=ROWS.keys())
-per_bounded_preset = pytest.mark.parametrize("number_format", BOUNDED.values(), ids=BOUNDED.keys())
 MATRICES = arrays.arrays(
     np.float32,
     arrays.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=40),
@@ -59,25 +56,14 @@ def test_golden_error(number_format):
 @per_preset
 @settings(deadline=None, max_examples=40)
 @given(matrix=MATRICES)
-def test_any_matrix_keeps_shape_dtype_and_comes_out_finite_and_without_minus_zero(
-    number_format, matrix
-):
+def test_any_matrix_comes_out_finite_without_minus_zero_and_on_the_grid(number_format, matrix):
     x = torch.from_numpy(matrix)
     q = number_format.quantize(x)
     assert (q.shape, q.dtype) == (x.shape, x.dtype)
     has_inf = number_format.grid is not None and number_format.grid.keep_inf
     assert (q.isfinite() | (x.isinf() & has_inf)).all()
     assert not (q.signbit() & (q == 0)).any()
-
-
-@per_preset
-@settings(deadline=None, max_examples=40)
-@given(matrix=MATRICES)
-def test_a_grid_is_idempotent_and_a_list_of_values_is_kept_to(number_format, matrix):
-    q = number_format.quantize(torch.from_numpy(matrix))
-    if number_format.grid is not None:
-        assert same(number_format.quantize(q), q)
-    if number_format.range is not None:
+    if number_format.grid is not None or number_format.range is not None:
         assert same(number_format.quantize(q), q)
     if (values := values_of(number_format)) is not None:
         assert torch.isin(q[q.isfinite()], values).all()
@@ -96,15 +82,6 @@ def test_a_row_never_depends_on_another(number_format, matrix, row):
         torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-30)
 
 
-@per_bounded_preset
-@settings(deadline=None, max_examples=25)
-@given(matrix=MATRICES)
-def test_elements_keep_their_order(number_format, matrix):
-    x = torch.from_numpy(matrix).flatten().sort().values
-    q = number_format.quantize(x)
-    assert (q[1:] >= q[:-1]).all()
-
-
 @per_preset
 def test_strides_do_not_matter(number_format):
     x = fixed_noise()
@@ -119,7 +96,7 @@ def test_what_is_finite_in_half_precision_stays_finite(number_format, dtype):
     has_inf = number_format.grid is not None and number_format.grid.keep_inf
     finite, with_inf = codes[codes.isfinite()], codes[~codes.isnan()]
     for x in (finite, finite.sort().values, with_inf, codes):
-        for columns in (1, 32, 64, 512):
+        for columns in (1, 512):
             rows = x[: len(x) // columns * columns].view(-1, columns)
             q = number_format.quantize(rows)
             wanted = number_format.quantize(rows.float())
@@ -132,30 +109,12 @@ def test_what_is_finite_in_half_precision_stays_finite(number_format, dtype):
 
 
 @per_preset
-def test_nan_stays_nan(number_format):
-    x = fixed_noise()
-    x[3, 7] = math.nan
-    q = number_format.quantize(x)
-    assert q[3, 7].isnan()
-    if number_format.name != "scaled(8,tensor)":
-        assert not q[[0, 1, 2, 4]].isnan().any()
-
-
-@per_preset
 def test_exact_in_bf16_means_that_bf16_holds_the_result(number_format):
     q = number_format.quantize(fixed_noise())
     if number_format.exact_in_bf16:
         assert same(q.bfloat16().float(), q)
     else:
         assert not same(q.bfloat16().float(), q) or number_format.name == "minifloat(16,8,ieee)"
-
-
-@per_bounded_preset
-def test_beyond_the_range_lies_its_end(number_format):
-    low, high = number_format.range
-    limit = torch.finfo(torch.float32).max
-    q = number_format.quantize(torch.tensor([low * 2, high * 2]).clamp(-limit, limit))
-    assert q.tolist() == [low, high]
 
 
 @pytest.mark.cuda

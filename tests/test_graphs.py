@@ -78,18 +78,6 @@ def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
     assert study.census(graph)["get_attr"] == 7 + 2 * 16 + 4
 
 
-def test_dropout_inside_attention_survives_the_removal_of_dropout_nodes(bert, captured):
-    model, example = bert
-    training = captured[True]
-    without_nodes = study.remove_dropout(training.graph)
-    clean = study.remove_attention_dropout(without_nodes)
-    assert len(study.attention_dropouts(without_nodes)) == 2
-    assert study.attention_dropouts(clean) == []
-    random = study.with_graph(training, without_nodes)
-    assert not torch.equal(random(**example).logits, random(**example).logits)
-    assert torch.equal(study.with_graph(training, clean)(**example).logits, model(**example).logits)
-
-
 # ---- drawing ------------------------------------------------------------------------------------
 
 

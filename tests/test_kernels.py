@@ -148,25 +148,6 @@ def test_operator_passes_torchs_own_check(number_format, shape):
 
 
 @needs_compiler
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["minifloat(8,4,nan)", "block-log(4,8,block=16)"])
-def test_a_compiled_and_an_exported_model_go_through_the_operator(name):
-    number_format = presets()[name]
-
-    class Doubled(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return number_format.quantize(x) * 2
-
-    x = torch.randn(4, 40)
-    expected = number_format.quantize(x) * 2
-    compiled = torch.compile(Doubled(), fullgraph=True, backend="aot_eager")
-    assert same(compiled(x), expected)
-    exported = torch.export.export(Doubled(), (x,))
-    assert any(node.target is torch.ops.madl.round_to_grid.default for node in exported.graph.nodes)
-    assert same(exported.module()(x), expected)
-
-
-@needs_compiler
 def test_operator_refuses_another_dtype():
     with pytest.raises(ValueError, match=r"takes float32, got torch\.float16"):
         round_to_grid.round_to_grid(torch.zeros(3).half(), *fields(MXInt()))

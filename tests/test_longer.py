@@ -5,9 +5,8 @@ import pytest
 from experiments.lab2_overfitting import page, study
 from experiments.lab2_samplers.records import best_trial
 from madl.logbook.experiment import Context
-from madl.logbook.records import Case, Store
-from tests.conftest import a_record
-from tests.synthetic import judgement, read
+from madl.logbook.records import Store
+from tests.synthetic import judgement, kept_of, read
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def test_the_best_and_the_last_are_judged_on_all_of_test_and_on_what_they_train_
 def searched(losses, points, seed=10, draw=0):
     params = {"part": "study", "sampler": "tpe", "seed": seed, "trial_draw": draw}
     found = {"names": ["a", "b"], "points": points, "losses": losses}
-    return a_record(case=Case(experiment="lab2_samplers", params=params), values=found)
+    return kept_of("lab2_samplers", found, **params)
 
 
 def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_the_whole_model():
@@ -77,8 +76,7 @@ def trained(seed, best, last):
         when: {"test": judgement(1000) | {"losses": found}, "trained": {"losses": found}}
         for when, found in (("best", best), ("last", last))
     }
-    params = {"model_of": page.FOUND, "seed": seed}
-    return a_record(case=Case(experiment=page.STEM, params=params), values={"models": models})
+    return kept_of(page.STEM, {"models": models}, model_of=page.FOUND, seed=seed)
 
 
 LOW, HIGH = [0.1, 0.2, 0.15, 0.12], [0.9, 1.1, 1.0, 1.2]

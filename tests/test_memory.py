@@ -1,17 +1,15 @@
 """The memory ledger by hand on a two-layer model, what measures beside it, and the page of 4.3d."""
 
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from madl.logbook.records import Case, Records
+from madl.logbook.records import Records
 from madl.machine.memory import Ledger, ledger, live_bytes
 from madl.running.project import Project
-from tests.conftest import a_record
-from tests.synthetic import published
+from tests.synthetic import kept_of, published
 
 MXINT8 = {"bits": 8, "scale_bits": 8, "block": 32}
 
@@ -72,14 +70,7 @@ def ran() -> Records:
 @pytest.fixture(scope="module")
 def xlarge() -> Records:
     cases = [{"what": "ledger", "of": "DeBERTa-xlarge"}, {"what": "replay", "tokens": 10}]
-    return Records(
-        replace(
-            a_record(),
-            case=Case(experiment="lab4_memory", params=params),
-            values=PAGE.execute(params, None),
-        )
-        for params in cases
-    )
+    return Records(kept_of("lab4_memory", PAGE.execute(params, None), **params) for params in cases)
 
 
 def test_the_xlarge_model_is_counted_from_its_configuration(xlarge):

@@ -11,10 +11,8 @@ from experiments.lab3_widths import page, study
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
 from madl.logbook import searches
-from madl.logbook.records import Case, Records, sealed
 from madl.training import baseline, data, models, precision, train
-from tests.conftest import a_record
-from tests.synthetic import judgement
+from tests.synthetic import judgement, kept_of, read
 
 ENDS = {"formats": "6 6 2, 4 5 2", "budget": 5.0}
 
@@ -62,11 +60,6 @@ def test_each_layer_takes_the_format_of_its_digit(model):
     assert bits == pytest.approx(8 - 4 * sizes[-1] / sum(sizes))
 
 
-def test_a_mix_of_another_model_is_refused(model):
-    with pytest.raises(ValueError, match="shorter|longer"):
-        study.mix_(copy.deepcopy(model), "01", ENDS)
-
-
 def test_no_fewer_layers_of_an_order_fit_the_budget(model):
     own = copy.deepcopy(model)
     order = precision.layer_names(own)[::-1]
@@ -105,13 +98,6 @@ def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model
     assert len({*found.values()}) > 1
 
 
-def test_after_that_all_layers_are_wide_again(model, sentences, ctx):
-    own = copy.deepcopy(model)
-    list(study.one_at_a_time(own, precision.layer_names(own), ENDS, ctx))
-    rules = [layer.rule for layer in linear_layers(own) if isinstance(layer, QuantizedLinear)]
-    assert {rule.weight for rule in rules} == {FixedPoint(width=6, frac_width=6)}
-
-
 @pytest.fixture
 def searching(model, sentences, ctx):
     def search(**changes):
@@ -129,12 +115,6 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
     assert found["bits"] <= 5.0
     monkeypatch.setattr(baseline, "judge_on_validation", lambda *_: {"validation_loss": 1.0})
     assert searching(budget=3.0)["tried"] == [None] * 12
-
-
-def test_a_search_without_a_budget_takes_what_loses_least(searching):
-    found = searching(formats=page.OFFERED["asked"], budget=None)
-    assert found["validation_loss"] == min(found["tried"])
-    assert set(found["layers"]) <= set("012345678")
 
 
 # ---- reading the records ------------------------------------------------------------------------
@@ -167,9 +147,7 @@ def tuned(search_loss=0.40, order_loss=0.38):
         ),
         ({"part": "one format", "formats": page.OFFERED["asked"]}, {"tried": tried}),
     ]
-    made = (Case(experiment="lab3_widths_tuning", params={**base, **params}) for params, _ in cases)
-    records = [a_record(case=case, values=v) for case, (_, v) in zip(made, cases)]
-    return Records(map(sealed, records))
+    return read(*(kept_of("lab3_widths_tuning", v, **base, **params) for params, v in cases))
 
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
@@ -189,15 +167,6 @@ def test_a_curve_begins_with_the_first_trial_that_fits_and_never_rises():
     assert searches.least_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]
 
 
-def test_a_map_has_each_layer_once_at_its_width():
-    chart = page.widths(Records(tuning=tuned()), "asked")
-    assert [(row["block"], row["layer"], row["bits"]) for row in chart.rows] == [
-        ("block 0", "query", 16),
-        ("block 0", "key", 8),
-        ("head", "classifier", 32),
-    ]
-
-
 def test_the_order_by_sensitivity_meets_every_blind_order_of_its_seed():
     cases = [({"mix": "ordered", "seed": seed}, right) for seed, right in ((10, 1700), (11, 1720))]
     cases += [
@@ -205,13 +174,9 @@ def test_the_order_by_sensitivity_meets_every_blind_order_of_its_seed():
         for seed in (11, 10)
         for order in range(3)
     ]
-    records = [
-        a_record(
-            case=Case(experiment="lab3_widths", params={"part": "untrained", **params}),
-            values=judgement(right),
-        )
-        for params, right in cases
-    ]
-    made = page.order_matters(Records(map(sealed, records))).comparison
+    every = read(
+        *(kept_of("lab3_widths", judgement(n), part="untrained", **params) for params, n in cases)
+    )
+    made = page.order_matters(every).comparison
     assert made.population == "models"
     assert made.by_unit == pytest.approx((0.045, 0.055))

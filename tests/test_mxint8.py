@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kernels import build, mxint8
 from madl.formats.blocked import MXInt
-from tests.conftest import python
 from tests.reference import same
 from tests.test_kernels import awkward, forget, needs_compiler, threads, usable_paths
 
@@ -50,14 +49,6 @@ def test_every_code_decodes_to_its_definition(forced, group):
     decoded = mxint8.dequantize(mantissas, scales, group)
     assert decoded.dtype is torch.bfloat16
     assert same(decoded.float(), torch.from_numpy(expected).float())
-
-
-def test_a_decoded_tensor_is_its_own_quantization():
-    """Decoding is inverted by `madl.formats`, except for -128, which it never makes."""
-    mantissas, scales = all_codes()
-    decoded = mxint8.dequantize(mantissas, scales.repeat(1, 8), 32).float()[:255]
-    kept = decoded[:, 1:].contiguous()  # without -128
-    assert same(MXInt(block=255).quantize(kept), kept)
 
 
 def test_large_tensors_are_written_around_the_cache_with_the_same_bits():
@@ -134,7 +125,7 @@ def packed(weight, group=32):
 @pytest.mark.parametrize(
     ("rows", "num_in", "num_out", "group"),
     [
-        *((rows, 96, 40, 32) for rows in (1, 2, 3, 4, 5, 6, 7, 13, 16, 64)),
+        (64, 96, 40, 32),
         (3, 100, 33, 32),
         (5, 31, 1, 32),
         (2, 1, 64, 4),
@@ -190,14 +181,6 @@ def test_the_smallest_scale_is_not_only_that_of_zeros(forced):
         y = mxint8.linear(x, *mxint8.arrange(mantissas, scales, 32), None, 40, 32)
         assert (y[:, 0] == expected).all()
         assert (y[:, 1:] == 40).all()
-
-
-def test_linear_is_the_fake_quantized_linear_up_to_summation(forced):
-    x, weight, bias = torch.randn(20, 300), torch.randn(50, 300), torch.randn(50)
-    y = mxint8.linear(x, *packed(weight), bias, 50, 32)
-    simulated = torch.nn.functional.linear(MXInt().quantize(x), MXInt().quantize(weight), bias)
-    bound = 10 * 2**-24 * (x.abs() @ weight.abs().t() + bias.abs())
-    assert ((y - simulated).abs() <= bound).all()
 
 
 def test_every_product_of_two_codes(forced):
@@ -304,22 +287,6 @@ def test_operators_pass_torchs_own_check():
         torch.library.opcheck(operator, arguments, test_utils=CHECKS)
 
 
-@needs_compiler
-def test_an_operator_builds_its_kernel_when_it_is_called_and_not_before():
-    code = """
-import torch
-from kernels import mxint8, round_to_grid
-assert round_to_grid.is_fast()  # registers that one operator alone
-has_cpu = lambda: torch._C._dispatch_has_kernel_for_dispatch_key("madl::linear_mxint8", "CPU")
-assert not has_cpu()
-weight = mxint8.arrange(*mxint8.quantize(torch.ones(40, 64), 32), 32)
-y = torch.ops.madl.linear_mxint8(torch.ones(3, 64), *weight, None, 40, 32)
-assert torch.equal(y, torch.full((3, 40), 64.0))
-assert has_cpu()
-"""
-    python("-c", code, check=True)
-
-
 def test_bad_input_is_named():
     x, codes, weight = (
         torch.zeros(2, 64),
@@ -328,13 +295,6 @@ def test_bad_input_is_named():
     )
     for match, call in {
         r"a group is 4, 8, 12 … 512 values, got 6": lambda: mxint8.quantize(x, 6),
-        r"values must be float32 or bfloat16, got torch.float64": lambda: mxint8.quantize(
-            x.double(), 32
-        ),
-        r"values need a dimension": lambda: mxint8.quantize(torch.zeros(()), 32),
-        r"mantissas must be int8, got torch.uint8": lambda: mxint8.dequantize(
-            codes[0].view(torch.uint8), codes[1], 32
-        ),
         r"groups of 16 must have shape \(2, 4\), got \(2, 2\)": lambda: mxint8.dequantize(
             *codes, 16
         ),
@@ -344,19 +304,12 @@ def test_bad_input_is_named():
         r"bias must have shape \(40,\), got \(39,\)": lambda: mxint8.linear(
             x, *weight, torch.zeros(39), 40, 32
         ),
-        r"bias must be float32, got torch.bfloat16": lambda: mxint8.linear(
-            x, *weight, torch.zeros(40).bfloat16(), 40, 32
+        r"x is on meta, the weight on cpu": lambda: mxint8.linear(
+            x.to("meta"), *weight, None, 40, 32
         ),
-        r"a weight is a matrix": lambda: mxint8.arrange(codes[0][0], codes[1][0], 32),
     }.items():
         with pytest.raises(ValueError, match=match):
             call()
-
-
-def test_another_device_is_named():
-    weight = packed(torch.zeros(40, 64))
-    with pytest.raises(ValueError, match="x is on meta, the weight on cpu"):
-        mxint8.linear(torch.zeros(2, 64, device="meta"), *weight, None, 40, 32)
 
 
 @needs_compiler

@@ -1,6 +1,5 @@
 """The CUDA operators: plans, definitions and errors anywhere; results where a GPU is."""
 
-import ctypes
 import random
 from pathlib import Path
 
@@ -138,16 +137,6 @@ def test_tensor_cores_take_whole_groups_of_a_power_of_two(num_in, group, fits):
     assert mxint8_cuda.fits_tensor_cores(num_in, group) is fits
 
 
-def test_arguments_have_the_widths_of_the_kernels_parameters():
-    text = (build_cuda.SOURCES / mxint8_cuda.FLAT).read_text()
-    assert "long long count, int group, int shift)" in text
-    assert "long long count, long long columns, int group)" in text
-    _, _, vector = mxint8_cuda.flat_plan(64, 64, 32, is_aligned=True)
-    _, _, plain = mxint8_cuda.flat_plan(64, 64, 32, is_aligned=False)
-    assert [type(a) for a in vector] == [ctypes.c_longlong, ctypes.c_int, ctypes.c_int]
-    assert [type(a) for a in plain] == [ctypes.c_longlong, ctypes.c_longlong, ctypes.c_int]
-
-
 # ---- the operator's definition, and its errors --------------------------------------------------
 
 
@@ -163,21 +152,6 @@ def test_the_linear_passes_torchs_own_check(dtype, shape):
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     expected = linear_in_float64(*arguments).to(dtype)
     torch.testing.assert_close(mxint8_cuda.linear(*arguments), expected, rtol=tolerance, atol=1e-2)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_compiled_and_an_exported_model_keep_the_operator_whole():
-    mantissas, scales = codes(24, 32, group=32)
-
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return mxint8_cuda.linear(x, mantissas, scales, None, 32) + 1
-
-    x = torch.randn(3, 32)
-    expected = Model()(x)
-    assert same(torch.compile(Model(), fullgraph=True, backend="aot_eager")(x), expected)
-    exported = torch.export.export(Model(), (x,))
-    assert any(node.target is mxint8_cuda.linear for node in exported.graph.nodes)
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,6 @@ def test_rules_choose_layers_and_blocks():
     torch.testing.assert_close(model[0](x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_layer_holds_a_little_over_eight_bits_a_weight():
-    linear = nn.Linear(1024, 512)
-    packed = MXInt8Linear.from_linear(linear)
-    held = sum(buffer.nbytes for buffer in packed.buffers())
-    assert held == 1024 * 512 * 33 // 32
-    assert torch.equal(packed.dequantized().float(), MXInt().quantize(linear.weight))
-    assert torch.equal(packed.bias, linear.bias)
-
-
 def test_a_state_dict_is_the_model(bert):
     from transformers import AutoModelForSequenceClassification
 

@@ -1,4 +1,4 @@
-"""Pruning: exact counts, the right ones, and masks that hold while training."""
+"""Pruning: exact counts, the right ones, masks that hold while training, and bits by hand."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize
 
-from madl.compression import prune
+from madl.compression import prune, size
 from madl.compression.quantize import Rule, quantize_
 from madl.formats.fixed import FixedPoint
 
@@ -138,3 +138,33 @@ def test_padding_is_not_counted():
     shown = torch.tensor([[1, 1], [1, 0]])
     found = prune.product_zeros(model, [{"input": x, "attention_mask": shown}])
     assert found == {"weights": 2 / 4, "inputs": 3 / 6, "products": 3 / 12}
+
+
+# ---- bits ---------------------------------------------------------------------------------------
+
+BYTE = FixedPoint(width=8, frac_width=6)
+
+
+def embedded() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6), nn.LayerNorm(6))
+
+
+def test_a_layer_takes_its_format_s_bits_and_pruned_a_bit_a_position():
+    net = embedded()
+    assert size.linear_bits(net) == 32 * (24 + 6)
+    quantize_(net, [Rule.uniform(BYTE)])
+    assert size.linear_bits(net) == 8 * (24 + 6)
+    net = embedded()
+    prune.prune_(net, sparsity=0.5, method="l1")
+    assert size.linear_bits(net) == 32 * 12 + 24 + 32 * 6
+    quantize_(net, [Rule.uniform(BYTE)])
+    assert size.linear_bits(net) == 8 * 12 + 24 + 8 * 6
+
+
+def test_few_zeros_are_not_worth_a_bitmap():
+    weight = torch.ones(10, 10)
+    weight[0, 0] = 0
+    assert size.weight_bits(weight, BYTE) == 800
+    weight[:2] = 0
+    assert size.weight_bits(weight, BYTE) == 80 * 8 + 100

@@ -1,47 +1,33 @@
 """Question 1.2: where it starts, what its study counts, and that its constants were chosen."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from experiments.lab1_pruning import page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
-from madl.logbook.records import Case, Record, Store, published_by_machine, read_published
+from madl.logbook.records import Record, Store, published_by_machine, read_published
 from madl.running.plans import StoredPlan, published_plans
 from madl.running.project import Project
 from madl.training import workloads
-from tests.conftest import a_record
-from tests.synthetic import DATA, assert_best_rate, read
+from tests.synthetic import DATA, assert_best_rate, kept_of, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
+UPSTREAM = "lab1_quantization_tuning"
 FORMAT = {"operands": "both", "frac_width": 5, "input_frac_width": 2}
 
 
-class Tuned:
-    """A plan whose upstream tuning chose these."""
-
-    def __init__(self, *records: Record) -> None:
-        self.found = read(*records)
-
-    def records(self, name):
-        assert name == "lab1_quantization_tuning"
-        return self.found
-
-
 def sweep(width: int, loss: float) -> Record:
-    params = {"method": "sweep", "operands": "both", "width": width}
-    case = Case(experiment="lab1_quantization_tuning", params=params)
-    return a_record(case=case, values={"weights": 5, "inputs": 2, "loss": loss})
-
-
-def qat(width: int, loss: float, rate: float = 3e-5) -> Record:
-    tuned = {"tune_examples": None, "tune_learning_rate": rate, "tune_batch_size": 16}
-    params = {"method": "qat", "width": width, **FORMAT, **tuned}
-    case = Case(experiment="lab1_quantization_tuning", params=params)
-    return a_record(case=case, values={"validation_loss": loss})
+    values = {"weights": 5, "inputs": 2, "loss": loss}
+    return kept_of(UPSTREAM, values, method="sweep", operands="both", width=width)
 
 
 def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties():
     wide, tied, lossy = sweep(12, 0.3), sweep(8, 0.3 + page.TIE), sweep(6, 0.301 + page.TIE)
-    found = page.start(Tuned(lossy, wide, tied, qat(6, 0.4)))
+    tuned = {"tune_examples": None, "tune_learning_rate": 3e-5, "tune_batch_size": 16}
+    trained = kept_of(UPSTREAM, {"validation_loss": 0.4}, method="qat", width=6, **FORMAT, **tuned)
+    upstream = {UPSTREAM: read(lossy, wide, tied, trained)}
+    found = page.start(SimpleNamespace(records=upstream.__getitem__))
     assert found == {"width": 8, **FORMAT}
 
 

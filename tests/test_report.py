@@ -285,14 +285,10 @@ def test_what_others_reported_stands_with_its_source_and_decides_nothing(plan):
         ("", "has no table [toy]; known: none"),
         ("[toy", "experiments/reported.toml is not TOML"),
         ("toy = 3", "reported.toml, toy: a table has source and workload"),
-        (REPORTED.replace("[toy]", "[tyo]"), "tyo: a table has"),
         (REPORTED.replace("source =", "sauce ="), "'sauce'"),
         (REPORTED.replace('"cubes"', "3"), "workload is 3, not a text"),
-        (REPORTED.replace('"two <other> toys"', '" "'), "source is ' ', not a text"),
-        (REPORTED.replace("rows =", "cells ="), "'rows'"),
         (re.sub("rows = .*", "rows = []", REPORTED), "there are no rows"),
         (re.sub("rows = .*", "rows = [3]", REPORTED), "3 is not a row"),
-        (REPORTED.replace("x = 2", "x = true"), "'x' is True, neither a text nor a number"),
         (REPORTED.replace("x = 2", "x = [2]"), "'x' is [2], neither a text nor a number"),
     ],
 )
@@ -328,14 +324,10 @@ def edit(path: Path, **values) -> None:
 
 BROKEN = {  # what is done to a record (and with a sibling's), and what is said
     "truncated": (lambda one, _: one.write_text(one.read_text()[:50]), "is not a whole record"),
-    "bytes": (lambda one, _: one.write_bytes(b"\xff"), "byte 0 is not UTF-8"),
     "a folder": (lambda one, _: (one.unlink(), one.mkdir()), "cannot be read (is a directory)"),
-    "a loop": (lambda one, _: (one.unlink(), one.symlink_to(one)), "cannot be read (too many"),
     "swapped": (swap, "is the record of another case"),
     "nothing": (lambda one, _: edit(one, square="gone"), "there is no value square"),
-    "null": (lambda one, _: edit(one, accuracy=None), "accuracy is None, not a share"),
     "a text": (lambda one, _: edit(one, accuracy="high"), "accuracy is 'high', not a share"),
-    "not a number": (lambda one, _: edit(one, loss=float("nan")), "loss is nan"),
 }
 
 
@@ -369,7 +361,9 @@ def test_a_bad_record_costs_its_row_and_is_named(plan, how):
     ("what", "old", "new", "said"),
     [
         ("claim grows", "one = r.one(x=1)", "one = r.one(x=1)\n    one.no", "AttributeError"),
+        ("claim grows", "return contrast(", "return None and contrast(", "it returns"),
         ("many", "r: len(r.all())", "r: {}['x']", "KeyError: 'x' (experiments/toy"),
+        ("squares", "return Chart(", "return None and Chart(", "it returns nothing"),
         ("squares", "rows = [", "1 / 0\n    rows = [", "ZeroDivisionError: division by zero (exp"),
     ],
 )

@@ -1,5 +1,6 @@
 """Running: what is left, once each, through failures, kills and restarts."""
 
+import logging
 import os
 import re
 import signal
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.records import Store
+from madl.logbook.records import Store, publish
 from madl.running import plans, runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from tests.conftest import ROOT, hears_ctrl_c, wait_for, write
+from tests.conftest import ROOT, a_record, hears_ctrl_c, wait_for, write
 
 
 def executed(tmp_path) -> list[int]:
@@ -236,3 +237,22 @@ def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
     assert order.index("after") > 1
     assert [event.done for event in events] == list(range(1, 11))
     assert events[-1].total == 10
+
+
+@pytest.mark.parametrize(("jobs", "said"), [(1, "4 min"), (2, "2 min")])
+def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
+    plan, caplog, jobs, said
+):
+    """In evidence ten seconds a case, of which this machine needs none, then a hundred a case."""
+    caplog.set_level(logging.INFO)
+    write(plan.project.experiments / "later" / "page.py", STEP.format(needs=("toy",), timed=False))
+    store = Store(plan.project.state)
+    for name, seconds in (("toy", 10.0), ("later", 100.0)):
+        known = [a_record(case=case, seconds=seconds) for case in plan.cases(name)]
+        publish(known, plan.project.docs / "data" / f"{name}.jsonl")
+    first, *others = runner.run(plan, store, [], Options(jobs=jobs))
+    assert f"6 cases, about {said}" in caplog.text
+    assert (first.done, first.total) == (1, 6)
+    assert 0 < first.left_s < 60
+    assert [event.total for event in others] == [6] * 5
+    assert others[-1].left_s == 0

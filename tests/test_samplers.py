@@ -6,20 +6,15 @@ import pytest
 
 from experiments.lab2_samplers import records as reading
 from madl.logbook.charts import interval_of, plain
-from madl.logbook.records import Case
-from tests.conftest import a_record
-from tests.synthetic import judgement, read
+from tests.synthetic import judgement, kept_of, read
 
 lab = importlib.import_module("experiments.lab2_samplers.page")
+STEM = reading.STEM
 SEEDS, PAIRS, TEST = (10, 11), 2, 2000
 POINTS = [[2, "linear"], [6, "identity"], [6, "linear"]]
 RIGHT = {"tpe": (1700, 1660, 1680, 1690), "random": (1660, 1660, 1620, 1650)}
 LOSSES = {"tpe": [0.7, 0.45, 0.5], "random": [0.7, 0.5, 0.6], "grid": [0.6, 0.6, 0.7]}
 WHOLE = {"validation_loss": 0.48, "validation_accuracy": 0.8, "parameters": 200}
-
-
-def a_case(values, experiment=reading.STEM, **params):
-    return a_record(case=Case(experiment=experiment, params=params), values=values)
 
 
 def study(sampler, seed, number, right):
@@ -33,7 +28,7 @@ def study(sampler, seed, number, right):
         "judged": judgement(right, loss=0.4),
     }
     draw = lab.DRAWS * seed + number
-    return a_case(values, part="study", sampler=sampler, seed=seed, trial_draw=draw)
+    return kept_of(STEM, values, part="study", sampler=sampler, seed=seed, trial_draw=draw)
 
 
 @pytest.fixture
@@ -46,10 +41,10 @@ def records():
     ]
     made.append(study("grid", 10, 0, 1640))
     made += [
-        a_case({"judged": judgement(1650)}, part="whole", seed=seed, trial_draw=100 * seed)
+        kept_of(STEM, {"judged": judgement(1650)}, part="whole", seed=seed, trial_draw=100 * seed)
         for seed in SEEDS
     ]
-    made += [a_case(judgement(1700), "baseline", method="fp32", seed=seed) for seed in SEEDS]
+    made += [kept_of("baseline", judgement(1700), method="fp32", seed=seed) for seed in SEEDS]
     return read(*made)
 
 
@@ -83,19 +78,12 @@ def test_a_study_chooses_by_loss_of_equal_ones_the_first(records):
     assert lab.trials_agree(records).value == 3  # on one draw the models are as good
 
 
-def test_other_pages_get_a_point_that_is_not_the_whole(records):
-    found, point = reading.best_trial(records, 11)
-    assert found.case.params["sampler"] == "tpe"
-    assert point == {"num_hidden_layers": 6, "key": "identity"}
-    assert reading.shape(point) == "6 layers; identity: key"
-
-
 def test_a_cut_is_the_mean_with_the_smallest_value_less_that_with_the_largest(records):
     space = [
         {"name": "num_hidden_layers", "values": [2, 4, 6]},
         {"name": "key", "values": ["linear", "identity"]},
     ]
-    with_audit = read(a_case({"space": space}, part="audit", seed=10))
+    with_audit = read(kept_of(STEM, {"space": space}, part="audit", seed=10))
     layers, key = lab.cuts(type(records)([*records, *with_audit])).rows
     assert (layers["cut"], key["cut"]) == ("2 layers", "key: identity")
     assert plain(layers["change"]) == pytest.approx(0.3 - (0.5 + 0.4) / 2)

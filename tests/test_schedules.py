@@ -8,11 +8,11 @@ from experiments.lab2_compression import page, study
 from experiments.lab2_compression.page import AFTER, BETWEEN, OBJECTIVES, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
-from madl.logbook.records import Case, Record, read_published
+from madl.logbook.records import Record, read_published
 from madl.training import baseline, search, train
 from madl.training.supernet import Supernet
-from tests.conftest import a_record, fine_tuned, with_all_of
-from tests.synthetic import DATA, judgement, read
+from tests.conftest import fine_tuned, with_all_of
+from tests.synthetic import DATA, judgement, kept_of, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 WHOLE = {  # as `config.json` has it
@@ -77,11 +77,6 @@ def test_all_shapes_that_fit_have_one_size_and_most_do():
         weights = layers * each + width * (width + 2)
         whole = 6 * (4 * 384 * 384 + 2 * 384 * 1536) + 384 * 386
         assert 0.99 * page.SIZE < weights / whole <= page.SIZE
-
-
-def test_every_shape_that_stands_without_a_search_fits():
-    for parts in study.SHAPES.values():
-        assert study.fitted(WHOLE, study.sizes(WHOLE, parts), page.SIZE) is not None
 
 
 def test_a_shape_is_built_as_large_as_it_says(net):
@@ -184,9 +179,8 @@ def searched(objective: str, seed: int, chosen: int, losses: list[float | None])
         None if loss is None else {"shape": [i, 1], "validation_loss": loss}
         for i, loss in enumerate(losses)
     ]
-    params = {"part": "search", "objective": objective, "seed": seed}
-    case = Case(experiment=page.STEM, params=params)
-    return a_record(case=case, values=values | {"chosen": [chosen, 1], "tried": tried})
+    values |= {"chosen": [chosen, 1], "tried": tried}
+    return kept_of(page.STEM, values, part="search", objective=objective, seed=seed)
 
 
 @pytest.fixture
@@ -210,13 +204,6 @@ def test_searches_are_compared_by_what_they_choose_and_how_they_rank(found):
     assert page.alike(found).value == 1
     assert page.rank(found, AFTER).value == 1
     assert page.rank(found, BETWEEN).value == 0  # of one model alike, of the other upside down
-
-
-def test_a_curve_begins_where_a_shape_has_the_size(found):
-    rows = page.curves(found).rows
-    assert rows[0][page.SEARCHES[PLAIN]] is None
-    assert rows[-1][page.SEARCHES[BETWEEN]] == pytest.approx(0.4)
-    assert rows[-1][page.SEARCHES[AFTER]] == pytest.approx(0.5)
 
 
 def test_the_format_is_the_one_that_question_1_1_chose():

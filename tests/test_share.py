@@ -30,14 +30,6 @@ def test_it_has_the_size_that_is_asked_for_and_the_chart_below_the_answer(name):
     assert ink(full, 0, 140) == pytest.approx(ink(plain, 0, 140), rel=0.03)  # few colours
 
 
-def test_a_long_answer_leaves_the_chart_less_room_and_nothing_is_cut():
-    long = "Training on wins back three points at four bits, and at every width above none at all."
-    picture = made(answer=long, chart=CHARTS["facets"])
-    edge = picture.crop((share.WIDTH - 10, 0, share.WIDTH, share.HEIGHT))
-    assert sum(edge.histogram()[:200]) == 0
-    assert ink(picture, share.HEIGHT - 8, share.HEIGHT) == 0
-
-
 def test_an_answer_without_end_is_cut_and_the_chart_stays():
     picture = made(answer="a word " * 200, chart=CHARTS["lines"])
     assert ink(picture, share.HEIGHT - 8, share.HEIGHT) == 0

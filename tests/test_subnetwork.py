@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 from madl.compression import size, subnetwork
 from madl.compression.subnetwork import Importance, Shape, cut
@@ -61,23 +60,6 @@ def test_a_smaller_shape_has_as_many_parameters_as_counted_by_hand(
     assert size.num_parameters(small) == size.num_parameters(model) - removed
     assert subnetwork.shape_of(small) == smaller(**change)
     assert not torch.equal(small(**batch).logits, model(**batch).logits)
-
-
-def test_every_corner_of_the_space_runs_and_trains(model, batch, scores):
-    for heads in (1, 2):
-        for width in (8, 20, 32):
-            for depth in (1, 2):
-                shape = Shape(
-                    num_hidden_layers=depth,
-                    num_attention_heads=heads,
-                    hidden_size=width,
-                    intermediate_size=16,
-                )
-                small = cut(model, shape, scores)
-                loss = small(**batch, labels=torch.tensor([0, 1])).loss
-                loss.backward()
-                assert all(p.grad is not None for p in small.parameters())
-                assert subnetwork.shape_of(small) == shape
 
 
 def test_the_model_that_is_cut_stays_as_it_was(model, batch, scores):
@@ -142,11 +124,6 @@ def test_a_shape_beyond_the_model_is_refused(model, scores, change):
         cut(model, smaller(**change), scores)
 
 
-def test_an_encoder_that_is_not_bert_is_refused():
-    with pytest.raises(MadlError, match="no BERT encoder"):
-        subnetwork.shape_of(nn.Linear(2, 2))
-
-
 # ---- Linear or identity -------------------------------------------------------------------------
 
 
@@ -180,5 +157,3 @@ def test_an_identity_is_cut_as_a_layer_of_ones_on_the_diagonal(model, batch, sco
 def test_what_is_not_square_cannot_be_an_identity(model, scores):
     with pytest.raises(MadlError, match="'ffn' cannot be an identity; known: query, key"):
         cut(model, WHOLE, scores, ["ffn"])
-    with pytest.raises(MadlError, match="is not square"):
-        subnetwork._identity(nn.Linear(2, 3), torch.arange(3), torch.arange(2))

@@ -38,15 +38,6 @@ def test_fine_tuning_learns(model, encoded):
     assert not model.training
 
 
-def test_the_same_seed_gives_the_same_weights(tiny_model, encoded):
-    runs = []
-    for _ in range(2):
-        model = models.load_pretrained(str(tiny_model), seed=1)
-        train.train(model, encoded["train"], RECIPE)
-        runs.append(model.state_dict())
-    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
-
-
 def test_a_seed_draws_the_dropout_and_the_order_of_every_epoch(model, encoded, monkeypatch):
     drawn, orders = [], []
     shuffled = data.shuffled_batches

@@ -85,32 +85,6 @@ def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, sit
     page.close()
 
 
-def test_what_was_reported_stands_beside_what_was_measured_and_its_picture(browser, site):
-    page = opened(browser, (site / "reported.html").as_uri())
-    rows = page.locator(".versus")
-    assert rows.count() >= 15
-    assert rows.count() == page.locator(".versus .thumb svg").count()
-    assert rows.count() == page.locator(".versus .asks a").count()
-    page.close()
-
-
-def test_the_page_of_what_is_not_there_leads_home_from_a_folder(browser, site):
-    page = opened(browser, (site / "404.html").as_uri())
-    page.locator("article a").first.click()
-    page.wait_for_load_state("load")
-    assert page.locator(".promise").is_visible()
-    page.close()
-
-
-def test_numbers_stand_to_the_right_and_words_to_the_left(browser, site):
-    page = opened(browser, (site / "machine.html").as_uri())
-    sides = page.evaluate("""() => [...document.querySelector("article table tbody tr").cells]
-      .map((cell) => [cell.textContent, getComputedStyle(cell).textAlign])""")
-    page.close()
-    found = {(bool(re.fullmatch(r"[\d.,]+", text)), side) for text, side in sides}
-    assert found == {(True, "right"), (False, "left")}, sides
-
-
 def test_the_ledger_is_one_sheet_of_paper(browser, site):
     page = opened(browser, (site / "ledger.html").as_uri())
     printed = page.pdf(prefer_css_page_size=True)
@@ -222,17 +196,6 @@ def test_a_chart_is_enlarged_and_closed_by_escape(first):
     assert first.locator("dialog[open]").count() == 1
     first.keyboard.press("Escape")
     assert first.locator("dialog[open]").count() == 0
-
-
-def test_the_palette_button_turns_the_page_dark(first):
-    first.locator("label[for=__palette_1]").click()
-    first.locator("label[for=__palette_2]").click()
-    assert first.locator("body").get_attribute("data-md-color-scheme") == "slate"
-
-
-def test_the_foot_leads_on_and_back(first):
-    assert "lab0_lora" in first.locator(".md-footer__link--prev").get_attribute("href")
-    assert "lab1_pruning" in first.locator(".md-footer__link--next").get_attribute("href")
 
 
 def test_the_search_finds_a_page_without_a_server(first):
