@@ -14,6 +14,7 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook.records import Store, publish
 from madl.running import plans, runner
+from madl.running.pace import Pace
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
 from tests.conftest import ROOT, a_record, hears_ctrl_c, wait_for, write
@@ -253,6 +254,13 @@ def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
     first, *others = runner.run(plan, store, [], Options(jobs=jobs))
     assert f"6 cases, about {said}" in caplog.text
     assert (first.done, first.total) == (1, 6)
-    assert 0 < first.left_s < 60
+    assert 0 < first.left_s < 0.7 * 230 / jobs
     assert [event.total for event in others] == [6] * 5
     assert others[-1].left_s == 0
+
+
+def test_a_moment_that_evidence_did_not_need_makes_no_day_of_the_time_left(plan):
+    quick, slow = plan.cases("toy")[:2]
+    pace = Pace(plan, usual_s={quick.key: 0.02, slow.key: 100.0})
+    pace.finished(a_record(case=quick, seconds=3.0))
+    assert 100 < pace.expected_s(slow) < 120

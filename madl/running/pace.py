@@ -14,6 +14,8 @@ from madl.logbook.records import Case, Pending, Record, published_by_machine
 from madl.running.plans import StoredPlan, most_complete, published_plans
 from madl.training import workloads
 
+UNSEEN_S = 20.0  # as if that much had run as fast as in evidence: short times say little
+
 
 @dataclass
 class Pace:
@@ -54,9 +56,10 @@ class Pace:
     def _slowness(self, name: str) -> float:
         """How many times as long as in evidence cases take here: this experiment's, or all."""
         if name in self.there_s:
-            return self.here_s[name] / self.there_s[name]
-        there_s = sum(self.there_s.values())
-        return sum(self.here_s.values()) / there_s if there_s else 1.0
+            here_s, there_s = self.here_s[name], self.there_s[name]
+        else:
+            here_s, there_s = sum(self.here_s.values()), sum(self.there_s.values())
+        return (UNSEEN_S + here_s) / (UNSEEN_S + there_s)
 
     def _evidence(self, name: str) -> list[Record]:
         """Of the machine that has most of it: of this plan's workload, or of the default one."""
