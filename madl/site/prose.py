@@ -222,9 +222,7 @@ def _sure_row(one: Result, folder: str, family: int) -> Markup:
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
     where, of = '<a href="{}/{}.json">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)
-    p = one.p_adjusted or 0.0
-    said_p = "< 0.001" if p < 0.001 else f"= {p:.2g}"
-    lines.append(html(where, folder, name, inline(made.method), said_p, of))
+    lines.append(html(where, folder, name, inline(made.method), _p(one.p_adjusted), of))
     effect = Markup("<br>").join(map(words, filter(None, lines)))
     effect = html("{}<small>{}</small>", bar_of(one), effect)
     verdict = chip(one.verdict)
@@ -262,6 +260,12 @@ def with_interval(one: Result) -> str:
 def _bracketed(interval: tuple[float, float], unit: Unit) -> str:
     ends = (re.sub(r"\u00a0.*", "", magnitude(value, unit, more=1)) for value in interval)
     return f"[{', '.join(ends)}]"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 
 def bar_of(one: Result) -> Markup:

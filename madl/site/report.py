@@ -283,9 +283,7 @@ def _site_globals(
         "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
         "totals": functools.partial(_totals, state, rendered),
         "registered": functools.partial(_registered, state),
-        "replication_table": lambda: (
-            markdown_table(rows) if (rows := replication.rows(answered)) else ""
-        ),
+        "replication_table": functools.partial(_replication_table, answered),
         "linked": functools.partial(_linked, plan.project.docs, made),
     }
 
@@ -340,6 +338,11 @@ def _registered(state: Ledger) -> str:
         f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages are "
         "expected to hold a wrong verdict by chance."
     )
+
+
+def _replication_table(pages: Sequence[Page]) -> str:
+    rows = replication.rows(pages)
+    return markdown_table(rows) if rows else ""
 
 
 def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
