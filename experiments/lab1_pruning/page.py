@@ -25,7 +25,8 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import number, per_cent, scientific
+from madl.logbook.searches import loss_by_rate
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -467,12 +468,6 @@ def rates(r: Records) -> Sequence[Row]:
         "three in ten removed, random": {"pruning": "random"},
     }
     return [
-        {"trained": name}
-        | {
-            scientific(one.case.params["recovery_learning_rate"]): (
-                f"{one.values['validation_loss']:.4f}"
-            )
-            for one in r.tuning.all(**where)
-        }
+        {"trained": name, **loss_by_rate(r.tuning.all(**where), "recovery_learning_rate")}
         for name, where in what.items()
     ]

@@ -272,7 +272,10 @@ def accuracy(r: Records) -> Chart:
 def curves(r: Records) -> Chart:
     """The least validation loss so far, each search's own; None until a shape has the size."""
     so_far = {
-        name: [best_so_far(one) for one in searches_of(r, objective)]
+        name: [
+            searches.least_so_far(x and x["validation_loss"] for x in one.values["tried"])
+            for one in searches_of(r, objective)
+        ]
         for objective, name in SEARCHES.items()
     }
     trials = range(min(len(study) for every in so_far.values() for study in every))
@@ -288,14 +291,6 @@ def curves(r: Records) -> Chart:
         y=linear(label="least validation loss so far", unit="nats"),
         marks=[line(name, markers=False) for name in so_far],
     )
-
-
-def best_so_far(one: Record) -> list[float | None]:
-    least: list[float | None] = []
-    for trial in one.values["tried"]:
-        seen = [x for x in (*least[-1:], trial and trial["validation_loss"]) if x is not None]
-        least.append(min(seen, default=None))
-    return least
 
 
 @page.table

@@ -33,7 +33,8 @@ from madl.logbook.claims import Contrast, compare, pooled
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import Estimate, per_cent, scientific, superscript
+from madl.logbook.searches import loss_by_rate
+from madl.logbook.stats import Estimate, per_cent, superscript
 from madl.training import baseline
 from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
@@ -527,12 +528,7 @@ def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by rate."""
     return [
         {"trained on": {"mix": "searched mix", "rival": rival(r).label}[of]}
-        | {
-            scientific(one.case.params["tune_learning_rate"]): (
-                f"{one.values['validation_loss']:.4f}"
-            )
-            for one in r.tuning.all(part="trained", of=of)
-        }
+        | loss_by_rate(r.tuning.all(part="trained", of=of), "tune_learning_rate")
         for of in RATES
     ]
 

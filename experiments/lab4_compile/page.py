@@ -19,7 +19,7 @@ from madl.logbook.arms import TimedArm, timed
 from madl.logbook.charts import Chart, bars, category, intervals, level, linear, log
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import Counted, contended, counted
 from madl.logbook.records import Failed, Params, Records, Row, Scalar, Values
 from madl.machine import lint
 from madl.machine.device import no_device, num_cores
@@ -301,13 +301,6 @@ def mask_share(r: Records) -> Contrast:
     logs = [a - b for a, b in zip(masked, free, strict=True)]
     made = stats.mean(logs, unit=stats.Unit.TIMES, drawn="processes")
     return contrast(made, r.all(**every("bert")))
-
-
-def contended(r: Records) -> Counted:
-    """Processes beside other work, which are left out."""
-    shares = [next(iter(x.values["measurements"].values()))["contention"] for x in r]
-    crowded = sum(one is not None and one > stats.CONTENDED for one in shares)
-    return counted(crowded, of=r)
 
 
 page.numbers(

@@ -17,9 +17,9 @@ from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, doubling, level, line
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import Counted, contended, counted
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import CONTENDED, Estimate
+from madl.logbook.stats import Estimate
 from madl.training import baseline
 
 page = Experiment(
@@ -185,13 +185,6 @@ def more_accurate_than_int8(r: Records) -> Contrast:
 def share(r: Records, unit: str) -> Counted:
     """A unit's transistors at an equal rate, of BF16's."""
     return units.share_of(r, unit, units.BF16)
-
-
-def contended(r: Records) -> Counted:
-    """Processes in which something ran beside other work, and is left out."""
-    found = [x for x in r if "measurements" in x.values]
-    shares = [[m["contention"] for m in x.values["measurements"].values()] for x in found]
-    return counted(sum(any(s is not None and s > CONTENDED for s in x) for x in shares), of=found)
 
 
 def processes(r: Records) -> Counted:
