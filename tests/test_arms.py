@@ -16,8 +16,6 @@ from madl.machine import lint
 from tests.conftest import a_record
 from tests.synthetic import a_measurement, a_process, an_arm, judgement, model, read, samples
 
-# ---- choosing -----------------------------------------------------------------------------------
-
 
 def width(bits: int, correct: int, *, seed: int = 0, **kept):
     return model(correct, params={"width": bits, "seed": seed}, **kept)
@@ -50,9 +48,6 @@ def test_a_missing_case_means_that_none_is_the_best():
         with pytest.raises(Pending):
             choose(read(*LUCKY, missing=missing), method="a")
     assert arm(read(*LUCKY, missing=missing), width=4).param("width") == 4
-
-
-# ---- the test split is sealed -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,9 +86,6 @@ def test_what_was_judged_is_sealed_however_deep_it_lies():
     assert values["accuracy"] == 0.5  # judged on what is no test split
 
 
-# ---- comparing ----------------------------------------------------------------------------------
-
-
 def half(part: int) -> np.ndarray:
     """Outcomes of a model that is right on one half of the examples."""
     return np.arange(2000) // 1000 == part
@@ -130,9 +122,6 @@ def test_what_cannot_be_paired_is_one_line_that_names_both(other, why):
         versus(an_arm("PTQ", 1400, 1450), other)
     assert str(caught.value).startswith("PTQ and QAT cannot be compared: ")
     assert why in str(caught.value)
-
-
-# ---- times --------------------------------------------------------------------------------------
 
 
 def processes(count: int, **medians_s: float):

@@ -35,9 +35,6 @@ def a_chart(rows=({"n": 1, "t": 2},), *, x=X, y=Y, marks=None, facet=None) -> Ch
     return Chart(rows, x=x, y=y, marks=[line("t")] if marks is None else marks, facet=facet)
 
 
-# ---- what cannot be drawn -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("what", "unknown"),
     [
@@ -56,9 +53,6 @@ def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
     assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
 
 
-# ---- words --------------------------------------------------------------------------------------
-
-
 def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
     rows = [
         {"width": 4, "PTQ": share(0.5, 0.4, 0.6), "QAT": 0.8},
@@ -72,9 +66,6 @@ def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
         "Six bits keep it. test accuracy against width (bits). PTQ: 50.0 % at 4 to 75.0 % at 8. "
         "training on: 80.0 % at 4. FP32: 85.0 %. Shaded, too few: 4 to 6."
     )
-
-
-# ---- data ---------------------------------------------------------------------------------------
 
 
 def read_csv(rows) -> list[dict[str, str]]:

@@ -134,9 +134,6 @@ def test_without_a_compiler_or_a_device_a_case_says_why(monkeypatch):
         assert "CUDA" in lab4_compile.unavailable({**case, "device": "cuda"})
 
 
-# ---- what the page makes of times ---------------------------------------------------------------
-
-
 def a_case(ms: dict[str, float], process: int, where: dict, *, contention: float = 0.0) -> Record:
     """Ways that took these times; the first call of what is compiled takes ten seconds."""
     runs = {

@@ -33,9 +33,6 @@ def by_stem(path: Path) -> str:
     return path.parent.name
 
 
-# ---- pages --------------------------------------------------------------------------------------
-
-
 def template(name: str) -> str:
     """Without its comments."""
     text = (PROJECT.experiments / f"{name}" / "page.md.j2").read_text()
@@ -79,9 +76,6 @@ def test_prose_holds_no_numbers(path):
 def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
     assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
     assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
-
-
-# ---- imports ------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -288,8 +282,6 @@ def test_experiments_import_torch_only_where_a_case_runs(path):
     assert not [name for name in found if begins(name, *HEAVY, "madl.formats", "madl.compression")]
 
 
-# ---- experiments --------------------------------------------------------------------------------
-
 # Not ours to rename: a named tuple's public API, and what torch and transformers have no public
 # name for.
 NOT_PRIVATE = {"_fields", "_replace", "_asdict", "_int_mm", "_attn_implementation"}
@@ -321,9 +313,6 @@ def test_time_is_read_by_the_clock_alone():
     """Durations of results come from `machine.timing` or the runner, not from an experiment."""
     for path in PAGES:
         assert "time" not in imports(path), path
-
-
-# ---- everywhere ---------------------------------------------------------------------------------
 
 
 def test_every_module_says_what_it_is_for():

@@ -71,8 +71,6 @@ def test_the_page_of_the_loop_shows_what_was_counted(records):
     assert causes == {"", *wrong}
 
 
-# ---- the toy ------------------------------------------------------------------------------------
-
 TOY = ROOT / "experiments" / "lab4_decode" / "explain.js"
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 

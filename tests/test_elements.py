@@ -18,9 +18,6 @@ SHAPES = [
 ]
 
 
-# ---- every code, midpoint and neighbour ---------------------------------------------------------
-
-
 def nearest_of_its_codes(number_format, positive, negative=None) -> None:
     """The values are those of the codes, and what lies at, between and beside them goes there."""
     below = positive if negative is None else negative
@@ -109,8 +106,6 @@ def test_a_bias_that_leaves_float32_is_refused():
     with pytest.raises(ValueError, match="leave float32's"):
         Logarithmic(width=9, bias=127)
 
-
-# ---- other oracles -----------------------------------------------------------------------------
 
 ML_DTYPES = {
     "float4_e2m1fn": Minifloat(width=4, exponent_width=2),

@@ -124,9 +124,6 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert len(stored(plan)) == 2
 
 
-# ---- shards -------------------------------------------------------------------------------------
-
-
 def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, tmp_path, toy):
     source = (toy.experiments / "toy" / "page.py").read_text()
     built = (

@@ -31,9 +31,6 @@ def batch():
     return {"input_ids": torch.tensor([[2, 7, 8, 9, 3]]), "attention_mask": torch.ones(1, 5)}
 
 
-# ---- a format for each layer ---------------------------------------------------------------------
-
-
 def logits(model, batch):
     with torch.no_grad():
         return model(**batch).logits
@@ -64,17 +61,11 @@ def test_bits_are_averaged_over_weights(model):
     assert precision.mean_bits(model, precision.uniform(model, presets()["mxint8"])) == 8.25
 
 
-# ---- names and formats --------------------------------------------------------------------------
-
-
 def test_every_preset_is_in_one_family_with_a_name_of_its_own():
     assert sorted(families.NAMES) == sorted(presets())
     assert len({families.name_of(name) for name in families.NAMES}) == len(presets())
     grouped = [family for members in families.GROUPS.values() for family in members]
     assert sorted(grouped) == sorted(families.FAMILIES)
-
-
-# ---- places -------------------------------------------------------------------------------------
 
 
 def test_all_narrow_formats_without_a_scale_are_placed_but_where_it_cannot_matter():
@@ -118,9 +109,6 @@ def test_a_descent_ends_below_its_eight_neighbours_and_judges_each_once():
     assert study.descend((5, 5), loss) == (8, 2)
     assert len(judged) == len(set(judged))
     assert study.descend((3, 3), lambda at: 0.69 - 1e-6 * sum(at)) == (3, 3)
-
-
-# ---- what a case runs ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -169,9 +157,6 @@ def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params,
     assert study.searched({**params, **of}, ctx) == found
 
 
-# ---- what the page makes of records -------------------------------------------------------------
-
-
 def tuned(name, bits, loss, accuracy):
     part = "fp32" if name == "fp32" else "untrained"
     values = {"bits": bits, "validation_loss": loss, "validation_accuracy": accuracy}
@@ -200,9 +185,6 @@ def test_rates_are_chosen_on_the_tuning_seed(of):
     least = min(by_rate.values())
     assert by_rate[page.RATES[of]] <= least + page.TIE
     assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
-
-
-# ---- the page of formats ------------------------------------------------------------------------
 
 
 def test_signal_to_error_is_that_of_a_uniform_grid():

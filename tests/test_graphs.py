@@ -78,9 +78,6 @@ def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
     assert study.census(graph)["get_attr"] == 7 + 2 * 16 + 4
 
 
-# ---- drawing ------------------------------------------------------------------------------------
-
-
 def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
     model, example = bert
     sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]

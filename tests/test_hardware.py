@@ -42,9 +42,6 @@ def fp32(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-# ---- simulation ---------------------------------------------------------------------------------
-
-
 @needs_iverilog
 @pytest.mark.parametrize("name", units.UNITS)
 def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(name):
@@ -129,9 +126,6 @@ def test_the_error_of_a_unit_is_that_of_its_finished_rows():
     assert found["error_db"] == pytest.approx(wanted, abs=0.01)
 
 
-# ---- the definition -----------------------------------------------------------------------------
-
-
 def test_the_definition_of_an_aligned_sum_by_hand():
     """What lies below the window of 16 bits is dropped, toward zero: ±(1 + 2^-16) is ±1."""
     unit = units.named("BF16", 2)
@@ -189,9 +183,6 @@ def test_the_whole_range_of_a_bias():
     """In two's complement, making values smaller: 2^128 to 2^-127."""
     side = units.named("block log 4").a
     assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [0, -1, -127, 128, 1]
-
-
-# ---- synthesis ----------------------------------------------------------------------------------
 
 
 def stat(modules: dict, transistors: int) -> str:
@@ -296,9 +287,6 @@ def test_a_large_load_is_driven_through_a_tree():
     assert netlist.driven(4) == (0.8, 0)
     assert netlist.driven(24) == (pytest.approx(2.2), 6)
     assert netlist.driven(96) == (pytest.approx(3.2), 30)
-
-
-# ---- the page -----------------------------------------------------------------------------------
 
 
 def test_the_unit_of_a_format_has_its_values():

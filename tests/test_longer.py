@@ -47,9 +47,6 @@ def test_the_best_and_the_last_are_judged_on_all_of_test_and_on_what_they_train_
     assert last["outcomes"] == values["models"]["last"]["test"]["outcomes"]
 
 
-# ---- the best of the searches -------------------------------------------------------------------
-
-
 def searched(losses, points, seed=10, draw=0):
     params = {"part": "study", "sampler": "tpe", "seed": seed, "trial_draw": draw}
     found = {"names": ["a", "b"], "points": points, "losses": losses}
@@ -65,9 +62,6 @@ def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_th
     found, point = best_trial(r, 10)
     assert found.case.params["trial_draw"] == 4
     assert point == {"a": 2, "b": 2}
-
-
-# ---- what the page makes of it ------------------------------------------------------------------
 
 
 def trained(seed, best, last):

@@ -99,9 +99,6 @@ def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
     torch.testing.assert_close(two(x), unmerged, rtol=1e-5, atol=1e-5)
 
 
-# ---- the ways of training -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def params(tiny_model, tiny_dataset):
     """A way of training a tiny model, without its method."""

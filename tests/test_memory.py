@@ -56,8 +56,6 @@ def test_live_bytes_by_hand():
     assert live_bytes(lambda: None) == 0
 
 
-# ---- the page -----------------------------------------------------------------------------------
-
 PAGE = Project().load("lab4_memory")
 MODULE = sys.modules["experiments.lab4_memory.page"]
 

@@ -43,9 +43,6 @@ def test_one_format_for_all_has_the_points_and_the_rate_of_question_1_1():
     assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
 
 
-# ---- mixes --------------------------------------------------------------------------------------
-
-
 def test_each_layer_takes_the_format_of_its_digit(model):
     own, params = copy.deepcopy(model), {"formats": "8 4 4, 4 5 2"}
     layers = precision.layer_names(own)
@@ -76,9 +73,6 @@ def test_a_blind_order_is_its_seeds_own(model, ctx):
     found = [drawn(seed, order) for seed in (10, 11) for order in range(4)]
     assert len(set(found)) > 4
     assert drawn(10, 0) == found[0]
-
-
-# ---- what is evaluated --------------------------------------------------------------------------
 
 
 def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model, sentences, ctx):
@@ -115,9 +109,6 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
     assert found["bits"] <= 5.0
     monkeypatch.setattr(baseline, "judge_on_validation", lambda *_: {"validation_loss": 1.0})
     assert searching(budget=3.0)["tried"] == [None] * 12
-
-
-# ---- reading the records ------------------------------------------------------------------------
 
 
 def tuned(search_loss=0.40, order_loss=0.38):

@@ -36,9 +36,6 @@ def all_codes() -> tuple[torch.Tensor, torch.Tensor]:
     return mantissas, torch.arange(256, dtype=torch.uint8)[:, None]
 
 
-# ---- decode -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("group", [4, 32, 64, 256])
 def test_every_code_decodes_to_its_definition(forced, group):
     mantissas, scales = all_codes()
@@ -59,9 +56,6 @@ def test_large_tensors_are_written_around_the_cache_with_the_same_bits():
     large = mxint8.dequantize(mantissas, scales, 32)
     for row in (0, 1, rows // 2, rows - 1):
         assert same(large[row], mxint8.dequantize(mantissas[row], scales[row], 32))
-
-
-# ---- quantize -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -95,9 +89,6 @@ def test_threads_share_the_work_without_changing_it():
             found.append((mantissas, decoded, mxint8.linear(x, *weight, None, 700, 32)))
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other))
-
-
-# ---- the linear ---------------------------------------------------------------------------------
 
 
 def exact_linear(x, weight, bias, group):
@@ -268,8 +259,6 @@ def test_arranging_is_undone_by_restoring():
         back = mxint8.restore(panels, scales, out_features=num_out, in_features=num_in)
         assert all(torch.equal(a, b) for a, b in zip(codes, back))
 
-
-# ---- as torch operators -------------------------------------------------------------------------
 
 CHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 

@@ -30,9 +30,6 @@ def linear_in_float64(x, mantissas, scales, bias, group):
     return F.linear(x.double(), weight, None if bias is None else bias.double())
 
 
-# ---- plans: what would be launched --------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("count", "group"), [(1, 8), (7, 32), (8192, 512), (8193, 32), (2**31 + 9, 8), (2**33, 512)]
 )
@@ -137,9 +134,6 @@ def test_tensor_cores_take_whole_groups_of_a_power_of_two(num_in, group, fits):
     assert mxint8_cuda.fits_tensor_cores(num_in, group) is fits
 
 
-# ---- the operator's definition, and its errors --------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("dtype", "shape"),
     [(torch.float32, (5, 40)), (torch.bfloat16, (2, 3, 40)), (torch.bfloat16, (0, 40))],
@@ -170,9 +164,6 @@ def test_the_linear_says_what_is_wrong(changes, message):
     good = {"x": torch.randn(2, 40), "mantissas": mantissas, "scales": scales, "bias": None}
     with pytest.raises(ValueError, match=message):
         mxint8_cuda.linear(*({**good, "group": 16} | changes).values())
-
-
-# ---- where a GPU is -----------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["nvcc", "nvrtc", "torch"])

@@ -103,9 +103,6 @@ def test_no_code_of_a_model_folder_is_run_whatever_stands_on_stdin(
     assert not list(tmp_path.rglob("ran"))
 
 
-# ---- data ---------------------------------------------------------------------------------------
-
-
 def write(path: Path, **columns) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -140,8 +140,6 @@ def test_padding_is_not_counted():
     assert found == {"weights": 2 / 4, "inputs": 3 / 6, "products": 3 / 12}
 
 
-# ---- bits ---------------------------------------------------------------------------------------
-
 BYTE = FixedPoint(width=8, frac_width=6)
 
 

@@ -152,8 +152,6 @@ def test_published_evidence_behind_a_broken_link_is_named_and_the_rest_is_read(t
     ]
 
 
-# ---- records that are not what they should be ---------------------------------------------------
-
 OUTCOMES = {"n": 4, "bits": "8A==", "examples": "x"}  # four right ones
 
 
@@ -284,9 +282,6 @@ def test_published_lines_that_cannot_be_used_cost_themselves_only(tmp_path):
         records.read_published(path)
 
 
-# ---- shapes -------------------------------------------------------------------------------------
-
-
 def test_a_value_that_is_read_and_not_there_names_its_record(tmp_path):
     store = Store(tmp_path)
     store.put(a_record(1))
@@ -295,9 +290,6 @@ def test_a_value_that_is_read_and_not_there_names_its_record(tmp_path):
     assert found.values.get("cube") is None
     with pytest.raises(MadlError, match=r"toy/\w+\.json .* there is no value cube; del"):
         found.values["cube"]
-
-
-# ---- artifacts ----------------------------------------------------------------------------------
 
 
 def damages(folder: Path) -> dict[str, object]:
@@ -366,9 +358,6 @@ def test_a_store_from_now_on_makes_everything_once_more(tmp_path):
         os.utime(folder, (0, 0))  # a clock of files may be as coarse as a test is fast
     anew = before.from_now_on()
     assert [both(anew), both(anew), both(before)] == [(2, []), (2, ["2"]), (2, ["2"])]
-
-
-# ---- registration -------------------------------------------------------------------------------
 
 
 def of(started: str, values=None, **claims) -> records.Record:

@@ -308,9 +308,6 @@ def test_each_reported_figure_is_shown_once_on_its_page():
     assert sorted(shown) == sorted(project.reported)
 
 
-# ---- what cannot be used ------------------------------------------------------------------------
-
-
 def swap(one: Path, two: Path) -> None:
     one.write_bytes(two.read_bytes())
 

@@ -62,9 +62,6 @@ def in_trial(net):
     return halves, baseline.training_recipe(net.params, prefix="trial_", epochs=1)
 
 
-# ---- shapes -------------------------------------------------------------------------------------
-
-
 def test_all_shapes_that_fit_have_one_size_and_most_do():
     space = study.space(WHOLE)
     points = [search.grid_point(space, i) for i in range(search.num_points(space))]
@@ -84,9 +81,6 @@ def test_a_shape_is_built_as_large_as_it_says(net):
     small, whole = net.build(shape), net.build({})
     weights = [sum(one.weight.numel() for one in linear_layers(m)) for m in (small, whole)]
     assert 0.45 < weights[0] / weights[1] <= 0.5
-
-
-# ---- schedules ----------------------------------------------------------------------------------
 
 
 def test_two_halves_hold_every_example_once(net):
@@ -142,9 +136,6 @@ def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_traini
     assert bits[AFTER] == bits[BETWEEN] < bits[PLAIN] / 6  # 8 of 32 bits, half of them, the bitmap
 
 
-# ---- a search -----------------------------------------------------------------------------------
-
-
 def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
     values = study.searched(net)
     losses = [one["validation_loss"] for one in values["tried"] if one is not None]
@@ -164,9 +155,6 @@ def test_rates_of_their_own_change_what_trains_and_on_the_tuning_seed_nothing_me
     assert alike[AFTER] == apart[AFTER]
     assert alike[BETWEEN] != apart[BETWEEN]
     assert "outcomes" not in apart[BETWEEN]
-
-
-# ---- what the page makes of it ------------------------------------------------------------------
 
 
 def searched(objective: str, seed: int, chosen: int, losses: list[float | None]) -> Record:

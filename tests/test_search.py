@@ -36,9 +36,6 @@ def points(trials: list[Trial]) -> list[dict]:
     return [trial.point for trial in trials]
 
 
-# ---- what is drawn ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sampler", searching.SAMPLERS)
 def test_trials_hold_the_point_its_value_and_notes_in_order(tmp_path, sampler):
     found = run(tmp_path, sampler)
@@ -104,8 +101,6 @@ def test_the_settings_shown_are_the_settings_used():
     assert shown["multivariate"] == used._multivariate
     assert shown["constant_liar"] == used._constant_liar
 
-
-# ---- kills and company --------------------------------------------------------------------------
 
 WORKER = """
     import os, sys, time
@@ -186,9 +181,6 @@ def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
     with pytest.raises(MadlError, match="too deep"):
         run(tmp_path / "a", objective=fails_at_depth_3)
     assert run(tmp_path / "a") == run(tmp_path / "b")
-
-
-# ---- what is refused ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["rubbish", '{"index": 2}'])

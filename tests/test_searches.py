@@ -25,9 +25,6 @@ def test_curves_are_means_over_studies_with_an_interval():
     assert interval_of(rows[0]["B"]) is None
 
 
-# ---- ranks --------------------------------------------------------------------------------------
-
-
 def test_a_rank_correlation_looks_at_the_order_alone():
     a = [0.1, 0.2, 0.3, 0.5, 0.9]
     assert searches.rank_correlation(a, [x**3 for x in a]) == pytest.approx(1)

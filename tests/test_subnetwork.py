@@ -124,9 +124,6 @@ def test_a_shape_beyond_the_model_is_refused(model, scores, change):
         cut(model, smaller(**change), scores)
 
 
-# ---- Linear or identity -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", [WHOLE, smaller(hidden_size=20, num_attention_heads=1)])
 def test_identities_have_no_parameters_at_any_shape(model, batch, scores, shape):
     width, rows = shape.hidden_size, 16 * shape.num_attention_heads

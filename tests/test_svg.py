@@ -141,9 +141,6 @@ def boxes(drawing: ElementTree.Element) -> list[tuple[float, float, float, float
     return found
 
 
-# ---- what every chart keeps ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CHARTS)
 def test_every_chart_is_drawn_in_both_widths_with_the_same_points(name, drawn):
     wide, narrow = drawings(drawn[name])
@@ -183,9 +180,6 @@ def test_a_thumbnail_has_axes_and_nothing_to_point_at(name):
     assert drawing.get("aria-hidden") == "true"
     assert "var(--chart-muted)" in made
     assert not titles(drawing)
-
-
-# ---- one figure ---------------------------------------------------------------------------------
 
 
 def test_the_same_chart_gives_the_same_bytes_whoever_draws_it():
@@ -264,9 +258,6 @@ def test_a_tick_is_readable():
     assert [tick(value) for value in values] == shown
 
 
-# ---- looks --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [2, 8, 9, 16])
 def test_no_two_series_look_alike(count):
     made = list(looks(search(count)).values())[:-1]  # without the span
@@ -313,9 +304,6 @@ def test_texts_and_lines_stand_out_from_the_paper(scheme, paper):
         for seen, least in ((color, 3.0), (text, 4.5)):
             high, low = sorted((luminance(seen), luminance(paper)), reverse=True)
             assert (high + 0.05) / (low + 0.05) >= least, name
-
-
-# ---- the cache, and the script ------------------------------------------------------------------
 
 
 def test_a_figure_is_drawn_again_only_if_something_about_it_changed(tmp_path, monkeypatch):

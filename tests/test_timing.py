@@ -67,9 +67,6 @@ def test_an_effect_inside_the_spread_is_no_effect():
     assert lint.mistakes(GOOD) == [lint.EFFECT]  # nothing to compare with
 
 
-# ---- real measurements --------------------------------------------------------------------------
-
-
 class Norm(nn.Module):
     """Has a training mode and something to learn."""
 
@@ -131,9 +128,6 @@ def test_contention_is_of_the_process_and_the_same_for_all_that_took_turns(monke
     pauses = iter([0.001] * 3 + [0.001, 0.02] * 50)  # from the first sample on, every other is late
     measured = timing.compare(fns, budget_s=0.0, min_samples=20)
     assert measured["steady"].contention == measured["late"].contention > max(others - 0.1, 0.1)
-
-
-# ---- a fresh process ----------------------------------------------------------------------------
 
 
 def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):

@@ -65,9 +65,6 @@ def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
     assert found == {"navigation": 0, "folded": 0, "cut": []}
 
 
-# ---- home and ledger ----------------------------------------------------------------------------
-
-
 def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, site):
     page = opened(browser, (site / "index.html").as_uri())
     assert 1 <= page.locator(".opening").count() <= 3
@@ -105,9 +102,6 @@ def test_the_ledger_sorts_and_is_cards_on_a_phone(browser, site):
     page.set_viewport_size({"width": WIDTHS["phone"], "height": 900})
     assert first.evaluate("(cell) => getComputedStyle(cell).display") == "block"
     page.close()
-
-
-# ---- a page of a question -----------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -218,8 +218,6 @@ def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     made.end()
 
 
-# ---- the toy, called from the outside -----------------------------------------------------------
-
 ARTIFACT = 'lambda path: (path.mkdir(), (path / "weights").write_bytes(b"w" * 300_000))'
 TEMPORARY = """
     import tempfile

@@ -107,9 +107,6 @@ def test_temporary_files_go_nowhere_else(tmp_path):
     assert tempfile.gettempdir() == before
 
 
-# ---- registration -------------------------------------------------------------------------------
-
-
 def test_a_rerun_keeps_the_registration_and_another_result_does_not(plan, toy):
     """Claims worded after a result do not become earlier than it by running the case again."""
     from madl.logbook.records import Store

@@ -37,8 +37,6 @@ def everything(call: Calls, **environment: str) -> None:
         assert "Traceback" not in done.stderr
 
 
-# ---- clocks -------------------------------------------------------------------------------------
-
 BACK = '''
 """A clock that goes back by a day whenever it is read."""
 
@@ -79,8 +77,6 @@ def test_a_clock_that_goes_back_is_no_matter(root, call, no_torch):
     assert site_sources(root) == before
 
 
-# ---- languages, places --------------------------------------------------------------------------
-
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
@@ -94,9 +90,6 @@ def test_a_locale_that_knows_ascii_only_is_no_matter(root, call, tmp_path, monke
     assert call("report").returncode == 0
     assert site_sources(root) == found
     assert is_one_line(call("run", "tüy", **ASCII).stderr)
-
-
-# ---- memory -------------------------------------------------------------------------------------
 
 
 @pytest.mark.faults
@@ -115,9 +108,6 @@ def test_too_little_memory_fails_its_case_in_one_line(root, call):
     assert "Traceback" not in done.stderr
     assert "not enough memory; end other programs, or use fewer --jobs" in done.stderr
     assert "4 cases run, 1 failed" in done.stderr
-
-
-# ---- no compiler --------------------------------------------------------------------------------
 
 
 REACHES = """
@@ -149,9 +139,6 @@ def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
     assert "| Kernels | round_to_grid torch, linear_bf16 torch |" in page
 
 
-# ---- several at once ----------------------------------------------------------------------------
-
-
 @pytest.mark.faults
 def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
     """The second run is refused, reports are made meanwhile, and each case has run once."""
@@ -181,9 +168,6 @@ def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
     before = site_sources(root)
     assert call("report").returncode == 0
     assert site_sources(root) == before
-
-
-# ---- links --------------------------------------------------------------------------------------
 
 
 @pytest.mark.faults
@@ -218,9 +202,6 @@ def test_what_is_swept_is_ours_and_nothing_behind_a_link(root, call, tmp_path):
     done = call("all", "--executor", "inline")
     assert done.returncode == 0, done.stderr
     assert (away / "deep" / "kept").read_text() == "kept"
-
-
-# ---- anything, anywhere -------------------------------------------------------------------------
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

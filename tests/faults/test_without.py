@@ -98,9 +98,6 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
     assert [name for name in left if not name.endswith(".lock")] == []
 
 
-# ---- other Pythons ------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.parametrize("minor", [11, 12, 13])
