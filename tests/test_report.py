@@ -360,6 +360,7 @@ def test_a_bad_record_costs_its_row_and_is_named(plan, how):
         ("claim grows", "one = r.one(x=1)", "one = r.one(x=1)\n    one.no", "AttributeError"),
         ("claim grows", "return contrast(", "return None and contrast(", "it returns"),
         ("many", "r: len(r.all())", "r: {}['x']", "KeyError: 'x' (experiments/toy"),
+        ("claim grows", "one = r.one(x=1)", "raise SystemExit(0)", "SystemExit: 0"),
         ("squares", "return Chart(", "return None and Chart(", "it returns nothing"),
         ("squares", "rows = [", "1 / 0\n    rows = [", "ZeroDivisionError: division by zero (exp"),
     ],

@@ -112,27 +112,19 @@ def first(browser, site):
     page.close()
 
 
-def test_the_answer_and_its_figure_are_on_one_screen(first):
+def test_answer_and_figure_are_on_one_screen_and_values_are_read_by_keys(first):
     assert first.locator(".answer a.mark").first.is_visible()
     assert first.locator("figure").first.bounding_box()["y"] < 700
+    view = first.locator("figure.chart .view").first
+    view.focus()
+    first.keyboard.press("ArrowRight")
+    told = first.locator("[aria-live]").first.text_content()
+    first.keyboard.press("ArrowRight")
+    assert told
+    assert told != first.locator("[aria-live]").first.text_content()
 
 
-def test_a_verdict_opens_its_evidence_down_to_the_record(first, site):
-    first.locator("a.mark").first.click()
-    row = first.locator(first.url[first.url.index("#claim-") :])
-    assert row.locator("svg.effect").is_visible()
-    assert row.evaluate("(row) => row.getBoundingClientRect().top < innerHeight")
-    link = row.locator("a").first.get_attribute("href")
-    assert link.startswith("records/")
-    twin = json.loads((site / "labs" / link).read_text())
-    assert twin["hypothesis"] in row.text_content()
-    folder = (site / "labs" / link).parent
-    with zipfile.ZipFile(folder / twin["in"]) as file:
-        kept = file.read("cases.jsonl").decode()
-    assert len(twin["records"]) <= len(kept.splitlines())
-
-
-def test_by_keys_alone_a_verdict_is_reached_and_opened(first):
+def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
     reached = "document.activeElement?.matches('a.mark')"
     for _ in range(80):
         first.keyboard.press("Tab")
@@ -143,16 +135,11 @@ def test_by_keys_alone_a_verdict_is_reached_and_opened(first):
     first.keyboard.press("Enter")
     row = first.locator(first.url[first.url.index("#claim-") :])
     assert row.locator("svg.effect").is_visible()
-
-
-def test_values_are_reached_by_pointer_and_by_keys(first):
-    view = first.locator("figure.chart .view").first
-    view.focus()
-    first.keyboard.press("ArrowRight")
-    told = first.locator("[aria-live]").first.text_content()
-    first.keyboard.press("ArrowRight")
-    assert told
-    assert told != first.locator("[aria-live]").first.text_content()
+    link = row.locator("a").first.get_attribute("href")
+    twin = json.loads((site / "labs" / link).read_text())
+    assert twin["hypothesis"] in row.text_content()
+    with zipfile.ZipFile((site / "labs" / link).parent / twin["in"]) as file:
+        assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
 
 
 def test_places_without_a_marker_say_their_value(browser, site):
@@ -163,15 +150,6 @@ def test_places_without_a_marker_say_their_value(browser, site):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert ": " in page.locator(".tip:visible").first.text_content()
     page.close()
-
-
-def test_a_legend_entry_hides_its_series_and_shows_it_again(first):
-    button = first.locator("figure.chart ul.legend li:not(.direct) button").first
-    assert button.get_attribute("aria-pressed") == "true"
-    button.click()
-    assert button.get_attribute("aria-pressed") == "false"
-    button.click()
-    assert button.get_attribute("aria-pressed") == "true"
 
 
 def test_a_line_s_own_name_hides_it_and_shows_it_again(first):
@@ -190,9 +168,3 @@ def test_a_chart_is_enlarged_and_closed_by_escape(first):
     assert first.locator("dialog[open]").count() == 1
     first.keyboard.press("Escape")
     assert first.locator("dialog[open]").count() == 0
-
-
-def test_the_search_finds_a_page_without_a_server(first):
-    first.locator("input[data-md-component='search-query']").fill("straight-through")
-    first.wait_for_selector(".md-search-result__item a", timeout=30_000)
-    assert first.locator(".md-search-result__item").count() > 0
