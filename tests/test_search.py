@@ -78,6 +78,8 @@ def test_tpe_starts_with_the_random_sampler_s_own_points(tmp_path):
     assert points(tpe)[startup:] != points(drawn)[startup:]
     assert [trial.at_random for trial in tpe] == [True] * startup + [False] * (20 - startup)
     assert all(trial.at_random for trial in drawn)
+    late, by_chance = (sum(one.value for one in found[startup:]) for found in (tpe, drawn))
+    assert late > by_chance  # larger is better
 
 
 WORKER = """
