@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,8 +89,6 @@ def run(params, ctx):
         time.sleep(60)
     if params["x"] == int(os.environ.get("TOY_FAIL", -1)):
         raise MadlError("the toy was told to fail")
-    if params["x"] == int(os.environ.get("TOY_NAN", -1)):
-        return {"square": float("nan")}
     folder = ctx.artifact("squares", lambda path: path.mkdir())
     assert folder.is_dir()
     return {"square": params["x"] ** 2}
@@ -99,7 +96,7 @@ def run(params, ctx):
 
 @page.quick
 def quick(params):
-    return params["x"] < int(os.environ.get("TOY_QUICK", 4))
+    return True
 
 
 @page.unavailable
@@ -282,16 +279,6 @@ BAD = ["dull", "awful", "clumsy", "boring", "cold", "stupid"]
 FILLER = "the film has a plot and an actor with some music in every scene".split()  # noqa: SIM905
 
 
-def _sentences(count: int, seed: int) -> tuple[list[str], list[int]]:
-    rng = random.Random(seed)
-    labels = [rng.randrange(2) for _ in range(count)]
-    texts = [
-        " ".join(rng.sample(GOOD if label else BAD, 2) + rng.choices(FILLER, k=rng.randrange(3, 9)))
-        for label in labels
-    ]
-    return texts, labels
-
-
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory) -> Path:
     """A BERT of two small layers in the hub's layout, tokenizer included."""
@@ -325,7 +312,10 @@ def tiny_dataset(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "reviews"
     (folder / "plain_text").mkdir(parents=True)
     for seed, (split, count) in enumerate((("train", 400), ("test", 120))):
-        texts, labels = _sentences(count, seed)
+        rng = random.Random(seed)
+        labels = [rng.randrange(2) for _ in range(count)]
+        of = ((rng.sample(GOOD if label else BAD, 2), rng.randrange(3, 9)) for label in labels)
+        texts = [" ".join(words + rng.choices(FILLER, k=k)) for words, k in of]
         path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
         pq.write_table(pa.table({"text": texts, "label": labels}), path)
     return folder
@@ -428,15 +418,3 @@ def hears_ctrl_c() -> None:
     """
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_DFL)
-
-
-@pytest.fixture
-def python_file(tmp_path):
-    """Write a script and return its path."""
-
-    def write(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(textwrap.dedent(text))
-        return path
-
-    return write
