@@ -68,15 +68,11 @@ def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
     )
 
 
-def read_csv(rows) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(to_csv(rows))))
-
-
 def test_csv_carries_intervals_in_columns_of_their_own():
     arm = an_arm("A", 1600)
     rows = [{"n": 1, "A": arm, "B": share(0.5)}, {"n": 2, "A": None, "B": 0.25}]
     low, high = arm.accuracy.interval
-    assert read_csv(rows) == [
+    assert list(csv.DictReader(io.StringIO(to_csv(rows)))) == [
         {"n": "1", "A": "0.8", "A low": f"{low:.5g}", "A high": f"{high:.5g}", "B": "0.5"},
         {"n": "2", "A": "", "A low": "", "A high": "", "B": "0.25"},
     ]
