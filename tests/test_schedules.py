@@ -15,12 +15,8 @@ from tests.conftest import fine_tuned, with_all_of
 from tests.synthetic import DATA, judgement, kept_of, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
-WHOLE = {  # as `config.json` has it
-    study.LAYERS: 6,
-    study.HEADS: 12,
-    study.WIDTH: 384,
-    study.FEED_FORWARD: 1536,
-}
+SIZES = (study.LAYERS, study.HEADS, study.WIDTH, study.FEED_FORWARD)
+WHOLE = dict(zip(SIZES, (6, 12, 384, 1536)))  # as `config.json` has it
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +72,6 @@ def test_all_shapes_that_fit_have_one_size_and_most_do():
         assert 0.99 * page.SIZE < weights / whole <= page.SIZE
 
 
-def test_a_shape_is_built_as_large_as_it_says(net):
-    shape = study.fitted(net.config, {study.LAYERS: 1}, 0.5)
-    small, whole = net.build(shape), net.build({})
-    weights = [sum(one.weight.numel() for one in linear_layers(m)) for m in (small, whole)]
-    assert 0.45 < weights[0] / weights[1] <= 0.5
-
-
 def test_two_halves_hold_every_example_once(net):
     examples = baseline.load_splits(net.params).train
     first, second = study.halved(examples)
@@ -94,7 +83,7 @@ def test_two_halves_hold_every_example_once(net):
 def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_rates(
     net, monkeypatch
 ):
-    """Read off the optimizer at work."""
+    """Read off the optimizer at work; alone, a schedule is what it is beside the others."""
     took: list[tuple[float, list[list[int]]]] = []  # learning rate and sentences of every step
     step = train.take_step
 
@@ -102,28 +91,26 @@ def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_r
         took.append((optimizer.param_groups[0]["lr"], batch["input_ids"].tolist()))
         return step(model, batch, optimizer, **how)
 
-    model, (halves, how) = net.build({}), in_trial(net)
+    halves, how = in_trial(net)
     monkeypatch.setattr(train, "take_step", watched)
     of: dict[str, list[tuple[float, list[list[int]]]]] = {}
-    for schedule, _ in study.trained(model, halves, how, net, OBJECTIVES):
-        of[schedule] = list(took)
+    every = {}
+    for schedule, made in study.trained(net.build({}), halves, how, net, OBJECTIVES):
+        of[schedule], every[schedule] = list(took), made.classifier.weight.clone()
     steps = len(of[PLAIN])
     between = [*of[BETWEEN][: steps // 2], *of[BETWEEN][steps:]]  # the first half is shared
     assert of[AFTER] == of[PLAIN] == between
     assert steps == sum(how.num_steps(len(half)) for half in halves) == 6
-
-
-def test_one_schedule_alone_is_what_it_is_beside_the_others(net):
-    halves, how = in_trial(net)
-    every = dict(study.trained(net.build({}), halves, how, net, OBJECTIVES))
     for schedule in (AFTER, BETWEEN):
-        ((name, alone),) = study.trained(net.build({}), halves, how, net, [schedule])
-        assert name == schedule
-        assert (alone.classifier.weight == every[schedule].classifier.weight).all()
-    assert not (every[AFTER].classifier.weight == every[BETWEEN].classifier.weight).all()
+        ((_, alone),) = study.trained(net.build({}), halves, how, net, [schedule])
+        assert torch.equal(alone.classifier.weight, every[schedule])
+    assert not torch.equal(every[AFTER], every[BETWEEN])
 
 
 def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_training(net):
+    shape = study.fitted(net.config, {study.LAYERS: 1}, 0.5)
+    weights = [sum(x.weight.numel() for x in linear_layers(net.build(s))) for s in (shape, {})]
+    assert 0.45 < weights[0] / weights[1] <= 0.5
     halves, how = in_trial(net)
     bits: dict[str, float] = {}
     zeros: dict[str, float] = {}
@@ -186,21 +173,14 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     assert first.comparison.by_unit == pytest.approx((0, -20 / 2000))
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
     assert (second.comparison.units, second.comparison.population) == (2, "models")
-
-
-def test_searches_are_compared_by_what_they_choose_and_how_they_rank(found):
-    assert page.alike(found).value == 1
-    assert page.rank(found, AFTER).value == 1
+    assert page.alike(found).value == page.rank(found, AFTER).value == 1
     assert page.rank(found, BETWEEN).value == 0  # of one model alike, of the other upside down
 
 
-def test_the_format_is_the_one_that_question_1_1_chose():
-    assert lab1_quantization.CHOSEN[page.WIDTH] == page.FRACTIONS
-
-
-def test_every_rate_ties_with_the_least_loss_and_none_is_at_the_edge():
+def test_format_and_rates_are_those_that_tuning_chose_and_none_is_at_the_edge():
     records = read_published(TUNED)
     ties: dict[str, set[float]] = {}
+    assert lab1_quantization.CHOSEN[page.WIDTH] == page.FRACTIONS
     for schedule in page.RATES:
         losses = {
             float(one.case.params["after_rate"] or 0): one.values[schedule]["validation_loss"]
