@@ -238,31 +238,14 @@ def a_record(x: int = 1, **changes) -> Record:
 TORCH = '''
 """In the place of torch, which takes seconds to be imported and has no part in this."""
 
+from types import SimpleNamespace
+
 __version__ = "none"
-
-
-class Tensor:  # scipy asks whether an array is one as soon as there is a torch
-    pass
-
-
-class version:
-    cuda = None
-
-
-class cuda:
-    is_available = staticmethod(lambda: False)
-
-
-def manual_seed(seed):
-    pass
-
-
-def set_num_threads(count):
-    pass
-
-
-def get_num_threads():
-    return 1
+Tensor = type("Tensor", (), {})  # scipy asks whether an array is one as soon as there is a torch
+version = SimpleNamespace(cuda=None)
+cuda = SimpleNamespace(is_available=lambda: False)
+manual_seed = set_num_threads = lambda value: None
+get_num_threads = lambda: 1
 '''
 
 

@@ -14,14 +14,11 @@ FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_
 needs_nvcc = pytest.mark.skipif(build_cuda.find_nvcc() is None, reason="no nvcc here")
 
 
-def has_nvrtc() -> bool:
-    try:
-        return bool(build_cuda._nvrtc())
-    except RuntimeError:
-        return False
-
-
-needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC library here")
+try:
+    NVRTC = build_cuda._nvrtc()
+except RuntimeError:
+    NVRTC = None
+needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC library here")
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +179,21 @@ def test_a_forced_path_is_taken_or_none(fresh, monkeypatch, forced, reason):
     monkeypatch.setenv("MADL_CUDA_KERNELS", forced)
     way = build_cuda.load(FLAT, 90)
     assert (way.path, way.reason) == ("torch", reason)
+
+
+def test_a_cubin_that_the_driver_refuses_makes_way_for_the_next_path(fresh, monkeypatch):
+    def driver(cubin, device):
+        if cubin.read_bytes().strip() == b"new":
+            raise RuntimeError("CUDA: cannot load")
+
+    def nvrtc(source, architecture, include=()):
+        return build_cuda._build(source, architecture, include, "1", lambda p: p.write_text("old"))
+
+    fake_nvcc(fresh, monkeypatch, WRITES.format("new"))
+    monkeypatch.setattr(build_cuda, "compile_nvrtc", nvrtc)
+    monkeypatch.setattr(build_cuda.cuda_driver, "module", driver)
+    way = build_cuda.load(FLAT, 90, device=0)
+    assert (way.path, way.cubin.read_text()) == ("nvrtc", "old")
+    assert "nvcc: CUDA: cannot load" in way.reason
+    build_cuda.load.cache_clear()  # another process: of both that are cached, the good one
+    assert build_cuda.load(FLAT, 90, device=0).cubin == way.cubin

@@ -206,16 +206,12 @@ def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "how", ["half", *(pytest.param(how, marks=pytest.mark.faults) for how in ("flipped", "empty"))]
-)
-def test_a_damaged_library_is_built_again_and_never_loaded(fresh, caplog, how):
+def test_a_damaged_library_is_built_again_and_never_loaded(fresh):
     mxint8.route()
     (library,) = fresh.glob("kernels/*.so")
     data = library.read_bytes()
-    broken = {"half": data[: len(data) // 2], "flipped": data[:-1] + b"x", "empty": b""}[how]
     copy = library.with_name("copy")  # the library itself is mapped: writing into it is no test
-    copy.write_bytes(broken)
+    copy.write_bytes(data[: len(data) // 2])
     copy.replace(library)
     code = (
         "import logging; logging.basicConfig(); from kernels import mxint8\n"

@@ -1,17 +1,17 @@
 """The CUDA operators: plans, definitions and errors anywhere; results where a GPU is."""
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from kernels import build_cuda, mxint8, mxint8_cuda
-from madl import assets
-from madl.errors import MadlError
 from tests.reference import same
+from tests.test_cuda_build import cute
 from tests.test_mxint8_decode import truth
+
+assert cute  # a fixture
 
 OPERATOR_TESTS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
@@ -200,14 +200,6 @@ def test_a_gpu_dequantizes_as_the_cpu_does(path, group):
     scales = codes(1000, group=group)[1]
     got = mxint8_cuda.dequantize(mantissas.cuda()[1:], scales.cuda(), group)  # misaligned
     assert same(got.cpu(), mxint8.dequantize(mantissas[1:], scales, group))
-
-
-@pytest.fixture(scope="module")
-def cute() -> tuple[Path, ...]:
-    try:
-        return assets.cute_include()
-    except MadlError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.cuda
