@@ -9,15 +9,13 @@ from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_rel
 from madl.logbook import stats
 from madl.logbook.claims import contrast
 from madl.logbook.stats import Outcomes, Unit
+from tests import nulls
 from tests.nulls import in_errors
 
 
-def verdict(comparison, question=lambda one: one, level=stats.ALPHA) -> str:
+def verdict(comparison, question=lambda one: one) -> str:
     """What a claim alone on its page would say of this comparison: by default, that A is better."""
-    for_it, against = question(contrast(comparison, [])).p_values()
-    if min(for_it, against) > level:
-        return "undecided"
-    return "supported" if for_it <= against else "refuted"
+    return nulls.verdict(question(contrast(comparison, [])))
 
 
 def decided(comparison) -> bool:
@@ -294,9 +292,13 @@ def test_models_that_differ_by_chance_alone_are_called_different_in_at_most_5_pe
 
 def test_what_never_differs_has_an_interval_beside_it():
     first, second = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
-    these = stats.compare([first, second], [second, first]).these
-    assert these.effect == 0
-    assert these.interval.low < 0 < these.interval.high
+    same = [some(80), some(70)]
+    for made in (
+        stats.compare([first, second], [second, first]).these,
+        stats.compare_groups(same, same, of="studies"),
+    ):
+        assert made.effect == 0
+        assert made.interval.low < 0 < made.interval.high
 
 
 # ---- power --------------------------------------------------------------------------------------
@@ -448,13 +450,6 @@ def test_groups_of_one_are_compared_as_seeds_are():
     made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="studies")
     assert (made.effect, made.error, made.interval) == (seeds.effect, seeds.error, seeds.interval)
     assert (made.population, made.method) == ("studies", "studies × sentences")
-
-
-def test_groups_of_the_same_models_have_no_interval_of_width_zero():
-    same = [some(80), some(70)]
-    made = stats.compare_groups(same, same, of="studies")
-    assert made.effect == 0
-    assert made.interval.low < 0 < made.interval.high
 
 
 def test_holm_multiplies_by_what_is_left_and_never_falls():
