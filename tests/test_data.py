@@ -34,7 +34,7 @@ def some_examples(count=4000):
     return [(" ".join(rng.choices(vocabulary, k=12)), rng.randrange(2)) for _ in range(count)]
 
 
-def test_the_split_depends_on_the_text_alone():
+def test_the_split_depends_on_the_text_alone_and_a_draw_never_touches_test():
     ours = some_examples()
     shuffled = ours[:]
     random.Random(1).shuffle(shuffled)
@@ -42,7 +42,12 @@ def test_the_split_depends_on_the_text_alone():
     assert first.test == second.test
     assert len(first.test) >= data.TEST_EXAMPLES
     assert len(first.validation) >= data.VALIDATION_EXAMPLES
-    assert len(first.train) + len(first.validation) + len(first.test) == len(ours)
+    one, other = (data._split(ours, draw) for draw in (10, 11))
+    assert first.test == one.test == other.test
+    assert set(one.validation.texts) != set(other.validation.texts)
+    for made in (first, one, other):
+        parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == len(ours)
 
 
 def test_near_duplicates_stay_on_one_side():
@@ -86,13 +91,3 @@ def test_a_changed_folder_is_another_workload(tmp_path):
     (tmp_path / "config.json").write_text("2")
     with pytest.raises(MadlError, match="has changed"):
         workloads.unpin(before)
-
-
-def test_a_draw_deals_other_sentences_to_training_and_never_touches_test():
-    examples = some_examples()
-    plain, one, other = (data._split(examples, draw) for draw in (None, 10, 11))
-    assert plain.test == one.test == other.test
-    assert set(one.validation.texts) != set(other.validation.texts)
-    for made in (plain, one, other):
-        parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
-        assert sum(map(len, parts)) == len(set.union(*parts)) == len(examples)

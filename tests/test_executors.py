@@ -71,26 +71,19 @@ def cluster(plan, tmp_path, no_torch):
     made.close()
 
 
-def worker_of(tmp_path, x: int) -> int:
-    """The process that runs case x, which the toy wrote beside its log."""
-    return int((tmp_path / "log").with_suffix(f".{x}.pid").read_text())
+SLOW = """    pid = log.with_suffix(f".{params['x']}.pid")
+    first = not pid.exists()
+    pid.write_text(str(os.getpid()))
+    if params['x'] == 2 and first:
+        time.sleep(60)
+"""
 
 
 @pytest.fixture
-def slow_once(toy, monkeypatch, tmp_path):
+def slow_once(toy):
     """Case 2 takes a minute the first time it is tried and writes down who runs it."""
-    source = (toy.experiments / "toy" / "page.py").read_text()
-    source = source.replace(
-        "    if params",
-        "    pid = log.with_suffix(f\".{params['x']}.pid\")\n"
-        "    first = not pid.exists()\n"
-        "    pid.write_text(str(os.getpid()))\n"
-        "    if params['x'] == 2 and first:\n"
-        "        time.sleep(60)\n"
-        "    if params",
-        1,
-    )
-    (toy.experiments / "toy" / "page.py").write_text(source)
+    page = toy.experiments / "toy" / "page.py"
+    page.write_text(page.read_text().replace("    if params", f"{SLOW}    if params", 1))
 
 
 def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
@@ -100,15 +93,14 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     run = cli("run", "--executor", "dask", "--scheduler", str(cluster.file))
     wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == 3)
     before = {path: path.stat().st_mtime_ns for path in stored(plan)}
-    os.kill(worker_of(tmp_path, 2), signal.SIGKILL)
+    os.kill(int((tmp_path / "log.2.pid").read_text()), signal.SIGKILL)
     _, stderr = run.communicate(timeout=60)
     assert run.returncode == 0, stderr
     assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in before.items())
     found = [plan.store.get(case) for case in plan.cases("toy")]
-    assert [(one.values["square"], one.run.threads) for one in found] == [
-        *((0, 1), (1, 1), (4, 1), (9, 1)),
-    ]
+    assert [one.values["square"] for one in found] == [0, 1, 4, 9]
+    assert {one.run.threads for one in found} == {1}
 
 
 @pytest.mark.faults
@@ -125,13 +117,11 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
 
 
 def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, tmp_path, toy):
-    source = (toy.experiments / "toy" / "page.py").read_text()
+    page = toy.experiments / "toy" / "page.py"
     built = (
         "lambda path: (path.mkdir(), log.with_suffix('.built').open('a').write('x'), time.sleep(1))"
     )
-    (toy.experiments / "toy" / "page.py").write_text(
-        source.replace("lambda path: path.mkdir()", built)
-    )
+    page.write_text(page.read_text().replace("lambda path: path.mkdir()", built))
     runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
     for run in runs:
         _, stderr = run.communicate(timeout=60)
@@ -141,20 +131,17 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
     assert plan.is_complete("toy")
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
+def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path):
+    for other, said in (
         ((1, 2), "shard 1/2 is at work on .* already; give each run its own, or stop it"),
         ((1, 3), "shard 1/2 is at work.*divide by the same number"),
-    ],
-)
-def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path, other, said):
-    with (
-        shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match=said),
-        shards.at_work(tmp_path, other),
     ):
-        pass
+        with (
+            shards.at_work(tmp_path, (1, 2)),
+            pytest.raises(MadlError, match=said),
+            shards.at_work(tmp_path, other),
+        ):
+            pass
 
 
 def test_results_of_two_machines_merge_by_copying(plan, tmp_path):

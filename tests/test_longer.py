@@ -30,19 +30,15 @@ def test_it_looks_before_within_the_first_and_after_every_epoch():
     assert study.tested_at(8, 6) < study.validated_at(8, 6)
 
 
-def test_every_step_and_every_look_is_kept_and_the_lowest_validation_loss_is_the_best(values):
+def test_every_look_is_kept_and_the_best_and_the_last_are_judged_on_all_of_test(values):
     assert len(values["losses"]) == 2 * values["steps_per_epoch"] == 16
     assert [check["step"] for check in values["checks"]] == [0, 2, 4, 8, 16]
+    assert [check["step"] for check in values["checks"] if "test" in check] == [16]
     lowest = min(values["checks"], key=lambda check: check["loss"])
     assert values["best_step"] == lowest["step"]
-    assert [check["step"] for check in values["checks"] if "test" in check] == [16]
-
-
-def test_the_best_and_the_last_are_judged_on_all_of_test_and_on_what_they_train_on(values):
     assert set(values["models"]) == {"best", "last"}
     for one in values["models"].values():
-        assert len(one["test"]["losses"]) == 32
-        assert len(one["trained"]["losses"]) == 30
+        assert (len(one["test"]["losses"]), len(one["trained"]["losses"])) == (32, 30)
     last = values["checks"][-1]["test"]
     assert last["outcomes"] == values["models"]["last"]["test"]["outcomes"]
 
@@ -76,13 +72,10 @@ def trained(seed, best, last):
 LOW, HIGH = [0.1, 0.2, 0.15, 0.12], [0.9, 1.1, 1.0, 1.2]
 
 
-def test_the_loss_of_one_model_is_compared_by_sentence():
+def test_the_loss_of_one_model_is_compared_by_sentence_and_of_several_crossed_with_them():
     made = page.loss_rises(read(trained(10, LOW, HIGH))).comparison
     assert made.effect == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 4)
     assert (made.units, made.population) == (4, "test sentences")
-
-
-def test_the_losses_of_several_models_are_crossed_with_their_sentences():
     every = read(trained(10, LOW, HIGH), trained(11, [0.2] * 4, [0.4] * 4))
     made = page.loss_rises(every).comparison
     assert made.by_unit == pytest.approx((1.05 - 0.1425, 0.2))

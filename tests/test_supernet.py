@@ -13,12 +13,6 @@ from madl.training import baseline, search, supernet
 from madl.training.supernet import Supernet
 from tests.conftest import fine_tuned, with_all_of
 
-MINILM = {
-    "num_hidden_layers": 6,
-    "num_attention_heads": 12,
-    "hidden_size": 384,
-    "intermediate_size": 1536,
-}
 POINT = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16, "pooler": "identity"}
 
 
@@ -45,7 +39,8 @@ def net(started, ctx) -> Supernet:
 
 
 def test_the_space_of_the_default_model_holds_sizes_that_exist():
-    space = supernet.space(MINILM)
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+    space = supernet.space(dict(zip(sizes, (6, 12, 384, 1536))))
     assert search.num_points(space) == 3 * 2 * 3 * 3 * 2**5
     assert space["num_hidden_layers"][-1] == 6
     assert space["hidden_size"] == [192, 288, 384]
@@ -81,7 +76,6 @@ def test_a_bert_config_takes_two_of_the_courseworks_names_and_ignores_them(net):
 
 def test_a_trial_is_made_once_and_gives_the_same_again(net, tmp_path, monkeypatch):
     first = net.trial(POINT)
-    assert 0 <= first["validation_accuracy"] <= 1
     fresh = Supernet(net.params, Context(device="cpu", store=Store(tmp_path / "elsewhere")))
     fresh.folder = net.folder  # the same fine-tuned model
     assert fresh.trial(POINT) == first
@@ -99,13 +93,11 @@ def test_another_training_is_another_trial(net, monkeypatch):
 
 
 def test_a_draw_decides_the_sentences_of_a_trial_and_nothing_else(net):
-    other = Supernet({**net.params, "trial_draw": 2}, net.ctx)
-    again = Supernet(net.params, net.ctx)
-    assert net.trial_examples.token_ids == again.trial_examples.token_ids
-    assert net.trial_examples.token_ids != other.trial_examples.token_ids
-    assert len(net.trial_examples) == 16
-    train = baseline.load_splits(net.params).train
-    assert all(ids in train.token_ids for ids in net.trial_examples.token_ids)
+    other, again = Supernet({**net.params, "trial_draw": 2}, net.ctx), Supernet(net.params, net.ctx)
+    drawn, train = net.trial_examples.token_ids, baseline.load_splits(net.params).train.token_ids
+    assert drawn == again.trial_examples.token_ids != other.trial_examples.token_ids
+    assert len(drawn) == 16
+    assert all(ids in train for ids in drawn)
     assert baseline.load_splits(other.params) is baseline.load_splits(net.params)
     assert other.folder == net.folder
 
@@ -130,10 +122,9 @@ def test_a_study_of_the_tuning_seed_meets_no_test_sentence_at_any_rate(net, monk
 
 
 def test_a_trial_trains_without_dropout_and_holds_the_word_embeddings(net):
-    model = net.trained(POINT)
-    words = net.build(POINT).bert.embeddings.word_embeddings.weight
-    assert torch.equal(model.bert.embeddings.word_embeddings.weight, words)
-    assert not torch.equal(model.classifier.weight, net.build(POINT).classifier.weight)
+    model, before = net.trained(POINT), net.build(POINT)
+    for part, same in (("bert.embeddings.word_embeddings", True), ("classifier", False)):
+        weights = [one.get_submodule(part).weight for one in (model, before)]
+        assert torch.equal(*weights) == same
     assert {layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)} == {0.0}
-    assert net.whole.config.hidden_dropout_prob > 0  # the whole model is as it was
     assert {layer.p for layer in net.whole.modules() if isinstance(layer, nn.Dropout)} != {0.0}
