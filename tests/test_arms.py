@@ -97,10 +97,13 @@ def test_seeds_are_paired_in_order_however_the_records_lie():
     assert versus(a, Arm(label="swapped", records=tuple(swapped))).error > 0.01
 
 
+OF_SEED_7 = Arm(label="QAT", records=tuple(read(model(9), model(9, params={"seed": 7}))))
+
+
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (an_arm("QAT", 1500), "other seeds, 0, 1 and 0"),
+        (OF_SEED_7, "other seeds, 0, 1 and 0, 7"),
         (an_arm("QAT", 1500, 1500, examples="validation"), "different examples"),
     ],
 )
