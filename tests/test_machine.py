@@ -2,12 +2,14 @@
 
 import multiprocessing
 import os
+import random
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from madl.machine import device, sources, timing
 from madl.machine.contention import ContentionMeter, GpuMeter
@@ -61,16 +63,12 @@ def test_the_meter_sees_other_processes_and_not_our_own_work():
 
 
 def test_seeding_repeats_every_generator():
-    import random
-
-    import numpy as np
-    import torch
-
-    def draw():
-        device.seed_everything(3)
+    def draw(seed):
+        device.seed_everything(seed)
         return random.random(), float(np.random.rand()), float(torch.rand(()))
 
-    assert draw() == draw()
+    assert draw(3) == draw(3)
+    assert all(a != b for a, b in zip(draw(3), draw(4)))
 
 
 def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
@@ -121,17 +119,6 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
         now = sources.digest(tmp_path, "a")
         assert now != first, name
         first = now
-
-
-def test_what_a_question_is_answered_by_is_reached():
-    root = Path(__file__).parents[1]
-    found = {str(p.relative_to(root)) for p in sources.reached(root, "lab1_quantization")}
-    assert {"madl/training/train.py", "madl/formats/fixed.py", "kernels/linear_bf16.cpp"} <= found
-    others = ("experiments/lab4_hardware", "madl/execution", "madl/formats/blocked")
-    assert not any(name.startswith(others) for name in found)
-    assert not any("mxint8" in p.name for p in sources.reached(root, "machine"))
-    hardware = sources.reached(root, "lab4_hardware")
-    assert any(path.suffix == ".v" for path in hardware)
 
 
 class FakeNvml:

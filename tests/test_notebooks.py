@@ -69,15 +69,11 @@ def test_each_prints_and_draws_its_figure_and_the_varied_one(logbook, name):
     assert any("text" in o for o in outputs)
 
 
-def code_of(project: Project, name: str) -> str:
-    cells = read(project, name)["cells"]
-    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-
-
 def test_a_downloaded_one_runs_as_plain_python_with_its_parameter_changed(logbook):
     codes: list[str] = []
     for name in NAMES:
-        code, (old, new) = code_of(logbook, name), CHANGED[name]
+        cells, (old, new) = read(logbook, name)["cells"], CHANGED[name]
+        code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
         assert code.count(old) == 1
         codes += [code, code.replace(old, new)]
     done = subprocess.run(
