@@ -167,6 +167,18 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def skeleton(root: Path, name: str, page: str, template: str) -> Path:
+    """A logbook of one page that answers no question."""
+    for folder in (f"experiments/{name}", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    (root / "experiments" / "questions.toml").write_text("")
+    (root / "experiments" / name / "page.py").write_text(page)
+    (root / "experiments" / name / "page.md.j2").write_text(template)
+    for one in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
+        shutil.copy(ROOT / "templates" / one, root / "templates")
+    return root
+
+
 DRAWN: dict[str, str] = {}  # by a digest of all that it is made of
 
 
@@ -180,15 +192,8 @@ def toy(tmp_path, monkeypatch) -> Project:
     """A logbook of one experiment in a folder of its own; `$TOY_LOG` lists the executed cases."""
     for module in ("svg", "share"):
         monkeypatch.setattr(f"madl.site.{module}.kept", drawn_once)
-    root = tmp_path / "toy"
-    templates = ROOT / "templates"
-    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
-        (root / folder).mkdir(parents=True)
-    write(root / "experiments" / "toy" / "page.py", TOY)
+    root = skeleton(tmp_path / "toy", "toy", TOY, TEMPLATE)
     (root / "experiments" / "questions.toml").write_text(QUESTIONS)
-    (root / "experiments" / "toy" / "page.md.j2").write_text(TEMPLATE)
-    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
-        (root / "templates" / name).write_text((templates / name).read_text())
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("MADL_ROOT", str(root))
     (tmp_path / "log").touch()
@@ -201,7 +206,6 @@ def plan(toy) -> StoredPlan:
 
 
 def a_run(**changes) -> Run:
-    """Some provenance."""
     return Run(
         **{
             "started": "2026-01-02T03:04:05+00:00",
@@ -223,7 +227,6 @@ def a_run(**changes) -> Run:
 
 
 def a_record(x: int = 1, **changes) -> Record:
-    """A good record of the toy."""
     fields = {
         "case": Case(experiment="toy", params={"x": x, "seed": 0}),
         "status": "ok",
@@ -307,40 +310,35 @@ def tiny_dataset(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def training(tiny_model, tiny_dataset) -> dict[str, object]:
     """Parameters of a case that trains the tiny model on a little of its data."""
+    splits = ("train_examples", "validation_examples", "test_examples")
     return {
-        "model": str(tiny_model),
-        "dataset": str(tiny_dataset),
-        "seed": 0,
-        "draw": 10,
-        "max_length": 32,
-        "train_examples": 32,
-        "validation_examples": 32,
-        "test_examples": 32,
-        "epochs": 1,
-        "learning_rate": 5e-5,
-        "batch_size": 32,
+        **{"model": str(tiny_model), "dataset": str(tiny_dataset), "seed": 0, "draw": 10},
+        **dict.fromkeys((*splits, "max_length", "batch_size"), 32),
+        **{"epochs": 1, "learning_rate": 5e-5},
     }
 
 
 @pytest.fixture
 def ctx(tmp_path) -> Context:
-    """Where a case may keep what it makes."""
     return Context(device="cpu", store=Store(tmp_path))
 
 
-def fine_tuned(params: Params, root: Path) -> Store:
-    """A store in which the whole model is fine-tuned already."""
+def fine_tuned(params: Params, root: Path) -> tuple[Params, Store]:
+    """Parameters, and a store in which the whole model is fine-tuned already."""
     from madl.training import baseline
 
     store = Store(root)
     baseline.checkpoint(params, Context(device="cpu", store=store))
-    return store
+    return params, store
 
 
-def with_all_of(store: Store, ctx: Context) -> Context:
-    """The context, whose store begins with what another one holds."""
+def supernet_of(started: tuple[Params, Store], ctx: Context):
+    """The workbench of a search, in a store that begins with what is there already."""
+    from madl.training.supernet import Supernet
+
+    params, store = started
     shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
-    return ctx
+    return Supernet(dict(params), ctx)
 
 
 def product(root: Path, *left_out: str) -> Path:

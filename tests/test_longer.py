@@ -14,12 +14,8 @@ def values(training, tmp_path_factory):
     ctx = Context(device="cpu", store=Store(tmp_path_factory.mktemp("longer")))
     params = {
         **training,
-        "validation_examples": 24,
-        "trial_draw": 3,
-        "trial_examples": 30,
-        "trial_learning_rate": 1e-3,
-        "trial_batch_size": 4,
-        "more_epochs": 2,
+        **{"validation_examples": 24, "trial_draw": 3, "trial_examples": 30, "more_epochs": 2},
+        **{"trial_learning_rate": 1e-3, "trial_batch_size": 4},
     }
     return study.trained_on(params, ctx, {"num_hidden_layers": 1})
 

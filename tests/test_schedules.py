@@ -11,7 +11,7 @@ from madl.compression.quantize import linear_layers
 from madl.logbook.records import Record, read_published
 from madl.training import baseline, search, train
 from madl.training.supernet import Supernet
-from tests.conftest import fine_tuned, with_all_of
+from tests.conftest import fine_tuned, supernet_of
 from tests.synthetic import DATA, judgement, kept_of, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
@@ -21,35 +21,20 @@ WHOLE = dict(zip(SIZES, (6, 12, 384, 1536)))  # as `config.json` has it
 
 @pytest.fixture(scope="module")
 def started(training, tmp_path_factory):
-    """Parameters, and a store in which the whole model is fine-tuned already."""
+    rates = ("trial_learning_rate", "plain_rate", "after_rate", "between_rate")
     params = {
         **training,
-        "train_examples": 48,
-        "part": "search",
-        "objective": BETWEEN,
-        "sampler": "tpe",
-        "trials": 3,
-        "size": 0.5,
-        "trial_examples": 24,
-        "trial_learning_rate": 1e-3,
-        "trial_batch_size": 4,
-        "full_examples": None,
-        "full_batch_size": 4,
-        "plain_rate": 1e-3,
-        "after_rate": 1e-3,
-        "between_rate": 1e-3,
-        "width": 8,
-        "frac_width": 7,
-        "input_frac_width": 4,
-        "sparsity": 0.5,
+        **{"part": "search", "objective": BETWEEN, "sampler": "tpe", "trials": 3},
+        **{"train_examples": 48, "trial_examples": 24, "full_examples": None, "size": 0.5},
+        **{"trial_batch_size": 4, "full_batch_size": 4, **dict.fromkeys(rates, 1e-3)},
+        **{"width": 8, "frac_width": 7, "input_frac_width": 4, "sparsity": 0.5},
     }
-    return params, fine_tuned(params, tmp_path_factory.mktemp("started"))
+    return fine_tuned(params, tmp_path_factory.mktemp("started"))
 
 
 @pytest.fixture
 def net(started, ctx) -> Supernet:
-    params, store = started
-    return Supernet(dict(params), with_all_of(store, ctx))
+    return supernet_of(started, ctx)
 
 
 def in_trial(net):

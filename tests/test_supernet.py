@@ -11,31 +11,24 @@ from madl.logbook.records import Store
 from madl.logbook.stats import Outcomes
 from madl.training import baseline, search, supernet
 from madl.training.supernet import Supernet
-from tests.conftest import fine_tuned, with_all_of
+from tests.conftest import fine_tuned, supernet_of
 
 POINT = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16, "pooler": "identity"}
 
 
 @pytest.fixture(scope="module")
 def started(training, tmp_path_factory):
-    """Parameters, and a store in which the whole model is fine-tuned already."""
     params = {
         **training,
-        "draw": 0,
-        "trial_examples": 16,
-        "trial_learning_rate": 1e-4,
-        "trial_batch_size": 8,
-        "trial_draw": 1,
-        "full_examples": None,
-        "full_batch_size": 8,
+        **{"draw": 0, "trial_examples": 16, "trial_learning_rate": 1e-4, "trial_draw": 1},
+        **{"full_examples": None, "trial_batch_size": 8, "full_batch_size": 8},
     }
-    return params, fine_tuned(params, tmp_path_factory.mktemp("started"))
+    return fine_tuned(params, tmp_path_factory.mktemp("started"))
 
 
 @pytest.fixture
 def net(started, ctx) -> Supernet:
-    params, store = started
-    return Supernet(dict(params), with_all_of(store, ctx))
+    return supernet_of(started, ctx)
 
 
 def test_the_space_of_the_default_model_holds_sizes_that_exist():

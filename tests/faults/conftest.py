@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cli
-from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, wait_for
+from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, skeleton, wait_for
 
 DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
@@ -192,18 +192,6 @@ class Nest:
             run.wait()
             if run.stderr is not None:
                 run.stderr.close()
-
-
-def skeleton(root: Path, name: str, page: str, template: str) -> Path:
-    """A logbook of one page that answers no question."""
-    for folder in (f"experiments/{name}", "templates", "docs/notes", "docs/data"):
-        (root / folder).mkdir(parents=True)
-    (root / "experiments" / "questions.toml").write_text("")
-    (root / "experiments" / name / "page.py").write_text(page)
-    (root / "experiments" / name / "page.md.j2").write_text(template)
-    for one in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
-        shutil.copy(ROOT / "templates" / one, root / "templates")
-    return root
 
 
 @pytest.fixture
