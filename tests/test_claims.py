@@ -110,13 +110,19 @@ def of_t(p: float) -> Contrast:
     return contrast(stats.mean(list(values), unit=Unit.NATS, drawn="studies"), [])
 
 
-def test_a_p_value_that_decides_alone_may_not_decide_among_the_page_s_primary_claims():
+def test_what_decides_alone_may_not_among_the_page_s_claims_whose_smallest_effect_is_holm_s():
     assert family(a=of_t(0.03))["a"].verdict == "supported"
     among = family(a=of_t(0.03), b=of_t(0.5), c=of_t(0.6))
     assert {made.verdict for made in among.values()} == {"undecided"}
     assert among["a"].p == pytest.approx(0.03)
     assert among["a"].p_adjusted == pytest.approx(0.09)
     assert family(a=of_t(0.01), b=of_t(0.5), c=of_t(0.6))["a"].verdict == "supported"
+    alone, among = family(a=of_t(0.5))["a"], family(a=of_t(0.5), b=of_t(0.6), c=of_t(0.7))["a"]
+    assert alone.smallest == alone.comparison.smallest(stats.ALPHA)
+    assert among.smallest == among.comparison.smallest(stats.ALPHA / 3) > alone.smallest
+    assert family(a=of_t(0.5), secondary=("a",))["a"].smallest == alone.smallest
+    close = of_t(0.5).within(0.1)
+    assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
 
 
 def test_a_secondary_comparison_has_an_effect_and_no_verdict_and_costs_the_family_nothing():
@@ -166,15 +172,6 @@ def test_a_result_holds_what_a_sentence_is_made_of():
     made = family(it=compare(*gains).more_than(0.02))["it"]
     assert made.comparison.by_unit == pytest.approx((0.02, 0.05, 0.035))
     assert made.agree == 2  # a gain of just the margin is not more than it
-
-
-def test_the_smallest_effect_is_of_holm_s_level():
-    alone, among = family(a=of_t(0.5))["a"], family(a=of_t(0.5), b=of_t(0.6), c=of_t(0.7))["a"]
-    assert alone.smallest == alone.comparison.smallest(stats.ALPHA)
-    assert among.smallest == among.comparison.smallest(stats.ALPHA / 3) > alone.smallest
-    assert family(a=of_t(0.5), secondary=("a",))["a"].smallest == alone.smallest
-    close = of_t(0.5).within(0.1)
-    assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
 
 
 # ---- pooled, and power --------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_each_page_is_a_folder_with_its_template():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_template_prints_every_number_and_has_sentences_for_every_primary_claim(name):
+def test_a_template_prints_every_number_has_sentences_for_every_claim_and_does_not_branch(name):
     page, text = PROJECT.load(name), template(name)
     for number in page.made_numbers:
         assert re.search(rf"\{{\{{-?\s*{number}\b", text), number
@@ -57,10 +57,6 @@ def test_a_template_prints_every_number_and_has_sentences_for_every_primary_clai
     for item, one in page.shown.items():
         call = "figure" if one.kind in ("chart", "drawing") else one.kind
         assert re.search(rf'\b(?:{call}|table)\("{item}"', text), item
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_has_prose_and_calls_and_does_not_branch(name):
     statements = set(re.findall(r"\{%-?\s*(\w+)", template(name)))
     assert statements <= {
         *("extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"),
@@ -68,14 +64,11 @@ def test_a_page_has_prose_and_calls_and_does_not_branch(name):
     }
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=by_stem)
-def test_prose_holds_no_numbers(path):
-    assert prose_numbers(path.read_text()) == []
-
-
-def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
+def test_prose_holds_no_numbers():
     assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
     assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
+    found = {path: prose_numbers(path.read_text()) for path in TEMPLATES}
+    assert {path: numbers for path, numbers in found.items() if numbers} == {}
 
 
 @functools.cache
@@ -209,10 +202,13 @@ def test_what_renders_pages_loads_no_torch():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_stem)
-def test_experiments_import_torch_only_where_a_case_runs(path):
+def test_experiments_import_torch_only_where_a_case_runs_and_read_nothing_private(path):
     top = [node for node in parsed(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
     found = imported(ast.Module(top, type_ignores=[]))
     assert not [name for name in found if begins(name, *HEAVY, "madl.formats", "madl.compression")]
+    read = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+    private = {name for name in read if name.startswith("_") and not name.endswith("__")}
+    assert private <= NOT_PRIVATE
 
 
 # Not ours to rename: a named tuple's public API, and what torch and transformers have no public
@@ -220,13 +216,6 @@ def test_experiments_import_torch_only_where_a_case_runs(path):
 NOT_PRIVATE = {"_fields", "_replace", "_asdict", "_int_mm", "_attn_implementation"}
 OF_TEST_VALUES = {"effect", "interval_at", "tails", "columns"}  # numbers to choose by
 UNSEALING = ("charts.plain", "charts.interval_of", "charts.data_rows", "charts.estimated")
-
-
-@pytest.mark.parametrize("path", PAGES, ids=by_stem)
-def test_experiments_read_nothing_private(path):
-    read = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
-    private = {name for name in read if name.startswith("_") and not name.endswith("__")}
-    assert private <= NOT_PRIVATE
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_stem)
@@ -242,21 +231,14 @@ def test_experiments_reach_test_values_through_arms_only(path):
     assert not [name for name in imported(tree) if name.endswith(UNSEALING)]
 
 
-def test_time_is_read_by_the_clock_alone():
-    """Durations of results come from `machine.timing` or the runner, not from an experiment."""
-    for path in PAGES:
-        assert "time" not in imports(path), path
-
-
-def test_every_module_says_what_it_is_for():
+def test_every_module_says_what_it_is_for_and_speaks_by_the_log_and_the_clock_alone():
     for path in sources("madl", "experiments", "kernels", "tests", "benchmarks"):
         assert not parsed(path).body or ast.get_docstring(parsed(path)), path
-
-
-def test_the_log_is_the_library_s_only_output():
     for path in sources("madl", "experiments"):
         calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
         assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"], path
+    for path in PAGES:
+        assert "time" not in imports(path), path
 
 
 BROAD = [  # who catches everything: it becomes one line there, a record, or what is pending

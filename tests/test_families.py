@@ -61,36 +61,27 @@ def test_bits_are_averaged_over_weights(model):
     assert precision.mean_bits(model, precision.uniform(model, presets()["mxint8"])) == 8.25
 
 
-def test_every_preset_is_in_one_family_with_a_name_of_its_own():
+def test_every_preset_is_in_one_family_and_every_narrow_one_without_a_scale_is_placed():
     assert sorted(families.NAMES) == sorted(presets())
     assert len({families.name_of(name) for name in families.NAMES}) == len(presets())
     grouped = [family for members in families.GROUPS.values() for family in members]
     assert sorted(grouped) == sorted(families.FAMILIES)
-
-
-def test_all_narrow_formats_without_a_scale_are_placed_but_where_it_cannot_matter():
     free = {n for n, p in presets().items() if format_errors.shifted(p, 0) and p.bits <= 8}
     assert free - {"log(8)"} == page.AT.keys() - {"fixed(16,8)"}
 
 
-def test_a_larger_place_makes_the_values_smaller():
+def test_a_larger_place_makes_values_smaller_and_a_search_starts_where_the_sweep_ends():
     for name in page.AT:
         made = study.moved(name, 9, 5)
         assert made.weight.range[1] < made.input.range[1], name
         assert made.bits == presets()[name].bits
     assert study.moved("log(4)", 8, 4).weight.range == (-0.5, 0.5)
     assert study.moved("fixed(8,4)", 7, 4).input.name == "fixed(8,4)"
-
-
-def test_a_search_for_places_starts_with_the_largest_values_of_fixed_point():
     for name in page.PLACED:
         made = study.moved(name, *study.start(presets()[name]))
         wanted = study.LARGEST[int(made.bits)]
         for one, largest in zip((made.weight, made.input), wanted, strict=True):
             assert largest / 1.5 < one.range[1] < largest * 1.5, name
-
-
-def test_fixed_point_lies_where_the_sweep_of_widths_puts_it():
     for name, at in page.POINTS.items():
         width = int(presets()[name].bits)
         assert lab1_quantization.CHOSEN[width] == tuple(map(int, at.split(",")))

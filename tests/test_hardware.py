@@ -175,10 +175,14 @@ def test_every_code_is_a_value_of_its_format_and_none_is_missing():
         assert sorted(values) == codes.number_format(side, 1).values().tolist()
 
 
-def test_the_whole_range_of_a_bias():
+def test_the_whole_range_of_a_bias_and_the_unit_of_a_format_have_its_values():
     """In two's complement, making values smaller: 2^128 to 2^-127."""
     side = units.named("block log 4").a
     assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [0, -1, -127, 128, 1]
+    for name, unit in page.FORMATS.items():
+        made = units.named(unit)
+        for side in (made.a, made.b):
+            assert codes.number_format(side, made.block) == presets()[name]
 
 
 def stat(modules: dict, transistors: int) -> str:
@@ -273,20 +277,9 @@ def test_the_longest_path_and_the_pipeline_of_a_chain_by_hand(tmp_path):
     assert only_y._cut(3, 0) == (2, 2)  # n1 crosses the one cut, b comes behind it, y is kept
     with pytest.raises(ValueError, match="shorter than a gate's"):
         made.pipelined(1)
-
-
-def test_a_large_load_is_driven_through_a_tree():
-    """24 through one level of six inverters: 6/5 + 1; through two, 1.5/5 + 2."""
     assert netlist.driven(4) == (0.8, 0)
     assert netlist.driven(24) == (pytest.approx(2.2), 6)
     assert netlist.driven(96) == (pytest.approx(3.2), 30)
-
-
-def test_the_unit_of_a_format_has_its_values():
-    for name, unit in page.FORMATS.items():
-        made = units.named(unit)
-        for side in (made.a, made.b):
-            assert codes.number_format(side, made.block) == presets()[name]
 
 
 def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):

@@ -16,7 +16,7 @@ from madl.machine.contention import ContentionMeter, GpuMeter
 from tests.in_fresh import spin
 
 
-def test_variants_take_turns_in_every_round_and_in_changing_order():
+def test_variants_take_turns_in_changing_order_and_are_set_up_anew_for_every_batch():
     calls: list[str] = []
     fns = {name: (lambda n=name: (calls.append(n), time.sleep(0.002))) for name in "abc"}
     measured = timing.compare(fns, budget_s=0.0, min_samples=20)
@@ -25,9 +25,6 @@ def test_variants_take_turns_in_every_round_and_in_changing_order():
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
     assert len(set(rounds)) > 1
     assert {len(m.samples_s) for m in measured.values()} == {20}
-
-
-def test_work_is_set_up_anew_for_every_batch_of_samples():
     made: list[int] = []
 
     def work():

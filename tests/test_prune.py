@@ -136,7 +136,7 @@ def embedded() -> nn.Sequential:
     return nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6), nn.LayerNorm(6))
 
 
-def test_a_layer_takes_its_format_s_bits_and_pruned_a_bit_a_position():
+def test_a_layer_takes_its_format_s_bits_and_pruned_a_bit_a_position_if_it_pays():
     net = embedded()
     assert size.linear_bits(net) == 32 * (24 + 6)
     quantize_(net, [Rule.uniform(BYTE)])
@@ -146,9 +146,6 @@ def test_a_layer_takes_its_format_s_bits_and_pruned_a_bit_a_position():
     assert size.linear_bits(net) == 32 * 12 + 24 + 32 * 6
     quantize_(net, [Rule.uniform(BYTE)])
     assert size.linear_bits(net) == 8 * 12 + 24 + 8 * 6
-
-
-def test_few_zeros_are_not_worth_a_bitmap():
     weight = torch.ones(10, 10)
     weight[0, 0] = 0
     assert size.weight_bits(weight, BYTE) == 800

@@ -200,15 +200,12 @@ def test_a_product_with_an_exact_operand_is_as_right_as_float32(rows, columns, n
                 assert ((got - exact).abs() <= sum_bound(a.double(), b.double())).all()
 
 
-def test_all_bits_of_a_gradient_reach_its_product():
+def test_all_bits_nan_and_infinity_reach_the_rows_of_a_product_they_are_in():
     generator = torch.Generator().manual_seed(0)
     bits = torch.randint(-(2**31), 2**31, (64, 64), generator=generator, dtype=torch.int64)
     a = bits.to(torch.int32).view(torch.float32)
     a = torch.where((a.abs() > 2.0**-100) & (a.abs() < 2.0**120), a, 1.0 + 2.0**-23)
     assert torch.equal(linear_bf16.product_bf16(a, torch.eye(64)), a)
-
-
-def test_nan_and_infinity_reach_the_rows_they_are_in():
     a = torch.ones(5, 40)
     a[1, 3], a[2, 7], a[3, 39] = float("nan"), float("inf"), -float("inf")
     a.view(torch.int32)[4, 1] = 0x7F800001  # NaN by its last bit alone

@@ -65,10 +65,17 @@ def test_a_study_begins_with_what_it_is_given_and_learns_of_it(tmp_path, sampler
         run(tmp_path / "b", sampler)
 
 
-def test_a_grid_visits_every_point_once_and_ends_there(tmp_path):
+def test_a_grid_visits_every_point_once_and_beyond_the_limit_is_refused(tmp_path):
     found = run(tmp_path, "grid", trials=100)
     assert len(found) == searching.num_points(SPACE) == 48
     assert len({json.dumps(point) for point in points(found)}) == 48
+    space = {f"layer{i}": [2, 4, 8] for i in range(40)}
+    with pytest.raises(MadlError, match="12,157,665,459,056,928,801 points, the limit is"):
+        run(tmp_path, "grid", space=space)
+    assert (
+        len(run(tmp_path / "b", "random", space=space, objective=lambda p: (1.0, {}), trials=2))
+        == 2
+    )
 
 
 def test_tpe_starts_with_the_random_sampler_s_own_points(tmp_path):
@@ -177,13 +184,6 @@ def test_a_study_of_another_search_or_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(optuna, "__version__", "6.0.0")
     with pytest.raises(MadlError, match=r"made with optuna 5.* has optuna 6\.0\.0"):
         run(tmp_path)
-
-
-def test_a_grid_beyond_the_limit_is_refused_before_it_is_made(tmp_path):
-    space = {f"layer{i}": [2, 4, 8] for i in range(40)}
-    with pytest.raises(MadlError, match="12,157,665,459,056,928,801 points, the limit is"):
-        run(tmp_path, "grid", space=space)
-    assert len(run(tmp_path, "random", space=space, objective=lambda p: (1.0, {}), trials=2)) == 2
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,10 @@ def test_curves_are_means_over_studies_with_an_interval():
     assert interval_of(rows[0]["B"]) is None
 
 
-def test_a_rank_correlation_looks_at_the_order_alone():
+def test_ranks_look_at_the_order_alone_and_a_curve_begins_with_what_fits_and_never_rises():
     a = [0.1, 0.2, 0.3, 0.5, 0.9]
     assert searches.rank_correlation(a, [x**3 for x in a]) == pytest.approx(1)
     assert searches.rank_correlation(a, a[::-1]) == pytest.approx(-1)
     assert searches.rank_correlation(a, [0.5] * 5) == 0
     assert searches.rank_correlation(a, [0.2, 0.1, 0.3, 0.5, 0.9]) == pytest.approx(1 - 6 * 2 / 120)
-
-
-def test_a_curve_begins_with_the_first_trial_that_fits_and_never_rises():
     assert searches.least_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]

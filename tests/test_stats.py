@@ -191,16 +191,13 @@ def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says(processes):
     assert held >= 275
 
 
-def test_a_ratio_of_interleaved_samples_cancels_drift():
+def test_a_ratio_of_interleaved_samples_cancels_drift_and_of_the_same_is_undecided():
     rng = np.random.default_rng(0)
     drift = np.linspace(1, 3, 60)
     slow, fast = drift * rng.normal(2, 0.02, 60), drift * rng.normal(1, 0.01, 60)
     made = quiet([list(slow)], [list(fast)])
     assert verdict(made) == "supported"
     assert np.exp(made.effect) == pytest.approx(2.0, abs=0.15)
-
-
-def test_the_same_timings_are_undecided():
     samples = list(np.random.default_rng(0).normal(1, 0.1, 40))
     assert verdict(quiet([samples], [samples])) == "undecided"
 
@@ -236,7 +233,7 @@ def test_a_contended_process_does_not_count():
     assert made.effect == quiet(SLOW[:4], FAST[:4]).effect
 
 
-def test_the_paired_mean_is_scipys_paired_t_test():
+def test_the_paired_mean_is_scipys_paired_t_test_and_units_that_all_agree_decide():
     rng = np.random.default_rng(0)
     a = rng.normal(0, 1, 300)
     b = a + rng.normal(0.1, 0.5, 300)
@@ -245,10 +242,6 @@ def test_the_paired_mean_is_scipys_paired_t_test():
     assert 2 * min(found.tails(0.0)) == pytest.approx(expected.pvalue)
     assert tuple(found.interval) == pytest.approx(tuple(expected.confidence_interval()))
     assert verdict(found) == "supported"
-
-
-def test_units_that_all_agree_decide():
-    """A constant difference is no reason for p = 1."""
     found = stats.paired_mean([1.0, 2.0, 3.0], [0.5, 1.5, 2.5], unit=Unit.NATS, drawn="studies")
     assert verdict(found) == "supported"
 
@@ -392,7 +385,7 @@ def test_what_is_pooled_decides_more():
     assert np.mean(together) > np.mean(alone) + 0.08
 
 
-def test_pooling_shares_the_variance_and_keeps_the_effects():
+def test_pooling_shares_the_variance_keeps_the_effects_and_gains_nothing_of_copies():
     every = formats(np.random.default_rng(0), 6, 5, share_control=False)
     made = stats.pooled(every)
     assert [one.effect for one in made] == [one.effect for one in every]
@@ -401,23 +394,10 @@ def test_pooling_shares_the_variance_and_keeps_the_effects():
     shared = {round(one.error**2 - was.parts.of_examples, 12) for one, was in zip(made, every)}
     assert len(shared) == 1
     assert stats.pooled(every[:1]) == every[:1]
-
-
-def test_one_comparison_several_times_gains_no_freedom():
     (one,) = formats(np.random.default_rng(0), 1, 5, share_control=False)
     again = stats.pooled([one] * 9)[0]
     assert again.freedom == pytest.approx(one.freedom)
     assert again.interval == pytest.approx(one.interval)
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
-    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
-    covariance = np.atleast_2d(np.cov(values))
-    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
-
-
-def test_a_pair_that_is_one_pair_of_models_stays_as_it_is():
     rng = np.random.default_rng(0)
     a, b = methods(rng, 3, 200)
     c, _ = methods(rng, 3, 200)
@@ -425,6 +405,13 @@ def test_a_pair_that_is_one_pair_of_models_stays_as_it_is():
     made = stats.pooled([stats.compare(a, b), same, stats.compare(c, b)])
     assert made[1] is same
     assert made[0].method.endswith("pooled")
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
+def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
+    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
+    covariance = np.atleast_2d(np.cov(values))
+    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
 
 
 # ---- groups -------------------------------------------------------------------------------------
@@ -435,15 +422,12 @@ def some(*correct: int) -> list[Outcomes]:
     return [Outcomes(np.arange(100) < count, "x") for count in correct]
 
 
-def test_a_group_s_models_are_averaged_within_it():
+def test_a_group_s_models_are_averaged_and_groups_of_one_are_compared_as_seeds_are():
     a, b = [some(80, 60), some(70, 70)], [some(60, 60), some(60, 40)]
     made = stats.compare_groups(a, b, of="models")
     assert made.effect == pytest.approx(0.15)  # 10 and 20 points
     assert made.by_unit == pytest.approx((0.1, 0.2))
     assert (made.population, made.units, made.examples) == ("models", 2, 100)
-
-
-def test_groups_of_one_are_compared_as_seeds_are():
     rng = np.random.default_rng(0)
     a, b = methods(rng, 4, 200, effect=1.0)
     seeds = stats.compare(a, b)

@@ -40,14 +40,11 @@ def test_the_space_of_the_default_model_holds_sizes_that_exist():
     search.check_space(space)
 
 
-def test_every_parameter_of_the_space_changes_what_the_model_does(net):
+def test_every_parameter_changes_the_model_and_an_idle_one_is_refused(net, monkeypatch):
     choices = supernet.space(net.config)
     seen = study.of_space(net, choices)
     assert [row["name"] for row in seen] == list(choices)
     assert all(row["changes"] == ["parameters", "output"] for row in seen)
-
-
-def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
     build = Supernet.build
     always = {"key": supernet.LINEAR}
     monkeypatch.setattr(Supernet, "build", lambda net, point: build(net, {**point, **always}))
@@ -55,14 +52,11 @@ def test_a_parameter_that_is_idle_at_some_point_is_refused(net, monkeypatch):
         study.of_space(net, supernet.space(net.config))
 
 
-def test_the_largest_point_is_the_whole_model(net):
+def test_the_largest_point_is_the_whole_model_and_two_names_of_the_coursework_are_idle(net):
     model = net.build(study.largest(supernet.space(net.config)))
     whole = net.whole.eval()
     batch = baseline.load_splits(net.params).validation.batch(range(4))
     assert torch.allclose(model.eval()(**batch).logits, whole(**batch).logits, atol=1e-5)
-
-
-def test_a_bert_config_takes_two_of_the_courseworks_names_and_ignores_them(net):
     idle = [one["name"] for one in study.of_course_config(net) if not one["changes"]]
     assert idle == ["num_layers", "num_heads"]
 

@@ -202,28 +202,22 @@ def test_texts_are_escaped_and_a_dollar_is_a_dollar():
     assert any(title.startswith(nasty) for title in titles(drawings(made)[0]))
 
 
-def test_titles_have_values_in_readers_units_with_their_interval(drawn):
+def test_titles_have_values_with_their_interval_and_none_outside_the_limits(drawn):
     view = ElementTree.fromstring(drawn["lines"]).find("div[@class='view']")
     assert view.get("aria-label").startswith("It grows. test accuracy against width")
     said = titles(drawings(drawn["lines"])[0])
     assert "PTQ, 8 bits: 58.0 % [57.0, 59.0]" in said
     assert "FP32: 86.0 % [85.0, 87.0]" in said
     assert sum(title.startswith("QAT") for title in said) == 10  # of thirteen widths
-
-
-def test_values_outside_the_limits_are_not_pointed_at(drawn):
     said = [t for t in titles(drawings(drawn["limits"])[0]) if t.startswith("PTQ")]
     assert len(said) == len([w for w in WIDTHS if 0.55 <= 0.5 + w / 100 <= 0.8])
 
 
-def test_cells_have_numbers_in_the_wide_drawing_alone_and_a_scale(drawn):
+def test_cells_have_a_scale_and_lines_names_at_their_ends_or_in_the_legend(drawn):
     wide, narrow = (sum(t.text == "10.0" for t in d.iter("text")) for d in drawings(drawn["cells"]))
     assert (wide, narrow) == (1, 0)
     scale = ElementTree.fromstring(drawn["cells"]).find("ul/li[@class='shades']")
     assert "".join(scale.itertext()) == "error: 0.1  0.9"
-
-
-def test_lines_are_named_at_their_ends_and_in_the_legend_where_that_has_no_room(drawn):
     wide, narrow = drawings(drawn["lines"])
     assert {"PTQ", "FP32", "chance"} <= {text.text for text in wide.iter("text")}
     assert "PTQ" not in {text.text for text in narrow.iter("text")}

@@ -29,13 +29,20 @@ def model(tiny_model):
     return models.load_pretrained(str(tiny_model), seed=0)
 
 
-def test_fine_tuning_learns(model, encoded):
+def test_fine_tuning_learns_and_a_checkpoint_is_the_model_without_a_pickle(
+    model, encoded, tmp_path
+):
     before = train.evaluate(model, encoded["test"]).accuracy
     losses = train.train(model, encoded["train"], RECIPE)
     after = train.evaluate(model, encoded["test"])
     assert before < 0.7 < 0.95 < after.accuracy
     assert losses[-1] < losses[0]
     assert not model.training
+    train.train(model, encoded["train"], RECIPE)
+    models.save_checkpoint(model, tmp_path / "checkpoint")
+    again = models.load_checkpoint(tmp_path / "checkpoint")
+    assert train.evaluate(again, encoded["test"]) == train.evaluate(model, encoded["test"])
+    assert {p.suffix for p in (tmp_path / "checkpoint").iterdir()} == {".json", ".safetensors"}
 
 
 def test_a_seed_draws_the_dropout_and_the_order_of_every_epoch(model, encoded, monkeypatch):
@@ -84,14 +91,6 @@ def test_evaluation_keeps_the_order_of_the_split(model, encoded):
         found = [model.eval()(**batch).logits.argmax(-1) for batch in batches]
     one_by_one = [bool(one == batch["labels"]) for one, batch in zip(found, batches)]
     assert train.evaluate(model, test).correct == one_by_one
-
-
-def test_a_checkpoint_is_the_same_model_and_holds_no_pickle(model, encoded, tmp_path):
-    train.train(model, encoded["train"], RECIPE)
-    models.save_checkpoint(model, tmp_path / "checkpoint")
-    again = models.load_checkpoint(tmp_path / "checkpoint")
-    assert train.evaluate(again, encoded["test"]) == train.evaluate(model, encoded["test"])
-    assert {p.suffix for p in (tmp_path / "checkpoint").iterdir()} == {".json", ".safetensors"}
 
 
 def test_qat_is_judged_with_the_weights_it_trained(model, encoded):
