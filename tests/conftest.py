@@ -369,10 +369,7 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
 
 
 def python(
-    *arguments: str | Path,
-    cwd: Path = ROOT,
-    check: bool = False,
-    **environment: str,
+    *arguments: str | Path, cwd: Path = ROOT, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """This Python in a process of its own, which finds the repository."""
     return subprocess.run(

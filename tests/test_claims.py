@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm
-from madl.logbook.claims import (
-    Claim,
-    Contrast,
-    Result,
-    compare,
-    contrast,
-    judge,
-    pooled,
-)
+from madl.logbook.claims import Claim, Contrast, Result, compare, contrast, judge, pooled
 from madl.logbook.records import Store
 from madl.logbook.stats import Unit
 from madl.running import runner

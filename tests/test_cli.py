@@ -21,14 +21,6 @@ def test_every_command_has_help_and_is_documented(command):
     assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
 
 
-def test_a_failed_case_fails_the_command_and_the_pages_are_rendered_all_the_same(toy, monkeypatch):
-    monkeypatch.setenv("TOY_FAIL", "3")
-    result = call("all", "--executor", "inline")
-    assert result.exit_code == 1
-    assert (toy.docs / "labs" / "toy.md").exists()
-    assert "the toy was told to fail" in call("status").output
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

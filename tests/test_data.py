@@ -58,11 +58,19 @@ def test_near_duplicates_stay_on_one_side():
     assert not {text.removesuffix(" again") for text in test} & train
 
 
-def test_a_folder_in_the_hubs_layout_keeps_its_official_test_split(tiny_dataset):
+def test_a_folder_keeps_its_test_split_and_a_changed_one_is_another_workload(
+    tiny_dataset, tmp_path
+):
     loaded = data.load_dataset(str(tiny_dataset))
     assert (len(loaded.train) + len(loaded.validation), len(loaded.test)) == (400, 120)
     assert not set(loaded.validation.texts) & set(loaded.train.texts)
     assert set(loaded.test.labels) == {0, 1}
+    (tmp_path / "config.json").write_text("1")
+    before = workloads.Workload(model=str(tmp_path), dataset="d").params()["model"]
+    assert workloads.unpin(before) == str(tmp_path)
+    (tmp_path / "config.json").write_text("2")
+    with pytest.raises(MadlError, match="has changed"):
+        workloads.unpin(before)
 
 
 def encoded(lengths):
@@ -82,12 +90,3 @@ def test_a_batch_is_padded_to_its_own_longest_and_masked():
     batch = encoded([3, 1]).batch([0, 1])
     assert batch["input_ids"].tolist() == [[7, 7, 7], [7, 0, 0]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-
-
-def test_a_changed_folder_is_another_workload(tmp_path):
-    (tmp_path / "config.json").write_text("1")
-    before = workloads.Workload(model=str(tmp_path), dataset="d").params()["model"]
-    assert workloads.unpin(before) == str(tmp_path)
-    (tmp_path / "config.json").write_text("2")
-    with pytest.raises(MadlError, match="has changed"):
-        workloads.unpin(before)

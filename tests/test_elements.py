@@ -47,8 +47,7 @@ def test_sign_magnitude(width):
 
 
 @pytest.mark.parametrize(
-    ("width", "bias"),
-    [*((w, None) for w in range(2, 9)), (4, 0), (4, 1), (4, -5), (8, 64), (8, 0)],
+    ("width", "bias"), [*((w, None) for w in range(2, 9)), (4, 0), (4, 1), (4, -5), (8, 64), (8, 0)]
 )
 def test_logarithmic(width, bias):
     made = Logarithmic(width=width, bias=bias)

@@ -163,7 +163,7 @@ def test_what_keeps_is_within_the_margin_narrow_first():
     worse = tuned("minifloat(6,2)", 6.0, 0.308, 0.884)
     far = tuned("log(8)", 8.0, 0.299, 0.858)
     assert records.keeping(Records([FULL, NARROW, worse, far, six])) == [
-        *("mxint4", "minifloat(6,3)", "minifloat(6,2)"),
+        *("mxint4", "minifloat(6,3)", "minifloat(6,2)")
     ]
     assert records.keeping(Records([FULL, far])) == ["log(8)"]  # none keeps it
 
@@ -178,15 +178,12 @@ def test_rates_are_chosen_on_the_tuning_seed(of):
     assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
 
 
-def test_signal_to_error_is_that_of_a_uniform_grid():
+def test_signal_to_error_is_that_of_a_uniform_grid_placed_where_the_choosing_data_lie():
     x = torch.linspace(-0.9, 0.9, 100_001)
     found = format_errors.sqnr_db(FixedPoint(width=8, frac_width=7), [x])
     step = 2.0**-7
     assert found == pytest.approx(10 * math.log10(float((x**2).mean()) * 12 / step**2), abs=0.05)
     assert format_errors.sqnr_db(FixedPoint(width=8, frac_width=7), [torch.zeros(3)]) == math.inf
-
-
-def test_a_format_is_placed_where_the_choosing_data_lie():
     generator = torch.Generator().manual_seed(0)
     data = {
         "choosing weights": [torch.randn(4096, generator=generator) / 32],

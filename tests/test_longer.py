@@ -20,10 +20,14 @@ def values(training, tmp_path_factory):
     return study.trained_on(params, ctx, {"num_hidden_layers": 1})
 
 
-def test_it_looks_before_within_the_first_and_after_every_epoch():
+def test_it_looks_before_and_after_every_epoch_and_reads_what_is_right_apart():
     assert sorted(study.validated_at(8, 4)) == [0, 2, 4, 8, 16, 24, 32]
     assert sorted(study.tested_at(8, 4)) == [16, 32]
     assert study.tested_at(8, 6) < study.validated_at(8, 6)
+    every = read(trained(10, [0.1, 0.3, 2.0, 4.0], LOW))
+    right, wrong = (page.where_answer_is(every, "best", is_right) for is_right in (True, False))
+    assert (right.value, wrong.value) == (pytest.approx(0.2), pytest.approx(3.0))
+    assert page.falls(every).value == 75
 
 
 def test_every_look_is_kept_and_the_best_and_the_last_are_judged_on_all_of_test(values):
@@ -76,10 +80,3 @@ def test_the_loss_of_one_model_is_compared_by_sentence_and_of_several_crossed_wi
     made = page.loss_rises(every).comparison
     assert made.by_unit == pytest.approx((1.05 - 0.1425, 0.2))
     assert (made.units, made.population, made.examples) == (2, "models", 4)
-
-
-def test_means_are_taken_apart_by_what_is_right():
-    every = read(trained(10, [0.1, 0.3, 2.0, 4.0], LOW))
-    right, wrong = (page.where_answer_is(every, "best", is_right) for is_right in (True, False))
-    assert (right.value, wrong.value) == (pytest.approx(0.2), pytest.approx(3.0))
-    assert page.falls(every).value == 75

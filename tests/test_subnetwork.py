@@ -92,15 +92,12 @@ def test_a_layer_that_does_nothing_goes_first(model, batch):
     assert torch.allclose(small(**batch).logits, model(**batch).logits, atol=1e-4)
 
 
-def test_padding_does_not_count(model, batch):
+def test_padding_does_not_count_and_width_keeps_the_channels_weights(model, batch, scores):
     alone = {name: value[1:, :3] for name, value in batch.items()}
     padded = {name: value[1:] for name, value in batch.items()}
     a, b = subnetwork.importance(model, alone), subnetwork.importance(model, padded)
     assert torch.allclose(a.hidden, b.hidden, rtol=1e-4)
     assert torch.allclose(a.intermediate, b.intermediate, rtol=1e-4)
-
-
-def test_width_keeps_the_channels_weights(model, batch, scores):
     small = cut(model, smaller(hidden_size=16), scores)
     kept = subnetwork.most_important(scores.hidden, 16)
     whole = model.bert.encoder.layer[0].intermediate.dense.weight

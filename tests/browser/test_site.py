@@ -82,14 +82,11 @@ def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, sit
     page.close()
 
 
-def test_the_ledger_is_one_sheet_of_paper(browser, site):
+def test_the_ledger_is_one_sheet_of_paper_sorts_and_is_cards_on_a_phone(browser, site):
     page = opened(browser, (site / "ledger.html").as_uri())
     printed = page.pdf(prefer_css_page_size=True)
     page.close()
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
-
-
-def test_the_ledger_sorts_and_is_cards_on_a_phone(browser, site):
     page = opened(browser, (site / "ledger.html").as_uri())
     first = page.locator(".ledger tbody tr td").first
     before = first.text_content()
@@ -152,7 +149,7 @@ def test_places_without_a_marker_say_their_value(browser, site):
     page.close()
 
 
-def test_a_line_s_own_name_hides_it_and_shows_it_again(first):
+def test_a_line_s_own_name_hides_it_and_a_chart_is_enlarged_and_closed_by_escape(first):
     name = first.locator("figure.chart .wide .name text").first
     series = name.locator("xpath=..").get_attribute("data-s")
     line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
@@ -161,9 +158,6 @@ def test_a_line_s_own_name_hides_it_and_shows_it_again(first):
     assert not line.evaluate(shown)
     name.click()
     assert line.evaluate(shown)
-
-
-def test_a_chart_is_enlarged_and_closed_by_escape(first):
     first.locator("figure.chart button", has_text="Enlarge").first.click()
     assert first.locator("dialog[open]").count() == 1
     first.keyboard.press("Escape")

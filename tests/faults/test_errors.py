@@ -71,8 +71,9 @@ FAILS = {  # in a case → what its record says
 def test_a_case_that_fails_is_a_record_with_one_line(toy, what):
     code, said = FAILS[what]
     spoil(toy, EXPERIMENT, RUN, f"{code}\n    {RUN}")
-    done = in_one_line("run", "--executor", "inline", "--device", "cpu")
+    done = in_one_line("all", "--executor", "inline", "--device", "cpu")
     assert done.exit_code == 1
+    assert (toy.docs / "labs" / "toy.md").exists()
     listed = in_one_line("status")
     assert listed.exit_code == 0
     assert "0 of 4 done, 4 failed" in listed.output
