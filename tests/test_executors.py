@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.records import Store
-from madl.running import plans, runner, shards
-from madl.running.plans import Options
+from madl.running import shards
 from tests.conftest import ROOT, wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
@@ -142,16 +139,3 @@ def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path):
             shards.at_work(tmp_path, other),
         ):
             pass
-
-
-def test_results_of_two_machines_merge_by_copying(plan, tmp_path):
-    """Each machine has its own folder and runs its share; then one gets the other's files."""
-    here, there = Store(plan.project.state), Store(tmp_path / "there")
-    for store, index in ((here, 1), (there, 2)):
-        there_plan = plans.StoredPlan(plan.project, store, plan.profile, plan.workload)
-        list(runner.run(there_plan, store, [], Options(shard=(index, 2))))
-    assert not plan.is_complete("toy")
-    shutil.copytree(there.root / "records", here.root / "records", dirs_exist_ok=True)
-    assert plan.is_complete("toy")
-    assert list(runner.run(plan, here, [], Options())) == []
-    assert sorted(executed(tmp_path)) == [0, 1, 2, 3]

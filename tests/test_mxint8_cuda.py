@@ -29,29 +29,24 @@ def linear_in_float64(x, mantissas, scales, bias, group):
     return F.linear(x.double(), weight, None if bias is None else bias.double())
 
 
-@pytest.mark.parametrize(
-    ("count", "group"), [(1, 8), (7, 32), (8192, 512), (8193, 32), (2**31 + 9, 8), (2**33, 512)]
-)
-def test_the_flat_grid_covers_every_element(count, group):
-    name, (blocks, y), further = mxint8_cuda.flat_plan(count, count, group, is_aligned=True)
-    assert name == "madl_dequantize_vector"
-    assert y == 1
-    assert (blocks - 1) * 8192 < count <= blocks * 8192
-    assert blocks < 2**31
-    assert further[0].value == count  # 64 bits wide
-    assert 8 << further[2].value == group
-
-
-@pytest.mark.parametrize(
-    ("count", "columns", "group", "is_aligned"),
-    [(64, 64, 32, False), (64, 64, 12, True), (6 * 40, 40, 32, True)],
-    ids=["misaligned", "no multiple of eight", "rows with a short group"],
-)
-def test_what_the_vector_kernel_cannot_do_goes_to_the_plain_one(count, columns, group, is_aligned):
-    name, (blocks, _), further = mxint8_cuda.flat_plan(count, columns, group, is_aligned=is_aligned)
-    assert name == "madl_dequantize_any"
-    assert (blocks - 1) * 256 < count <= blocks * 256
-    assert [argument.value for argument in further] == [count, columns, group]
+def test_the_flat_grid_covers_every_element_by_vectors_where_it_can():
+    for count, group in ((1, 8), (7, 32), (8192, 512), (8193, 32), (2**31 + 9, 8), (2**33, 512)):
+        name, (blocks, y), further = mxint8_cuda.flat_plan(count, count, group, is_aligned=True)
+        assert (name, y) == ("madl_dequantize_vector", 1)
+        assert (blocks - 1) * 8192 < count <= blocks * 8192
+        assert blocks < 2**31
+        assert further[0].value == count  # 64 bits wide
+        assert 8 << further[2].value == group
+    # misaligned; no multiple of eight; rows with a short group
+    for count, columns, group, fits in (
+        (64, 64, 32, False),
+        (64, 64, 12, True),
+        (240, 40, 32, True),
+    ):
+        name, (blocks, _), further = mxint8_cuda.flat_plan(count, columns, group, is_aligned=fits)
+        assert name == "madl_dequantize_any"
+        assert (blocks - 1) * 256 < count <= blocks * 256
+        assert [argument.value for argument in further] == [count, columns, group]
 
 
 @pytest.mark.parametrize("group", [8, 16, 24, 32, 64, 100, 128, 256, 512, 640])
