@@ -74,11 +74,9 @@ from madl.logbook.stats import Unit, mean
 
 page = Experiment(title="Squares")
 
-
 @page.cases
 def cases(plan):
     return [{"x": x, "seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4))]
-
 
 @page.run
 def run(params, ctx):
@@ -93,27 +91,22 @@ def run(params, ctx):
     assert folder.is_dir()
     return {"square": params["x"] ** 2}
 
-
 @page.quick
 def quick(params):
     return True
 
-
 @page.unavailable
 def unavailable(params):
     return os.environ.get("TOY_MISSING") if params["x"] == 1 else None
-
 
 @page.chart
 def squares(r):
     rows = [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
     return Chart(rows, x=linear("x"), y=linear(label="square"), marks=[line("square")])
 
-
 @page.table
 def roots(r):
     return [{"square": one.values["square"], "root": one.case.params["x"]} for one in r.all()]
-
 
 @page.claim(primary=True)
 def grows(r):
@@ -121,7 +114,6 @@ def grows(r):
     one = r.one(x=1)
     weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]
     return contrast(mean(weighed, unit=Unit.BITS, drawn="scales"), [one])
-
 
 page.numbers(
     one=lambda r: counted(r.one(x=1).values["square"], of=[r.one(x=1)]),

@@ -251,18 +251,15 @@ COMPARES = '''
 
 from madl.logbook.records import Failed
 
-
 @page.claim(primary=True)
 def fair(r):
     """It grows."""
     return grows(r)
 
-
 @page.claim
 def nearly(r):
     """It does not shrink."""
     return grows(r).no_worse(0.1)
-
 
 @page.claim(primary=True)
 def fails(r):
@@ -290,20 +287,16 @@ from madl.logbook.claims import compare
 
 MARGIN = 0.02
 
-
 def side(r, name):
     return r.where(method=name)
 
-
 def asked(r, margin):
     return compare(side(r, "a"), side(r, "b")).no_worse(margin)
-
 
 @page.claim
 def close(r):
     """A is at most a little worse than B."""
     return asked(r, MARGIN)
-
 
 def declare(bits):
     def bound(r):
@@ -312,7 +305,6 @@ def declare(bits):
 
     bound.__name__ = f"bound_{bits}"
     page.claim(bound)
-
 
 declare(4)
 declare(8)

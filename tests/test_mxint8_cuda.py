@@ -37,12 +37,8 @@ def test_the_flat_grid_covers_every_element_by_vectors_where_it_can():
         assert blocks < 2**31
         assert further[0].value == count  # 64 bits wide
         assert 8 << further[2].value == group
-    # misaligned; no multiple of eight; rows with a short group
-    for count, columns, group, fits in (
-        (64, 64, 32, False),
-        (64, 64, 12, True),
-        (240, 40, 32, True),
-    ):
+    plain = ((64, 64, 32, False), (64, 64, 12, True), (240, 40, 32, True))
+    for count, columns, group, fits in plain:  # misaligned, no multiple of eight, a short group
         name, (blocks, _), further = mxint8_cuda.flat_plan(count, columns, group, is_aligned=fits)
         assert name == "madl_dequantize_any"
         assert (blocks - 1) * 256 < count <= blocks * 256

@@ -18,17 +18,14 @@ from madl.logbook.experiment import Experiment
 
 page = Experiment(title="Seeded", needs=("toy",))
 
-
 @page.cases
 def cases(plan):
     best = max(record.values["square"] for record in plan.records("toy"))
     return [{"best": best, "seed": seed} for seed in plan.seeds]
 
-
 @page.quick
 def quick(params):
     return params["seed"] == 10
-
 
 @page.run
 def run(params, ctx):

@@ -38,16 +38,13 @@ page = Experiment(title="Nest")
 WAYS = os.environ["NEST_WAYS"].split()
 DRAWS = int(os.environ["NEST_DRAWS"])
 
-
 @page.cases
 def cases(plan):
     return [{"way": way, "draw": draw, "seed": 0} for draw in range(DRAWS) for way in WAYS]
 
-
 @page.quick
 def quick(params):
     return True
-
 
 @page.run
 def run(params, ctx):
@@ -74,7 +71,6 @@ WAIT = '''
 import os
 import time
 from pathlib import Path
-
 
 def wait(argument):
     """Say that we are here, and stay for `$NEST_S`."""

@@ -39,14 +39,12 @@ import time
 
 _days = 0
 
-
 class Back(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         global _days
         _days += 1
         return datetime.datetime.fromtimestamp(2e9, tz) - datetime.timedelta(days=_days)
-
 
 _time = time.time
 time.time = lambda: _time() - 86400 * _days
