@@ -38,17 +38,11 @@ def test_the_loop_is_wrong_exactly_where_reading_it_says(decoded):
     assert (half["out"], half["bias"], half["result"]) == (1.5, 1.0, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("definition", "the codec of this repository differs on 65,024 codes, the first mantissa"),
-        ("as_bf16", "`out` is off with bit six set on 32,512 codes, the first mantissa -127"),
-    ],
-)
-def test_a_case_that_breaks_what_the_page_says_fails_in_a_line(monkeypatch, name, said):
+@pytest.mark.parametrize("name", ["definition", "as_bf16"])
+def test_a_case_that_breaks_what_the_page_says_fails(monkeypatch, name):
     made = getattr(study, name)
     monkeypatch.setattr(study, name, lambda *of: made(*of) * 2)
-    with pytest.raises(MadlError, match=re.escape(said)):
+    with pytest.raises(MadlError, match="codes, the first mantissa"):
         study.study()
 
 

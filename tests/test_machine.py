@@ -121,19 +121,16 @@ def test_the_code_digest_follows_what_can_change_a_result(tmp_path):
 class FakeNvml:
     """NVML as far as the meter asks it."""
 
-    class NVMLError(Exception):
-        pass
+    NVMLError = LookupError
 
     def __init__(self, busy, holders=1):
-        self.busy, self.holders = busy, holders
+        self.busy = [SimpleNamespace(pid=pid, smUtil=share) for pid, share in busy]
+        self.nvmlDeviceGetComputeRunningProcesses = lambda handle: [None] * holders
 
     def nvmlDeviceGetProcessUtilization(self, handle, since_us):
         if not self.busy:
             raise self.NVMLError("not found")
-        return [SimpleNamespace(pid=pid, smUtil=share) for pid, share in self.busy]
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle):
-        return [None] * self.holders
+        return self.busy
 
 
 @pytest.mark.parametrize(

@@ -105,31 +105,24 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
 def tuned(order_loss=0.38):
     """What the tuning seed gave, of three layers."""
     names = ["a.0.key", "a.0.query", "classifier"]
-    base = {"seed": 0, "draw": 0}
     chosen = {"names": names, "bits": 5.0}
-    tried = [
-        {"format": one, "validation_loss": 0.5 - 0.01 * i}
-        for i, one in enumerate(page.OFFERED["asked"].split(", "))
-    ]
+    asked, narrow = page.OFFERED["asked"], page.OFFERED["narrow"]
+    ones = enumerate(asked.split(", "))
+    tried = [{"format": one, "validation_loss": 0.5 - 0.01 * i} for i, one in ones]
+    first = {"layers": "048", "validation_loss": 0.5, "tried": [0.6, 0.7, 0.5]}
+    second = {"layers": "012", "validation_loss": 0.4, "tried": [None, 0.5, 0.4]}
+    order = {"layers": "011", "validation_loss": order_loss}
     cases = [
-        (
-            {"part": "search", "formats": page.OFFERED["asked"]},
-            {**chosen, "layers": "048", "validation_loss": 0.5, "tried": [0.6, 0.7, 0.5]},
-        ),
-        (
-            {"part": "search", "formats": page.OFFERED["narrow"]},
-            {**chosen, "layers": "012", "validation_loss": 0.40, "tried": [None, 0.5, 0.4]},
-        ),
+        ({"part": "search", "formats": asked}, {**chosen, **first}),
+        ({"part": "search", "formats": narrow}, {**chosen, **second}),
         (
             {"part": "sensitivity", **ENDS},
-            {
-                **{**chosen, "layers": "011", "validation_loss": order_loss},
-                "moved": dict(zip(names, (0.3, 0.1, 0.2))),
-            },
+            {**chosen, **order, "moved": dict(zip(names, (0.3, 0.1, 0.2)))},
         ),
-        ({"part": "one format", "formats": page.OFFERED["asked"]}, {"tried": tried}),
+        ({"part": "one format", "formats": asked}, {"tried": tried}),
     ]
-    return read(*(kept_of("lab3_widths_tuning", v, **base, **params) for params, v in cases))
+    at = {"seed": 0, "draw": 0}
+    return read(*(kept_of("lab3_widths_tuning", values, **at, **of) for of, values in cases))
 
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():

@@ -139,16 +139,6 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
         assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
 
 
-def test_places_without_a_marker_say_their_value(browser, site):
-    page = opened(browser, (site / "labs/lab3_widths.html").as_uri())
-    point = page.locator("#lab3_widths-curves .wide use.pt").nth(1)
-    point.scroll_into_view_if_needed()
-    box = point.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert ": " in page.locator(".tip:visible").first.text_content()
-    page.close()
-
-
 def test_a_line_s_own_name_hides_it_and_a_chart_is_enlarged_and_closed_by_escape(first):
     name = first.locator("figure.chart .wide .name text").first
     series = name.locator("xpath=..").get_attribute("data-s")
