@@ -24,7 +24,7 @@ def width(bits: int, correct: int, *, seed: int = 0, **kept):
 LUCKY = (width(4, 1900, validation=0.7), width(8, 1500, validation=0.8))  # 4 is better on test
 
 
-def test_the_best_is_chosen_by_validation_where_the_test_split_says_otherwise():
+def test_the_best_is_chosen_by_validation_and_none_is_while_a_case_is_missing():
     chosen = best(read(*LUCKY), method="a")
     assert chosen.param("width") == 8
     assert f"{chosen}" == "75.0 %"
@@ -34,9 +34,6 @@ def test_the_best_is_chosen_by_validation_where_the_test_split_says_otherwise():
     tied = [width(bits, 1500, loss=loss) for bits, loss in ((4, 0.5), (8, 0.4), (16, 0.4))]
     assert best(read(*tied)).param("width") == 8  # the smaller loss, then the first
     assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
-
-
-def test_a_missing_case_means_that_none_is_the_best():
     missing = [width(16, 0).case]
     for choose in (arm, best, every_arm):
         with pytest.raises(Pending):

@@ -41,7 +41,7 @@ def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
     assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
 
 
-def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
+def test_alt_texts_and_csv_hold_what_the_rows_do():
     rows = [
         {"width": 4, "PTQ": share(0.5, 0.4, 0.6), "QAT": 0.8},
         {"width": 6, "PTQ": share(0.6), "QAT": None},
@@ -54,9 +54,6 @@ def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
         "Six bits keep it. test accuracy against width (bits). PTQ: 50.0 % at 4 to 75.0 % at 8. "
         "training on: 80.0 % at 4. FP32: 85.0 %. Shaded, too few: 4 to 6."
     )
-
-
-def test_csv_carries_intervals_in_columns_of_their_own():
     arm = an_arm("A", 1600)
     rows = [{"n": 1, "A": arm, "B": share(0.5)}, {"n": 2, "A": None, "B": 0.25}]
     low, high = arm.accuracy.interval

@@ -72,7 +72,7 @@ def test_a_margin_is_asked_about_as_its_name_says(points, question, expected):
     assert verdict(question(compare(*ahead(points)))) == expected
 
 
-def test_a_margin_of_times_is_a_share_of_the_time():
+def test_a_margin_of_times_is_a_share_positive_and_of_things_of_one_kind():
     fast, slow = a_timed_arm("fast", samples(1.0)), a_timed_arm("slow", samples(1.1, seed=1))
     assert verdict(compare(fast, slow)) == "supported"
     assert verdict(compare(slow, fast)) == "refuted"
@@ -80,9 +80,6 @@ def test_a_margin_of_times_is_a_share_of_the_time():
     assert verdict(compare(fast, slow).more_than(0.2)) == "refuted"
     assert verdict(compare(slow, fast).no_worse(0.2)) == "supported"
     assert verdict(compare(slow, fast).within(0.05)) == "refuted"
-
-
-def test_a_margin_is_positive_and_what_is_compared_of_one_kind():
     for question in ("no_worse", "within", "more_than"):
         for margin in (0.0, -0.02):
             with pytest.raises(MadlError, match=f"a margin is positive, got {margin:g}"):
@@ -117,7 +114,7 @@ def test_what_decides_alone_may_not_among_the_page_s_claims_whose_smallest_effec
     assert close.smallest() == alone.comparison.smallest(2 * stats.ALPHA)
 
 
-def test_a_secondary_comparison_has_an_effect_and_no_verdict_and_costs_the_family_nothing():
+def test_what_is_secondary_or_not_measured_has_no_verdict_and_costs_the_others_nothing():
     made = family(a=of_t(0.03), b=of_t(0.5), c=of_t(1e-6), secondary=("b", "c"))
     assert made["a"].verdict == "supported"
     second = made["c"]
@@ -125,9 +122,6 @@ def test_a_secondary_comparison_has_an_effect_and_no_verdict_and_costs_the_famil
     assert second.comparison.interval is not None
     with pytest.raises(MadlError, match="claim 'c' is a secondary comparison and has no verdict"):
         _ = second.decided
-
-
-def test_what_is_not_measured_says_why_and_costs_the_others_nothing():
     claims = {"it": a_claim(None), "other": a_claim(None, "other")}
     made = judge(claims, {"it": of_t(0.03)}, {"other": "1 of 4 cases"}, {})
     assert made["it"].verdict == made["it"].decided == "supported"

@@ -139,13 +139,8 @@ def a_case(ms: dict[str, float], process: int, where: dict, *, contention: float
 
 
 FAST = lab4_compile.FASTEST["resnet18"]
-MS = {
-    EAGER: 20.0,
-    "eager/channels_last": 16.0,
-    "eager/folded": 18.0,
-    "eager/both": 15.0,
-    FAST: 10.0,
-}
+MS = {EAGER: 20.0, "eager/channels_last": 16.0, "eager/folded": 18.0, "eager/both": 15.0}
+MS[FAST] = 10.0
 
 
 def read(ms: dict[str, float], *, tuned: dict[str, float] | None = None, **more) -> Records:

@@ -29,24 +29,13 @@ def records(decoded):
     return Records([kept_of("lab4_decode", decoded, codes=65536)])
 
 
-def test_the_loop_is_wrong_exactly_where_reading_it_says(decoded):
+def test_the_loop_is_wrong_exactly_where_reading_it_says_and_the_page_shows_it(decoded, records):
     """Exponent 0 doubles each value but zero; -128 gives zero; ±64 under 255 gives infinities."""
     assert decoded["wrong"] == {"all": 511, "lowest": 255, "zero": 254, "nan": 2}
     scales = 254  # 1 … 254
     assert (decoded["with_one"], decoded["without_one"]) == (2 * 64 * scales, 127 * scales)
     half = decoded["steps"][128 + 32]
     assert (half["out"], half["bias"], half["result"]) == (1.5, 1.0, 0.5)
-
-
-@pytest.mark.parametrize("name", ["definition", "as_bf16"])
-def test_a_case_that_breaks_what_the_page_says_fails(monkeypatch, name):
-    made = getattr(study, name)
-    monkeypatch.setattr(study, name, lambda *of: made(*of) * 2)
-    with pytest.raises(MadlError, match="codes, the first mantissa"):
-        study.study()
-
-
-def test_the_page_of_the_loop_shows_what_was_counted(records):
     assert len(page.one(records).rows) == 256
     wrong = [
         (row["where"], row["wrong codes"], row["such as"], row["loop"], row["definition"])
@@ -58,6 +47,14 @@ def test_the_page_of_the_loop_shows_what_was_counted(records):
         ("scale 255", 2, "mantissa 64", "∞", "NaN"),
     ]
     assert {row["where"] for row in page.loop(records)} == {"", *(row[0] for row in wrong)}
+
+
+@pytest.mark.parametrize("name", ["definition", "as_bf16"])
+def test_a_case_that_breaks_what_the_page_says_fails(monkeypatch, name):
+    made = getattr(study, name)
+    monkeypatch.setattr(study, name, lambda *of: made(*of) * 2)
+    with pytest.raises(MadlError, match="codes, the first mantissa"):
+        study.study()
 
 
 TOY = ROOT / "experiments" / "lab4_decode" / "explain.js"

@@ -121,7 +121,7 @@ def test_the_error_of_a_unit_is_that_of_its_finished_rows():
     assert found["error_db"] == pytest.approx(wanted, abs=0.01)
 
 
-def test_the_definition_of_an_aligned_sum_by_hand():
+def test_the_definition_of_an_aligned_sum_by_hand_and_of_fp32_by_numpy():
     """What lies below the window of 16 bits is dropped, toward zero: ±(1 + 2^-16) is ±1."""
     unit = units.named("BF16", 2)
     small = 2.0**-8
@@ -131,9 +131,6 @@ def test_the_definition_of_an_aligned_sum_by_hand():
     assert down.code == fp32(-0.5)
     assert up.exact == 1 + Fraction(1, 2**16)
     assert up.bound >= 2 * Fraction(1, 2**14)
-
-
-def test_rounding_to_fp32_and_adding_agree_with_numpy():
     rng = np.random.default_rng(1)
     for significand in [0, 1, (1 << 25) - 1, 3 << 24, *rng.integers(-(2**40), 2**40, 300).tolist()]:
         for exponent in (-60, -3, 0, 11):
@@ -207,21 +204,14 @@ def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
         "add_fp32": Counter({"$_NOR_": 3}),
     }
     assert synthesis.count_parts(modules, "top") == {"scales and result": 6, "accumulator": 12}
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
+    for text, complaint in (
         ("", "without a usable report .JSONDecodeError"),
         (stat(TREE, 1), "yosys reports 1 transistors, its cells make 96"),
         (stat({"dot_int": {"$_DFF_P_": 1}}, 0), r"left a cell \$_DFF_P_ in dot_int"),
-    ],
-)
-def test_a_broken_report_is_a_clear_error(tmp_path, text, complaint):
-    path = tmp_path / "stat.json"
-    path.write_text(text)
-    with pytest.raises(MadlError, match=complaint):
-        synthesis.read_stat(path, "dot_int")
+    ):
+        path.write_text(text)
+        with pytest.raises(MadlError, match=complaint):
+            synthesis.read_stat(path, "dot_int")
 
 
 @pytest.mark.slow

@@ -154,24 +154,6 @@ def test_ours_that_computes_something_else_fails_the_case(cases, ours):
         cases(ours)
 
 
-@pytest.mark.parametrize("kind", ["FP32", "BF16"])
-def test_every_linear_inside_a_model_is_prepacked_and_gives_the_same(kind):
-    if kind == "BF16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("oneDNN computes no BF16 on this processor")
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(32, 64), nn.Sequential(nn.Tanh(), nn.Linear(64, 16)))
-    x = torch.randn(2, 5, 32).to(torch.bfloat16 if kind == "BF16" else torch.float32)
-    with torch.inference_mode():
-        packed = study.prepared(model, f"{kind}, prepacked")
-        as_it_comes = study.prepared(model, kind)(x)
-        for _ in range(2):
-            assert study.error_db(packed(x), as_it_comes.double()) > 40
-    assert not [m for m in packed.modules() if isinstance(m, nn.Linear)]
-    inside = [m for m in packed.modules() if isinstance(m, study.Prepacked)]
-    assert len(inside) == 2
-    assert all(m.packed is not None and m.packed.is_mkldnn for m in inside)
-
-
 def test_the_rival_is_the_faster_of_its_ways():
     records = planted(2.0)
     assert lab4_mxint8.in_model(records, "BF16").comparison.effect == pytest.approx(

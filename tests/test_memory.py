@@ -13,7 +13,7 @@ from tests.synthetic import kept_of, published
 MXINT8 = {"bits": 8, "scale_bits": 8, "block": 32}
 
 
-def test_a_two_layer_model_by_hand():
+def test_a_ledger_and_live_bytes_by_hand():
     by_hand = Ledger(
         num_packed=240 + 18,
         num_parameters=400 + 240 + 6 + 18,
@@ -32,8 +32,6 @@ def test_a_two_layer_model_by_hand():
     tied[2].weight = tied[1].weight
     assert ledger(tied, **MXINT8).kept_bytes == 4 * 64 + 4 * 32
 
-
-def test_live_bytes_by_hand():
     def chain() -> None:
         x = torch.zeros(1000)  # 4000 bytes
         y = x + 1  # 8000 alive

@@ -49,13 +49,22 @@ def snapshot(docs: Path) -> dict[str, bytes]:
     return {str(p.relative_to(docs)): p.read_bytes() for p in docs.rglob("*") if p.is_file()}
 
 
-def test_pages_are_the_golden_ones(plan):
+def test_pages_are_the_golden_ones_and_made_again_where_a_build_left_them_broken(plan):
     report.write(plan, fill(plan))
     for name in ("labs/toy.md", "ledger.md", "index.md"):
         golden = GOLDEN / f"golden_{Path(name).stem}.md"
         text = (plan.project.docs / name).read_text()
         text = re.sub(r"<svg class=\"(wide|narrow|thumb)\".*?</svg>", r"<svg \1…>", text)
         assert text == golden.read_text()  # but for the drawing, tested in test_svg.py
+    store = fill(plan)
+    report.write(plan, store)
+    before = snapshot(plan.project.docs)
+    made = (".madl/build/written.json", "docs/ledger.json")
+    for name in (*made, "docs/labs/toy.md", "docs/index.md"):
+        for text in (b"", b"\xff", b"[]", b'{"now": {"a": 1}, "before": {}}'):
+            (plan.project.root / name).write_bytes(text)
+            report.write(plan, store)
+            assert snapshot(plan.project.docs) == before
 
 
 def packed(path) -> list[dict]:
@@ -63,7 +72,7 @@ def packed(path) -> list[dict]:
         return [json.loads(line) for line in file.read("cases.jsonl").splitlines()]
 
 
-def test_the_copy_of_a_record_is_whole_and_the_same_bytes_again(tmp_path):
+def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tmp_path, plan):
     records = [a_record(1), replace(a_record(2), values={"of": [{"a": 1.23456}, {"b": [1, 2]}]})]
     made = report._packed(records)
     assert made == report._packed(records)
@@ -71,9 +80,6 @@ def test_the_copy_of_a_record_is_whole_and_the_same_bytes_again(tmp_path):
     first, second = packed(tmp_path / "cases.zip")
     assert first["case"]["params"] == records[0].case.params
     assert second["values"] == {"of": [{"a": 1.235}, {"b": [1, 2]}]}
-
-
-def test_beside_a_page_lie_what_its_numbers_are_made_of_and_no_other_records(plan):
     source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("    many=lambda r: len(r.all()),\n", ""))
     with_in_why(plan, "")
@@ -335,15 +341,3 @@ def test_what_cannot_be_made_is_pending_and_the_rest_is_there(plan, what, old, n
     assert "Not run here" not in page(plan)
     is_figure = what == "squares"
     assert is_figure == ("It could not be made; <code>cli.py report</code>" in page(plan))
-
-
-def test_what_a_build_left_broken_is_made_again(plan):
-    store = fill(plan)
-    report.write(plan, store)
-    before = snapshot(plan.project.docs)
-    made = (".madl/build/written.json", "docs/ledger.json")
-    for name in (*made, "docs/labs/toy.md", "docs/index.md"):
-        for text in (b"", b"\xff", b"[]", b'{"now": {"a": 1}, "before": {}}'):
-            (plan.project.root / name).write_bytes(text)
-            report.write(plan, store)
-            assert snapshot(plan.project.docs) == before

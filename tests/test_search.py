@@ -149,7 +149,7 @@ def test_two_workers_of_a_study_evaluate_no_trial_twice(tmp_path, worker):
     assert points(run(tmp_path / "study")) == points(run(tmp_path / "one"))
 
 
-def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
+def test_a_failed_trial_is_tried_again_and_what_was_evaluated_is_not(tmp_path, ctx):
     def fails_at_depth_3(point):
         if point["depth"] == 3:
             raise MadlError("too deep")
@@ -158,6 +158,16 @@ def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
     with pytest.raises(MadlError, match="too deep"):
         run(tmp_path / "a", objective=fails_at_depth_3)
     assert run(tmp_path / "a") == run(tmp_path / "b")
+    calls: list[int] = []
+
+    def evaluate():
+        calls.append(1)
+        return {"value": 0.5}
+
+    for _ in range(3):
+        assert searching.remembered(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
+    searching.remembered(ctx, {"width": 8, "seed": 0}, evaluate)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("change", ["rubbish", {"index": 3}, {"point": {}}, {"value": "high"}])
@@ -202,16 +212,3 @@ def test_a_study_of_another_search_or_version_is_refused(tmp_path, monkeypatch):
 def test_what_cannot_be_searched_is_refused(tmp_path, how, error, said):
     with pytest.raises(error, match=said):
         run(tmp_path, **how)
-
-
-def test_an_evaluation_is_made_once(ctx):
-    calls: list[int] = []
-
-    def evaluate():
-        calls.append(1)
-        return {"value": 0.5}
-
-    for _ in range(3):
-        assert searching.remembered(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
-    searching.remembered(ctx, {"width": 8, "seed": 0}, evaluate)
-    assert len(calls) == 2

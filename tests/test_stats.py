@@ -82,16 +82,12 @@ def test_what_is_equal_is_called_different_in_at_most_5_percent(made, repeats, s
     assert false_positives(lambda rng: decided(made(rng)), repeats) <= stats.ALPHA + scatter
 
 
-def test_a_difference_between_methods_is_found_from_five_seeds():
+def test_a_difference_between_methods_is_found_from_five_seeds_and_one_says_nothing():
     def decide(rng):
         a, b = methods(rng, 5, 2000, effect=0.6, seed_sd=0.1)
         return verdict(stats.compare(b, a)) == "supported"
 
     assert false_positives(decide, 200) > 0.9
-
-
-def test_one_seed_says_nothing_about_a_method():
-    """Seeds that differ as models make McNemar's test call equal methods different too often."""
 
     def decide(rng):
         a, b = methods(rng, 1, 2000, seed_sd=0.4)
@@ -131,11 +127,18 @@ def test_the_interval_holds_the_effect_and_stays_in_bounds(only_a, only_b, n):
     assert low < high
 
 
-def test_the_interval_is_tangos():
+def test_the_interval_is_tangos_and_covers_as_often_as_it_says():
     low, high = stats.paired_interval(8, 2, 30)
     for bound in (low, high):
         z = _tango_score(8, 2, 30, bound)
         assert abs(z) == pytest.approx(1.95996, abs=1e-4)
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1000):
+        only_a, only_b, _rest = rng.multinomial(500, [0.03, 0.05, 0.92])
+        low, high = stats.paired_interval(only_b, only_a, 500)
+        covered += low <= 0.02 <= high
+    assert covered / 1000 == pytest.approx(0.95, abs=0.02)
 
 
 def _tango_score(b, c, n, delta):
@@ -147,16 +150,6 @@ def _tango_score(b, c, n, delta):
         likelihood = b * np.log(p) + c * np.log(q) + (n - b - c) * np.log(1 - p - q)
     q = q[np.nanargmax(likelihood)]
     return (b - c - n * delta) / np.sqrt(n * (2 * q + delta - delta**2))
-
-
-def test_interval_coverage_is_near_nominal():
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(1000):
-        only_a, only_b, _rest = rng.multinomial(500, [0.03, 0.05, 0.92])
-        low, high = stats.paired_interval(only_b, only_a, 500)
-        covered += low <= 0.02 <= high
-    assert covered / 1000 == pytest.approx(0.95, abs=0.02)
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -273,7 +266,7 @@ def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
 # ---- the two inferences -------------------------------------------------------------------------
 
 
-def test_of_these_models_the_sentences_alone_are_drawn_again():
+def test_of_these_models_sentences_alone_are_drawn_again_and_equal_ones_have_an_interval():
     """A clear loss of models that differ much: shown of these five, not of such models."""
     rng = np.random.default_rng(3)
     sides = methods(rng, 5, 2000, effect=1.0, seed_sd=1.0)
@@ -287,9 +280,6 @@ def test_of_these_models_the_sentences_alone_are_drawn_again():
     assert verdict(made) == "undecided"
     assert verdict(these) == "supported"
     assert np.mean(made.by_unit) == pytest.approx(made.effect)
-
-
-def test_what_never_differs_has_an_interval_beside_it():
     first, second = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
     same = [some(80), some(70)]
     for made in (

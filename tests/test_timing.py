@@ -72,7 +72,7 @@ class Norm(nn.Module):
         return self.linear(self.norm(x))
 
 
-def test_the_naive_timing_is_flagged_and_the_right_one_is_not():
+def test_the_naive_timing_is_flagged_the_right_one_is_not_and_compilations_are_counted():
     torch._dynamo.reset()
     x, model = torch.randn(256, 64), Norm().train()
     compiled = torch.compile(model, backend="aot_eager")
@@ -97,9 +97,6 @@ def test_the_naive_timing_is_flagged_and_the_right_one_is_not():
     if "quiet machine" in found:  # a straggler may come first
         about_the_machine.add("warm-up excluded")
     assert found <= about_the_machine
-
-
-def test_a_compilation_while_sampling_is_counted():
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: torch.relu(x) + 1, backend="eager", dynamic=False)
     sizes = iter(range(2, 1000))

@@ -111,15 +111,12 @@ def test_a_block_a_warp_and_any_mapping_are_chosen_and_drawn(explained):
             assert figure.locator("[data-part=warps] > g").count() in (9, 33)
 
 
-def test_unpacked_values_save_nothing(explained):
+def test_what_is_drawn_follows_its_controls(explained):
     _, figure = explained("memory")
     figure.locator("input[type=checkbox]").first.uncheck()
     texts = dict(figure.evaluate(TEXTS))
     assert texts["chosen"] == texts["dense"]
     assert "Nothing is saved" in texts["says"]
-
-
-def test_the_window_moves_with_width_and_point(explained):
     page, figure = explained("width")
     zones = "f => [...f.querySelectorAll('.zone')].map(e => Number(e.getAttribute('width')))"
     slider = figure.locator("input[type=range]").first

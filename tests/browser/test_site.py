@@ -109,7 +109,7 @@ def first(browser, site):
     page.close()
 
 
-def test_answer_and_figure_are_on_one_screen_and_values_are_read_by_keys(first):
+def test_answer_and_figure_are_on_one_screen_read_by_keys_hidden_and_enlarged(first):
     assert first.locator(".answer a.mark").first.is_visible()
     assert first.locator("figure").first.bounding_box()["y"] < 700
     figure = first.locator("figure.chart").first
@@ -119,6 +119,18 @@ def test_answer_and_figure_are_on_one_screen_and_values_are_read_by_keys(first):
     first.keyboard.press("ArrowRight")
     assert told
     assert told != figure.locator(".said").text_content()
+    name = first.locator("figure.chart .wide .name text").first
+    series = name.locator("xpath=..").get_attribute("data-s")
+    line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
+    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
+    name.click()
+    assert not line.evaluate(shown)
+    name.click()
+    assert line.evaluate(shown)
+    first.locator("figure.chart button", has_text="Enlarge").first.click()
+    assert first.locator("dialog[open]").count() == 1
+    first.keyboard.press("Escape")
+    assert first.locator("dialog[open]").count() == 0
 
 
 def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
@@ -137,18 +149,3 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
     assert twin["hypothesis"] in row.text_content()
     with zipfile.ZipFile((site / "labs" / link).parent / twin["in"]) as file:
         assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
-
-
-def test_a_line_s_own_name_hides_it_and_a_chart_is_enlarged_and_closed_by_escape(first):
-    name = first.locator("figure.chart .wide .name text").first
-    series = name.locator("xpath=..").get_attribute("data-s")
-    line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
-    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
-    name.click()
-    assert not line.evaluate(shown)
-    name.click()
-    assert line.evaluate(shown)
-    first.locator("figure.chart button", has_text="Enlarge").first.click()
-    assert first.locator("dialog[open]").count() == 1
-    first.keyboard.press("Escape")
-    assert first.locator("dialog[open]").count() == 0
