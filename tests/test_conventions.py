@@ -39,11 +39,15 @@ def template(name: str) -> str:
     return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
 
 
-def test_each_page_is_a_folder_with_its_template():
+def test_each_page_is_a_folder_with_its_template_whose_prose_holds_no_numbers():
     for path in PAGES:
         assert (path.parent / "page.md.j2").is_file(), path
     folders = {path for path in (ROOT / "experiments").iterdir() if any(path.glob("*.*"))}
     assert folders == {path.parent for path in PAGES}
+    assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
+    assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
+    found = {path: prose_numbers(path.read_text()) for path in TEMPLATES}
+    assert {path: numbers for path, numbers in found.items() if numbers} == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,13 +66,6 @@ def test_a_template_prints_every_number_has_sentences_for_every_claim_and_does_n
         *("extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"),
         *("claim", "supported", "refuted", "undecided", "endclaim", "call", "endcall"),
     }
-
-
-def test_prose_holds_no_numbers():
-    assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
-    assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
-    found = {path: prose_numbers(path.read_text()) for path in TEMPLATES}
-    assert {path: numbers for path, numbers in found.items() if numbers} == {}
 
 
 @functools.cache
@@ -132,9 +129,6 @@ def test_inside_madl_imports_point_down_or_along_and_never_in_a_circle():
     list(graphlib.TopologicalSorter(module_graph()).static_order())
     up = [(a, b) for a, b in arrows() if LEVEL[wing(a)] < LEVEL[wing(b)]]
     assert up == []
-
-
-def test_no_wing_imports_one_that_imports_it():
     wings: dict[str, set[str]] = {}
     for a, b in arrows():
         if wing(a) != wing(b):

@@ -34,7 +34,7 @@ def some_examples(count=4000):
     return [(" ".join(rng.choices(vocabulary, k=12)), rng.randrange(2)) for _ in range(count)]
 
 
-def test_the_split_depends_on_the_text_alone_and_a_draw_never_touches_test():
+def test_the_split_depends_on_the_text_alone_and_no_duplicate_or_draw_touches_test():
     ours = some_examples()
     shuffled = ours[:]
     random.Random(1).shuffle(shuffled)
@@ -48,9 +48,6 @@ def test_the_split_depends_on_the_text_alone_and_a_draw_never_touches_test():
     for made in (first, one, other):
         parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
         assert sum(map(len, parts)) == len(set.union(*parts)) == len(ours)
-
-
-def test_near_duplicates_stay_on_one_side():
     twins = [(text + " again", label) for text, label in some_examples()]
     split = data._split(some_examples() + twins, None)
     test, train = set(split.test.texts), set(split.train.texts)

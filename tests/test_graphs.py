@@ -50,7 +50,7 @@ def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone()
     assert not torch.equal(captured(**batch), expected)  # its dropout is on for good
 
 
-def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(bert):
+def test_a_two_layer_bert_has_what_a_hand_counts(bert):
     graph = graphs.capture(*bert, training=True).graph
     counts = study.operators(graph)
     assert counts["linear"] == 6 * 2 + 2  # q, k, v, out, two of the FFN; pooler, classifier
@@ -59,9 +59,6 @@ def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(bert):
     assert len(study.attention_dropouts(graph)) == 2
     # embeddings: 3 tables, a norm of 2, 2 buffers; a layer: 6 Linear and 2 norms of 2; 2 heads of 2
     assert study.census(graph)["get_attr"] == 7 + 2 * 16 + 4
-
-
-def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
     model, example = bert
     sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
     found = study.study(model, example, Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0))

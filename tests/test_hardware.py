@@ -155,7 +155,7 @@ def test_codes_mean_the_values_of_the_formats(name):
         assert torch.equal(values, made.quantize(x))
 
 
-def test_every_code_is_a_value_of_its_format_and_none_is_missing():
+def test_every_code_is_a_value_of_its_format_and_units_have_their_format_s():
     for element in (
         Float(exponent=4, mantissa=3, specials="nan"),
         Float(exponent=5, mantissa=2),
@@ -165,10 +165,6 @@ def test_every_code_is_a_value_of_its_format_and_none_is_missing():
         decoded = [codes.values_of(side, [code], (), 1) for code in range(1 << element.bits)]
         values = {s * 2.0**e for ((s, e),) in filter(None, decoded)}
         assert sorted(values) == codes.number_format(side, 1).values().tolist()
-
-
-def test_the_whole_range_of_a_bias_and_the_unit_of_a_format_have_its_values():
-    """In two's complement, making values smaller: 2^128 to 2^-127."""
     side = units.named("block log 4").a
     assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [0, -1, -127, 128, 1]
     for name, unit in page.FORMATS.items():

@@ -31,7 +31,7 @@ def chosen(*pages) -> list[str]:
     return [page.name for page in home.surprising(pages)]
 
 
-def test_what_was_refuted_opens_the_logbook_first_and_a_lab_does_once():
+def test_what_was_refuted_opens_the_logbook_first_a_lab_does_once_and_some_never_do():
     pages = [
         a_page("0.1", a_result(far=30)),
         a_page("2.1", a_result(far=9)),
@@ -41,9 +41,6 @@ def test_what_was_refuted_opens_the_logbook_first_and_a_lab_does_once():
     same = [a_page(f"1.{i}", a_result(far=9 - i)) for i in range(3)]
     others = [a_page(f"{lab}.1", a_result(far=lab)) for lab in (2, 3, 4)]
     assert chosen(*same, *others) == ["1.0", "4.1", "3.1"]
-
-
-def test_what_never_opens_the_logbook():
     undecided = a_result(verdict="undecided"), a_result(verdict="not measured", contrast=None)
     pages = [a_page("1.1", one) for one in (*undecided, a_result(verdict=None, primary=False))]
     pages += [a_page("1.1", a_result(), has_run=False), a_page("1.1"), a_page("", a_result())]

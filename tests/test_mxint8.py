@@ -207,7 +207,7 @@ def test_arranging_is_undone_by_restoring():
 CHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
-def test_operators_pass_torchs_own_check():
+def test_operators_pass_torchs_own_check_and_bad_input_is_named():
     x = torch.randn(3, 5, 70)
     codes = mxint8.quantize(x, 32)
     weight = packed(torch.randn(40, 70))
@@ -218,9 +218,6 @@ def test_operators_pass_torchs_own_check():
         (torch.ops.madl.linear_mxint8.default, (x.bfloat16(), *weight, None, 40, 32)),
     ):
         torch.library.opcheck(operator, arguments, test_utils=CHECKS)
-
-
-def test_bad_input_is_named():
     x, weight = torch.zeros(2, 64), packed(torch.zeros(40, 64))
     codes = mxint8.quantize(x, 32)
     for call, match in (

@@ -100,11 +100,6 @@ def test_l1_inputs_drop_what_is_below_a_threshold_set_on_the_calibration_batch()
     assert both(torch.tensor([[2.5, 0.0, 0.0, 0.0]])).tolist() == [[2.5, 0, 0, 0]]
 
 
-def test_magnitude_share_counts_what_is_kept():
-    shares = prune.magnitude_share([torch.tensor([3.0, -1.0])], [torch.tensor([True, False])])
-    assert shares == {"l1": 0.75, "l2": 0.9}
-
-
 class Tokens(nn.Sequential):
     """Takes what a classifier of sentences takes."""
 
@@ -112,7 +107,7 @@ class Tokens(nn.Sequential):
         return super().forward(input)
 
 
-def test_zeros_and_products_are_counted_as_the_product_sees_them():
+def test_zeros_products_and_shares_are_counted_as_the_product_sees_them():
     layer = nn.Linear(3, 2)
     layer.weight.data = torch.tensor([[0.0, 1.0, 0.2], [2.0, 3.0, -0.1]])
     model = Tokens(layer)
@@ -126,6 +121,8 @@ def test_zeros_and_products_are_counted_as_the_product_sees_them():
     quantize_(model, [Rule.uniform(FixedPoint(width=8, frac_width=1))])
     found = prune.product_zeros(model, [{"input": x}])
     assert found == {"weights": 3 / 6, "inputs": 3 / 6, "products": (0 + 2 + 0) / 12}
+    shares = prune.magnitude_share([torch.tensor([3.0, -1.0])], [torch.tensor([True, False])])
+    assert shares == {"l1": 0.75, "l2": 0.9}
 
 
 BYTE = FixedPoint(width=8, frac_width=6)

@@ -271,7 +271,7 @@ def of(started: str, values=None, **claims) -> records.Record:
     return a_record(values=values or {"square": 1}, run=a_run(started=started, claims=claims))
 
 
-def test_a_case_run_again_keeps_the_claims_that_were_there_first_beside_its_own():
+def test_a_case_keeps_the_claims_that_were_there_first_beside_those_of_its_last_run():
     first, second = of("2026-01-01", grows="a"), of("2026-01-02", {"square": 2}, grows="b")
     again = of("2026-01-03", grows="c", more="d")
     made = records.registered(again, [second, first]).run
@@ -279,9 +279,6 @@ def test_a_case_run_again_keeps_the_claims_that_were_there_first_beside_its_own(
     assert made.at_first == {"grows": "a"}
     once_more = records.registered(of("2026-01-04", grows="e"), [replace(again, run=made)]).run
     assert once_more.first_claims == {"grows": "a"}
-
-
-def test_the_first_run_of_a_case_registers_its_own_claims_none_at_all_too():
     one = of("2026-01-03", grows="c")
     failed = a_record(status="failed", error="e", run=a_run(claims={"grows": "a"}))
     assert records.registered(one, []) == records.registered(one, [failed]) == one

@@ -200,7 +200,7 @@ def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says(processes):
     assert held >= 275
 
 
-def test_a_ratio_of_interleaved_samples_cancels_drift_and_of_the_same_is_undecided():
+def test_a_ratio_of_interleaved_samples_cancels_drift_and_drops_a_contended_process():
     rng = np.random.default_rng(0)
     drift = np.linspace(1, 3, 60)
     slow, fast = drift * rng.normal(2, 0.02, 60), drift * rng.normal(1, 0.01, 60)
@@ -209,6 +209,8 @@ def test_a_ratio_of_interleaved_samples_cancels_drift_and_of_the_same_is_undecid
     assert np.exp(made.effect) == pytest.approx(2.0, abs=0.15)
     samples = list(np.random.default_rng(0).normal(1, 0.1, 40))
     assert verdict(quiet([samples], [samples])) == "undecided"
+    contended = stats.ratio([*SLOW[:4], [9.0] * 20], FAST, contention=[0.0] * 4 + [0.9])
+    assert contended.effect == quiet(SLOW[:4], FAST[:4]).effect
 
 
 FAST = [list(1 + 0.01 * np.random.default_rng(i).standard_normal(20)) for i in range(5)]
@@ -234,12 +236,6 @@ def test_contended_processes_are_dropped_one_by_one(contention, units, dropped, 
     assert np.exp(made.effect) == pytest.approx(2, abs=0.05)
     assert verdict(made) == ("undecided" if blocked else "supported")
     assert verdict(made, lambda one: one.within(0.05)) == ("undecided" if blocked else "refuted")
-
-
-def test_a_contended_process_does_not_count():
-    slow = [*SLOW[:4], [9.0] * 20]
-    made = stats.ratio(slow, FAST, contention=[0.0] * 4 + [0.9])
-    assert made.effect == quiet(SLOW[:4], FAST[:4]).effect
 
 
 def test_the_paired_mean_is_scipys_paired_t_test_and_units_that_all_agree_decide():
@@ -300,12 +296,6 @@ def test_the_smallest_effect_that_can_be_decided_is_that_of_noncentral_t(freedom
     assert nct.sf(critical, freedom, needed) == pytest.approx(power, abs=1e-6)
 
 
-def test_with_many_units_it_is_the_normal_distribution_s():
-    expected = norm.isf(0.025) + norm.ppf(0.8)
-    assert stats.errors_needed(np.inf) == pytest.approx(expected)
-    assert stats.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
-
-
 @pytest.mark.parametrize("units", [3, 5])
 @pytest.mark.parametrize("level", [stats.ALPHA, stats.ALPHA / 3])
 def test_the_smallest_effect_is_decided_in_80_percent_of_draws(units, level):
@@ -334,7 +324,7 @@ def test_the_power_of_a_design_is_what_it_finds():
         stats.design_power(0.08, between=0.0, units=units)
 
 
-def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
+def test_power_rises_with_the_effect_and_with_many_units_it_is_the_normal_distribution_s():
     a, b = methods(np.random.default_rng(0), 5, 400)
     for made in (stats.compare(a, b), stats.compare(a[:1], b[:1])):
         distances = [in_errors(made, effect) for effect in (0.0, 0.01, 0.03, 0.1)]
@@ -343,6 +333,9 @@ def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
         assert powers[0] == pytest.approx(stats.ALPHA / 2)
         smallest = in_errors(made, made.smallest(0.01))
         assert stats.power_at(smallest, made.freedom, 0.01) == pytest.approx(0.8)
+    expected = norm.isf(0.025) + norm.ppf(0.8)
+    assert stats.errors_needed(np.inf) == pytest.approx(expected)
+    assert stats.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
 
 
 # ---- pooled -------------------------------------------------------------------------------------
@@ -372,16 +365,7 @@ def test_equal_formats_are_called_different_in_at_most_5_percent(count, seeds, s
     assert np.mean(found) <= stats.ALPHA + 0.005  # of 1,200 draws and more
 
 
-def test_what_is_pooled_decides_more():
-    rng, alone, together = np.random.default_rng(0), [], []
-    for _ in range(100):
-        every = formats(rng, 8, 3, share_control=True, effect=0.07)
-        alone += [decided(one) for one in every]
-        together += [decided(one) for one in stats.pooled(every)]
-    assert np.mean(together) > np.mean(alone) + 0.08
-
-
-def test_pooling_shares_the_variance_keeps_the_effects_and_gains_nothing_of_copies():
+def test_pooling_shares_the_variance_keeps_the_effects_and_decides_more_but_of_copies():
     every = formats(np.random.default_rng(0), 6, 5, share_control=False)
     made = stats.pooled(every)
     assert [one.effect for one in made] == [one.effect for one in every]
@@ -401,6 +385,12 @@ def test_pooling_shares_the_variance_keeps_the_effects_and_gains_nothing_of_copi
     made = stats.pooled([stats.compare(a, b), same, stats.compare(c, b)])
     assert made[1] is same
     assert made[0].method.endswith("pooled")
+    rng, alone, together = np.random.default_rng(0), [], []
+    for _ in range(100):
+        every = formats(rng, 8, 3, share_control=True, effect=0.07)
+        alone += [decided(one) for one in every]
+        together += [decided(one) for one in stats.pooled(every)]
+    assert np.mean(together) > np.mean(alone) + 0.08
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))

@@ -199,7 +199,7 @@ def test_ids_of_a_figure_are_its_own_and_its_texts_are_texts():
     assert any(title.startswith(nasty) for title in titles(drawings(made)[0]))
 
 
-def test_titles_have_values_with_their_interval_and_none_outside_the_limits(drawn):
+def test_titles_cells_and_names_of_lines_say_what_they_stand_for(drawn):
     view = ElementTree.fromstring(drawn["lines"]).find("div[@class='view']")
     assert view.get("aria-label").startswith("It grows. test accuracy against width")
     said = titles(drawings(drawn["lines"])[0])
@@ -208,9 +208,6 @@ def test_titles_have_values_with_their_interval_and_none_outside_the_limits(draw
     assert sum(title.startswith("QAT") for title in said) == 10  # of thirteen widths
     said = [t for t in titles(drawings(drawn["limits"])[0]) if t.startswith("PTQ")]
     assert len(said) == len([w for w in WIDTHS if 0.55 <= 0.5 + w / 100 <= 0.8])
-
-
-def test_cells_have_a_scale_and_lines_names_at_their_ends_or_in_the_legend(drawn):
     wide, narrow = (sum(t.text == "10.0" for t in d.iter("text")) for d in drawings(drawn["cells"]))
     assert (wide, narrow) == (1, 0)
     scale = ElementTree.fromstring(drawn["cells"]).find("ul/li[@class='shades']")
