@@ -1,5 +1,6 @@
 """Small real things for the tests: a toy logbook, a tiny model and a tiny data set."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -154,7 +156,6 @@ text = "Is there nothing?"
 
 
 def write(path: Path, text: str) -> None:
-    """A file of a toy logbook, in a folder that may be new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
@@ -316,7 +317,6 @@ def ctx(tmp_path) -> Context:
 
 
 def fine_tuned(params: Params, root: Path) -> tuple[Params, Store]:
-    """Parameters, and a store in which the whole model is fine-tuned already."""
     from madl.training import baseline
 
     store = Store(root)
@@ -360,6 +360,32 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
     return call
 
 
+class Processes:
+    """Pythons in processes of their own, each in a group that ends with the test."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: object, **how: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, *map(str, arguments)]
+        how |= {"text": True, "preexec_fn": hears_ctrl_c, "start_new_session": True}
+        self.started.append(subprocess.Popen(command, **how))
+        return self.started[-1]
+
+    def end(self) -> None:
+        for run in reversed(self.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            run.communicate()
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.end()
+
+
 def python(
     *arguments: str | Path, cwd: Path = ROOT, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -375,7 +401,6 @@ def python(
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Until it holds; on a machine that others use, that may take a while."""
     end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end, "waited in vain"

@@ -78,7 +78,6 @@ def test_what_was_judged_is_sealed_however_deep_it_lies():
 
 
 def half(part: int) -> np.ndarray:
-    """Outcomes of a model that is right on one half of the examples."""
     return np.arange(2000) // 1000 == part
 
 
@@ -112,7 +111,6 @@ def test_what_cannot_be_paired_is_one_line_that_names_both(other, why):
 
 
 def processes(count: int, **medians_s: float):
-    """As many records, in each of which these variants took turns."""
     return read(
         *(
             a_process(

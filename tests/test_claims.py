@@ -205,7 +205,6 @@ def nothing_is_compiled_ahead(monkeypatch):
 
 
 def toy_with(plan, more: str, **replaced: str) -> StoredPlan:
-    """The toy with another source, as a program that starts now finds it."""
     source = plan.project.experiments / "toy" / "page.py"
     text = source.read_text()
     for old, new in replaced.items():

@@ -122,7 +122,6 @@ MS[FAST] = 10.0
 
 
 def read(ms: dict[str, float], *, tuned: dict[str, float] | None = None, **more) -> Records:
-    """What a tuning process and five others took."""
     tuning = Records([a_case(tuned or MS, 0, every("resnet18"))])
     own = [a_case(ms, i, at("resnet18", FAST), **more) for i in (1, 2, 3, 4, 5)]
     return Records(own, tuning=tuning)

@@ -34,7 +34,6 @@ def by_stem(path: Path) -> str:
 
 
 def template(name: str) -> str:
-    """Without its comments."""
     text = (PROJECT.experiments / f"{name}" / "page.md.j2").read_text()
     return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
 
@@ -96,7 +95,6 @@ def module_name(path: Path) -> str:
 
 @functools.cache
 def module_graph() -> dict[str, set[str]]:
-    """Every module of madl, and those of madl that it imports."""
     paths = {module_name(path): path for path in sources("madl")}
     return {name: (imports(path) & paths.keys()) - {name} for name, path in paths.items()}
 

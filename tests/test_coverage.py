@@ -10,7 +10,6 @@ from tests.conftest import QUESTIONS, a_record
 
 
 def asking(plan, counts: str) -> StoredPlan:
-    """The toy's plan, with another `asked` in its first question."""
     path = plan.project.experiments / "questions.toml"
     path.write_text(re.sub(r"asked = \[.*\]", f"asked = [{{ counts = {counts} }}]", QUESTIONS))
     return StoredPlan(Project(plan.project.root), plan.store, plan.profile, plan.workload)

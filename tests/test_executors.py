@@ -1,18 +1,16 @@
 """Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from madl.errors import MadlError
 from madl.running import shards
-from tests.conftest import ROOT, wait_for
+from tests.conftest import ROOT, Processes, wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -20,42 +18,25 @@ from tests.test_runner import cli as cli
 from tests.test_runner import executed, stored
 
 
-class Cluster:
+class Cluster(Processes):
     """A Dask scheduler and workers as a user starts them, each a process of its own."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
+        super().__init__()
         self.file = folder / "scheduler.json"
-        self.folder = folder
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-        self.started: list[subprocess.Popen] = []
-        self.scheduler = self._start(
-            *("scheduler", "--port", "0", "--no-dashboard"),
-            *("--host", "127.0.0.1", "--scheduler-file", str(self.file)),
-        )
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        self.how = {**quiet, "env": environment, "cwd": folder}
+        self.scheduler = self._dask("scheduler", "--port", "0")
         wait_for(lambda: self.file.exists() and self.file.read_text().endswith("}"))
         self.address = json.loads(self.file.read_text())["address"]
 
-    def _start(self, *arguments: str) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self.started.append(process)
-        return process
+    def _dask(self, what: str, *arguments: str) -> subprocess.Popen:
+        here = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", self.file)
+        return self.start("-m", "dask", what, *here, *arguments, **self.how)
 
     def add_worker(self, *arguments: str) -> subprocess.Popen:
-        options = ("--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", *arguments)
-        return self._start("worker", "--scheduler-file", str(self.file), *options)
-
-    def close(self) -> None:
-        for process in reversed(self.started):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        return self._dask("worker", "--nthreads", "1", *arguments)
 
 
 @pytest.fixture
@@ -65,7 +46,7 @@ def cluster(plan, tmp_path, no_torch):
     folder.mkdir()
     made = Cluster(folder, PYTHONPATH=f"{no_torch}{os.pathsep}{ROOT}")
     yield made
-    made.close()
+    made.end()
 
 
 SLOW = """    pid = log.with_suffix(f".{params['x']}.pid")

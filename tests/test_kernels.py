@@ -47,7 +47,6 @@ every_format = pytest.mark.parametrize(
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """With so many threads of torch's."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

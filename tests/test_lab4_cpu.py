@@ -78,8 +78,6 @@ def test_copies_leave_the_cache_and_take_turns_and_a_warm_call_comes_after_one()
 
 
 class Tiny(nn.Module):
-    """As little of a classifier as is timed."""
-
     config = SimpleNamespace(vocab_size=50)
 
     def __init__(self) -> None:
@@ -128,7 +126,6 @@ MODELS = ("1 sentence", "32 sentences")
 
 
 def why_not(records: Records) -> dict[tuple[str, str], str]:
-    """What stands in the page's cells that have no time."""
     rows = lab4_mxint8.ways(records)
     assert [row[""] for row in rows] == list(lab4_mxint8.VARIANTS)
     cells = {(str(row[""]), of): row[of] for row in rows for of in (*LAYERS, *MODELS)}

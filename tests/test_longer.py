@@ -61,7 +61,6 @@ def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_th
 
 
 def trained(seed, best, last):
-    """A training whose test sentences have these losses."""
     models = {
         when: {"test": judgement(1000) | {"losses": found}, "trained": {"losses": found}}
         for when, found in (("best", best), ("last", last))

@@ -82,7 +82,6 @@ def test_a_layer_plus_its_scaled_product_is_merged_into_a_plain_one_that_compute
 
 @pytest.fixture
 def params(tiny_model, tiny_dataset):
-    """A way of training a tiny model, without its method."""
     workload = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
     plan = SimpleNamespace(profile=PROFILES["smoke"], workload=workload.params())
     return lambda method, rate=1e-2: page.one_pass(plan, 10, method, rate)

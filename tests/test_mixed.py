@@ -27,7 +27,6 @@ def model(tiny_model):
 
 @pytest.fixture
 def sentences(monkeypatch):
-    """As the validation split."""
     lengths = (9, 4, 7, 5, 12, 6)
     ids = [[2, *(5 + (i * j) % 20 for j in range(n)), 3] for i, n in enumerate(lengths, 3)]
     made = data.Encoded(token_ids=ids, labels=[0, 1, 1, 0, 1, 0], pad_id=0)
@@ -103,7 +102,6 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
 
 
 def tuned(order_loss=0.38):
-    """What the tuning seed gave, of three layers."""
     names = ["a.0.key", "a.0.query", "classifier"]
     chosen = {"names": names, "bits": 5.0}
     asked, narrow = page.OFFERED["asked"], page.OFFERED["narrow"]

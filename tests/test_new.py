@@ -20,7 +20,6 @@ NAME = "few_bits_cost_accuracy"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Project:
-    """A logbook of the starting point alone."""
     root = tmp_path_factory.mktemp("own")
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)

@@ -14,7 +14,6 @@ from madl.training import data, models
 
 @pytest.fixture
 def folder(tiny_model, tmp_path) -> Path:
-    """A copy of a good model, to be spoilt."""
     return shutil.copytree(tiny_model, tmp_path / "model")
 
 

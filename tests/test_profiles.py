@@ -41,7 +41,6 @@ def seeded(plan) -> StoredPlan:
 
 
 def done(plan: StoredPlan, name: str, host: str = "far away", num_seeds: int = 5) -> None:
-    """Publish the results of a machine."""
     run = a_run(host=host)
     if name == "seeded":
         params = [{"best": 9, "seed": seed} for seed in plan.seeds[:num_seeds]]

@@ -40,7 +40,6 @@ def words(plan, name: str = "labs/toy.md") -> str:
 
 
 def with_in_why(plan, more: str) -> None:
-    """Give the toy's page more to show."""
     template = plan.project.experiments / "toy" / "page.md.j2"
     template.write_text(TEMPLATE.replace("They are products.", more))
 
@@ -248,7 +247,6 @@ rows = [{ x = 2, cube = "8 to 9" }, { x = 3, cube = "27" }]
 
 
 def with_reported(plan, text: str) -> None:
-    """Give the toy's page what others reported."""
     (plan.project.experiments / "reported.toml").write_text(text)
     with_in_why(plan, "{{ reported() }}")
 
@@ -276,7 +274,6 @@ def test_what_others_reported_stands_with_its_source_and_is_whole_or_named_in_a_
 
 
 def edit(path: Path, **values) -> None:
-    """Give a record other values; None takes one away."""
     data = json.loads(path.read_text())
     data["values"] = {k: v for k, v in (data["values"] | values).items() if v != "gone"}
     path.write_text(json.dumps(data))

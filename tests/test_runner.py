@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from madl.running import plans, runner
 from madl.running.pace import Pace
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from tests.conftest import ROOT, a_record, hears_ctrl_c, wait_for, write
+from tests.conftest import ROOT, a_record, wait_for, write
 
 
 def executed(tmp_path) -> list[int]:
@@ -29,7 +28,6 @@ def run_all(plan, **options) -> list[runner.Progress]:
 
 
 def with_later(plan) -> None:
-    """The toy again, as an experiment that needs the first."""
     later = (plan.project.experiments / "toy" / "page.py").read_text()
     later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
     write(plan.project.experiments / "later" / "page.py", later)
@@ -139,25 +137,13 @@ def test_a_failed_case_is_a_record_tried_again_and_what_needs_it_waits(plan, mon
 
 
 @pytest.fixture
-def cli(no_torch):
-    """Start the command line; what is still running at the end of the test is killed."""
-    started: list[subprocess.Popen] = []
+def cli(no_torch, processes):
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen:
-        run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments],
-            env={**os.environ, "PYTHONPATH": str(no_torch), **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=hears_ctrl_c,
-        )
-        started.append(run)
-        return run
+        environment = {**os.environ, "PYTHONPATH": str(no_torch), **environment}
+        return processes.start(ROOT / "cli.py", *arguments, env=environment, stderr=subprocess.PIPE)
 
-    yield start
-    for run in started:
-        run.kill()
-        run.communicate()
+    return start
 
 
 def stored(plan) -> list[Path]:

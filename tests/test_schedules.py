@@ -38,7 +38,6 @@ def net(started, ctx) -> Supernet:
 
 
 def in_trial(net):
-    """Halves and recipe of a trial."""
     halves = study.halved(baseline.load_splits(net.params).train.first(24))
     return halves, baseline.training_recipe(net.params, prefix="trial_", epochs=1)
 

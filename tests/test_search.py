@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import optuna
@@ -108,19 +107,14 @@ run(folder, sampler, objective=told)
 
 
 @pytest.fixture
-def worker(tmp_path):
+def worker(tmp_path, processes):
     """Start a process that searches; `slow` names the evaluation at which it hangs."""
-    started: list[subprocess.Popen] = []
 
     def start(sampler="random", slow=0) -> subprocess.Popen:
-        command = [sys.executable, "-c", WORKER, tmp_path / "study", sampler, str(slow)]
-        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}))
-        return started[-1]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return processes.start("-c", WORKER, tmp_path / "study", sampler, slow, env=environment)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+    return start
 
 
 def evaluations(tmp_path) -> list[str]:

@@ -15,7 +15,6 @@ def site_sources(root: Path) -> dict[str, bytes]:
 
 
 def opened(path: Path) -> bytes:
-    """What a file holds; of a packed one, what is in it."""
     if path.suffix != ".zip":
         return path.read_bytes()
     with zipfile.ZipFile(path) as file:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cli
-from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, skeleton, wait_for
+from tests.conftest import ROOT, TEMPLATE, TOY, Processes, skeleton, wait_for
 
 DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
@@ -119,13 +119,13 @@ def python_of(minor: int) -> str:
     pytest.skip(f"there is no Python 3.{minor} here")
 
 
-class Nest:
+class Nest(Processes):
     """The toy in a folder of its own, and runs of it."""
 
     def __init__(self, root: Path, at: Path, lib: Path) -> None:
+        super().__init__()
         self.root, self.at, self.lib = root, at, lib
         self.mark = f"NEST={at}"
-        self.started: list[subprocess.Popen[str]] = []
 
     def environment(self, ways: str, seconds: float) -> dict[str, str]:
         paths = [str(self.lib), str(ROOT)]
@@ -139,23 +139,12 @@ class Nest:
             "PYTHONPATH": os.pathsep.join(paths),
         }
 
-    def start(
+    def run(
         self, *arguments: str, ways: str = "plain fresh pool shell", seconds: float = 60
     ) -> subprocess.Popen[str]:
-        run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments],
-            env=self.environment(ways, seconds),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=hears_ctrl_c,
-            start_new_session=True,
-        )
-        self.started.append(run)
-        return run
-
-    def run(self, *arguments: str, **more: object) -> subprocess.Popen[str]:
-        return self.start("run", "--device", "cpu", *arguments, **more)
+        how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        command = (ROOT / "cli.py", "run", "--device", "cpu", *arguments)
+        return self.start(*command, env=self.environment(ways, seconds), **how)
 
     def waiting(self) -> list[int]:
         """Processes that are inside a case now."""
@@ -184,10 +173,7 @@ class Nest:
         for pid in self.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for run in self.started:
-            run.wait()
-            if run.stderr is not None:
-                run.stderr.close()
+        super().end()
 
 
 @pytest.fixture

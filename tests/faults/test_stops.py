@@ -136,7 +136,7 @@ def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
         _, said = run.communicate(timeout=30)
         assert "Traceback" not in said
     finally:
-        dask.close()
+        dask.end()
 
 
 def test_a_guard_that_is_killed_leaves_what_asks_the_kernel(nest):
