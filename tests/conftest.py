@@ -247,7 +247,6 @@ get_num_threads = lambda: 1
 
 @pytest.fixture
 def no_torch(tmp_path: Path) -> Path:
-    """A folder for `PYTHONPATH` with what stands in the place of torch."""
     (tmp_path / "lib" / "torch").mkdir(parents=True)
     (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
     return tmp_path / "lib"
@@ -284,7 +283,6 @@ def tiny_model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_dataset(tmp_path_factory) -> Path:
-    """Reviews in the hub's layout, Parquet files of two splits."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -345,7 +343,6 @@ def product(root: Path, *left_out: str) -> Path:
 
 @pytest.fixture(scope="session")
 def logbook(tmp_path_factory, tiny_model, tiny_dataset):
-    """One smoke run of all pages in a copy of the product, and a way to call its command line."""
     root = product(tmp_path_factory.mktemp("product"), "data")
     (root / "docs" / "data").mkdir()
 

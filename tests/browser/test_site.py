@@ -103,7 +103,6 @@ def test_the_ledger_is_one_sheet_of_paper_sorts_and_is_cards_on_a_phone(browser,
 
 @pytest.fixture
 def first(browser, site):
-    """The page of question 1.1, wide."""
     page = opened(browser, (site / "labs/lab1_quantization.html").as_uri(), width=1400)
     yield page
     page.close()

@@ -212,8 +212,6 @@ def root(tmp_path: Path) -> Path:
 
 
 class Calls:
-    """The command line on a project, without torch."""
-
     def __init__(self, root: Path, lib: Path, folder: Path) -> None:
         self.root, self.lib, self.folder = root, lib, folder
 
