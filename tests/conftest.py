@@ -1,5 +1,6 @@
 """Small real things for the tests: a toy logbook, a tiny model and a tiny data set."""
 
+import contextlib
 import json
 import os
 import random
@@ -7,10 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -75,11 +76,9 @@ from madl.logbook.stats import Unit, mean
 
 page = Experiment(title="Squares")
 
-
 @page.cases
 def cases(plan):
     return [{"x": x, "seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4))]
-
 
 @page.run
 def run(params, ctx):
@@ -90,33 +89,26 @@ def run(params, ctx):
         time.sleep(60)
     if params["x"] == int(os.environ.get("TOY_FAIL", -1)):
         raise MadlError("the toy was told to fail")
-    if params["x"] == int(os.environ.get("TOY_NAN", -1)):
-        return {"square": float("nan")}
     folder = ctx.artifact("squares", lambda path: path.mkdir())
     assert folder.is_dir()
     return {"square": params["x"] ** 2}
 
-
 @page.quick
 def quick(params):
-    return params["x"] < int(os.environ.get("TOY_QUICK", 4))
-
+    return True
 
 @page.unavailable
 def unavailable(params):
     return os.environ.get("TOY_MISSING") if params["x"] == 1 else None
-
 
 @page.chart
 def squares(r):
     rows = [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
     return Chart(rows, x=linear("x"), y=linear(label="square"), marks=[line("square")])
 
-
 @page.table
 def roots(r):
     return [{"square": one.values["square"], "root": one.case.params["x"]} for one in r.all()]
-
 
 @page.claim(primary=True)
 def grows(r):
@@ -124,7 +116,6 @@ def grows(r):
     one = r.one(x=1)
     weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]
     return contrast(mean(weighed, unit=Unit.BITS, drawn="scales"), [one])
-
 
 page.numbers(
     one=lambda r: counted(r.one(x=1).values["square"], of=[r.one(x=1)]),
@@ -165,9 +156,20 @@ text = "Is there nothing?"
 
 
 def write(path: Path, text: str) -> None:
-    """A file of a toy logbook, in a folder that may be new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def skeleton(root: Path, name: str, page: str, template: str) -> Path:
+    """A logbook of one page that answers no question."""
+    for folder in (f"experiments/{name}", "templates", "docs/notes", "docs/data"):
+        (root / folder).mkdir(parents=True)
+    (root / "experiments" / "questions.toml").write_text("")
+    (root / "experiments" / name / "page.py").write_text(page)
+    (root / "experiments" / name / "page.md.j2").write_text(template)
+    for one in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
+        shutil.copy(ROOT / "templates" / one, root / "templates")
+    return root
 
 
 DRAWN: dict[str, str] = {}  # by a digest of all that it is made of
@@ -183,15 +185,8 @@ def toy(tmp_path, monkeypatch) -> Project:
     """A logbook of one experiment in a folder of its own; `$TOY_LOG` lists the executed cases."""
     for module in ("svg", "share"):
         monkeypatch.setattr(f"madl.site.{module}.kept", drawn_once)
-    root = tmp_path / "toy"
-    templates = ROOT / "templates"
-    for folder in ("experiments", "templates", "docs/notes", "docs/data"):
-        (root / folder).mkdir(parents=True)
-    write(root / "experiments" / "toy" / "page.py", TOY)
+    root = skeleton(tmp_path / "toy", "toy", TOY, TEMPLATE)
     (root / "experiments" / "questions.toml").write_text(QUESTIONS)
-    (root / "experiments" / "toy" / "page.md.j2").write_text(TEMPLATE)
-    for name in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
-        (root / "templates" / name).write_text((templates / name).read_text())
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("MADL_ROOT", str(root))
     (tmp_path / "log").touch()
@@ -204,7 +199,6 @@ def plan(toy) -> StoredPlan:
 
 
 def a_run(**changes) -> Run:
-    """Some provenance."""
     return Run(
         **{
             "started": "2026-01-02T03:04:05+00:00",
@@ -226,7 +220,6 @@ def a_run(**changes) -> Run:
 
 
 def a_record(x: int = 1, **changes) -> Record:
-    """A good record of the toy."""
     fields = {
         "case": Case(experiment="toy", params={"x": x, "seed": 0}),
         "status": "ok",
@@ -241,37 +234,19 @@ def a_record(x: int = 1, **changes) -> Record:
 TORCH = '''
 """In the place of torch, which takes seconds to be imported and has no part in this."""
 
+from types import SimpleNamespace
+
 __version__ = "none"
-
-
-class Tensor:  # scipy asks whether an array is one as soon as there is a torch
-    pass
-
-
-class version:
-    cuda = None
-
-
-class cuda:
-    is_available = staticmethod(lambda: False)
-
-
-def manual_seed(seed):
-    pass
-
-
-def set_num_threads(count):
-    pass
-
-
-def get_num_threads():
-    return 1
+Tensor = type("Tensor", (), {})  # scipy asks whether an array is one as soon as there is a torch
+version = SimpleNamespace(cuda=None)
+cuda = SimpleNamespace(is_available=lambda: False)
+manual_seed = set_num_threads = lambda value: None
+get_num_threads = lambda: 1
 '''
 
 
 @pytest.fixture
 def no_torch(tmp_path: Path) -> Path:
-    """A folder for `PYTHONPATH` with what stands in the place of torch."""
     (tmp_path / "lib" / "torch").mkdir(parents=True)
     (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
     return tmp_path / "lib"
@@ -280,16 +255,6 @@ def no_torch(tmp_path: Path) -> Path:
 GOOD = ["great", "lovely", "moving", "brilliant", "warm", "clever"]
 BAD = ["dull", "awful", "clumsy", "boring", "cold", "stupid"]
 FILLER = "the film has a plot and an actor with some music in every scene".split()  # noqa: SIM905
-
-
-def _sentences(count: int, seed: int) -> tuple[list[str], list[int]]:
-    rng = random.Random(seed)
-    labels = [rng.randrange(2) for _ in range(count)]
-    texts = [
-        " ".join(rng.sample(GOOD if label else BAD, 2) + rng.choices(FILLER, k=rng.randrange(3, 9)))
-        for label in labels
-    ]
-    return texts, labels
 
 
 @pytest.fixture(scope="session")
@@ -318,14 +283,16 @@ def tiny_model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_dataset(tmp_path_factory) -> Path:
-    """Reviews in the hub's layout, Parquet files of two splits."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder = tmp_path_factory.mktemp("tiny") / "reviews"
     (folder / "plain_text").mkdir(parents=True)
     for seed, (split, count) in enumerate((("train", 400), ("test", 120))):
-        texts, labels = _sentences(count, seed)
+        rng = random.Random(seed)
+        labels = [rng.randrange(2) for _ in range(count)]
+        of = ((rng.sample(GOOD if label else BAD, 2), rng.randrange(3, 9)) for label in labels)
+        texts = [" ".join(words + rng.choices(FILLER, k=k)) for words, k in of]
         path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
         pq.write_table(pa.table({"text": texts, "label": labels}), path)
     return folder
@@ -334,40 +301,34 @@ def tiny_dataset(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def training(tiny_model, tiny_dataset) -> dict[str, object]:
     """Parameters of a case that trains the tiny model on a little of its data."""
+    splits = ("train_examples", "validation_examples", "test_examples")
     return {
-        "model": str(tiny_model),
-        "dataset": str(tiny_dataset),
-        "seed": 0,
-        "draw": 10,
-        "max_length": 32,
-        "train_examples": 32,
-        "validation_examples": 32,
-        "test_examples": 32,
-        "epochs": 1,
-        "learning_rate": 5e-5,
-        "batch_size": 32,
+        **{"model": str(tiny_model), "dataset": str(tiny_dataset), "seed": 0, "draw": 10},
+        **dict.fromkeys((*splits, "max_length", "batch_size"), 32),
+        **{"epochs": 1, "learning_rate": 5e-5},
     }
 
 
 @pytest.fixture
 def ctx(tmp_path) -> Context:
-    """Where a case may keep what it makes."""
     return Context(device="cpu", store=Store(tmp_path))
 
 
-def fine_tuned(params: Params, root: Path) -> Store:
-    """A store in which the whole model is fine-tuned already."""
+def fine_tuned(params: Params, root: Path) -> tuple[Params, Store]:
     from madl.training import baseline
 
     store = Store(root)
     baseline.checkpoint(params, Context(device="cpu", store=store))
-    return store
+    return params, store
 
 
-def with_all_of(store: Store, ctx: Context) -> Context:
-    """The context, whose store begins with what another one holds."""
+def supernet_of(started: tuple[Params, Store], ctx: Context):
+    """The workbench of a search, in a store that begins with what is there already."""
+    from madl.training.supernet import Supernet
+
+    params, store = started
     shutil.copytree(store.root, ctx.store.root, dirs_exist_ok=True)
-    return ctx
+    return Supernet(dict(params), ctx)
 
 
 def product(root: Path, *left_out: str) -> Path:
@@ -382,7 +343,6 @@ def product(root: Path, *left_out: str) -> Path:
 
 @pytest.fixture(scope="session")
 def logbook(tmp_path_factory, tiny_model, tiny_dataset):
-    """One smoke run of all pages in a copy of the product, and a way to call its command line."""
     root = product(tmp_path_factory.mktemp("product"), "data")
     (root / "docs" / "data").mkdir()
 
@@ -397,11 +357,34 @@ def logbook(tmp_path_factory, tiny_model, tiny_dataset):
     return call
 
 
+class Processes:
+    """Pythons in processes of their own, each in a group that ends with the test."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: object, **how: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, *map(str, arguments)]
+        how |= {"text": True, "preexec_fn": hears_ctrl_c, "start_new_session": True}
+        self.started.append(subprocess.Popen(command, **how))
+        return self.started[-1]
+
+    def end(self) -> None:
+        for run in reversed(self.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            run.communicate()
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.end()
+
+
 def python(
-    *arguments: str | Path,
-    cwd: Path = ROOT,
-    check: bool = False,
-    **environment: str,
+    *arguments: str | Path, cwd: Path = ROOT, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """This Python in a process of its own, which finds the repository."""
     return subprocess.run(
@@ -415,7 +398,6 @@ def python(
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Until it holds; on a machine that others use, that may take a while."""
     end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -428,15 +410,3 @@ def hears_ctrl_c() -> None:
     """
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_DFL)
-
-
-@pytest.fixture
-def python_file(tmp_path):
-    """Write a script and return its path."""
-
-    def write(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(textwrap.dedent(text))
-        return path
-
-    return write

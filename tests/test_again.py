@@ -41,7 +41,7 @@ def test_accuracies_are_the_same_or_the_largest_difference_is_named():
     )
 
 
-def test_times_are_a_ratio_for_each_case_and_another_order_is_named():
+def test_times_are_a_ratio_and_exact_values_as_published_but_for_sums_in_another_order():
     theirs = [times(a=1.0, b=2.0), times(a=1.0, b=2.0)]
     found = made_again(theirs, [times(a=2.0, b=4.0), times(a=3.0, b=2.0)])
     assert found.ratios == {"0": 2.0, "1": 2.0}
@@ -49,9 +49,6 @@ def test_times_are_a_ratio_for_each_case_and_another_order_is_named():
     assert "times 2 × the published, otherwise than published: 1." in found.line()
     near = made_again(theirs[:1], [times(a=1.05, b=1.0)])
     assert near.otherwise == []
-
-
-def test_exact_values_are_as_published_but_for_sums_in_another_order_and_their_seconds():
     theirs = [{"gates": 5, "error": 0.1, "took_s": 3.0}] * 2
     ours = [
         {"gates": 5, "error": 0.10001, "took_s": 9.0},

@@ -2,7 +2,6 @@
 
 import pytest
 
-from madl.errors import MadlError
 from madl.running.project import Project
 from madl.site import against, report
 from madl.site.page import PageCalls
@@ -49,9 +48,3 @@ def test_a_digit_that_is_typed_and_a_number_that_is_not_there_cost_the_row(plan,
     (problem,) = told(plan, measured)
     assert said in problem
     assert not (plan.project.docs / "reported.md").exists()
-
-
-def test_a_row_of_no_experiment_is_named(plan):
-    write(plan.project.experiments / "reported.toml", ROW.format("So.").replace("toy", "nope"))
-    with pytest.raises(MadlError, match="no experiment 'nope'"):
-        _ = Project(plan.project.root).against

@@ -44,15 +44,11 @@ def test_a_wrong_form_fails_its_case(monkeypatch):
         study.time_forms({**LIMITS, **SMALL, "dtype": "float32"})
 
 
-def test_the_profiler_counts_the_same_operations():
+def test_operations_and_peak_memory_are_what_the_formulas_say():
     problem = Problem(**SMALL, dtype="float32")
     with FlopCounterMode(display=False) as counter:
         study.call("naive", problem, "cpu")()
     assert counter.get_total_flops() == problem.flops
-
-
-def test_peak_memory_is_what_the_formula_holds():
-    """Naive: two matrices of scores at once. Tuned: one, taken once. Fused: none."""
     problem = Problem(batch=1, heads=2, length=512, head_dim=16, dtype="float32")
     work = {form: study.call(form, problem, "cpu") for form in ("naive", "tuned", "flash")}
     naive, tuned, again = (memory.peak_bytes(work[f], "cpu") for f in ("naive", "tuned", "tuned"))

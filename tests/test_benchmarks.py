@@ -19,7 +19,7 @@ def publish(samples_s: dict[str, list[list[float]]]) -> None:
     benchmarks.publish("formats", rows, machine="one", peers=(), contention=0.0)
 
 
-def test_times_are_ratios_with_an_interval_from_between_processes():
+def test_times_are_ratios_of_as_many_samples_whatever_the_number_of_processes():
     publish(
         {
             "float32": [[0.1, 0.2, 0.3], [0.4, 0.4, 0.4], [0.1, 0.1, 0.1]],
@@ -30,9 +30,6 @@ def test_times_are_ratios_with_an_interval_from_between_processes():
     same, other = (row["training step"] for row in formats.times(Records()))
     assert same == "1.00 × [1.00, 1.00]"
     assert other == "2.0 × [0.4, 11.2]"
-
-
-def test_as_many_samples_are_kept_whatever_the_number_of_processes():
     publish({"float32": [[1e-3] * 1000] * 5, "fixed(8,4)": [[1e-3] * 30] * 2})
     kept = [[len(taken) for taken in row["samples_us"]] for row in benchmarks.rows("formats")]
     assert kept == [[8] * 5, [15] * 2]

@@ -6,20 +6,8 @@ import io
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.charts import (
-    Chart,
-    alt_text,
-    bars,
-    category,
-    doubling,
-    level,
-    line,
-    linear,
-    percent,
-    points,
-    span,
-    to_csv,
-)
+from madl.logbook import charts
+from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points, span
 from madl.logbook.stats import Estimate, Interval, Unit
 from tests.synthetic import an_arm
 
@@ -35,18 +23,15 @@ def a_chart(rows=({"n": 1, "t": 2},), *, x=X, y=Y, marks=None, facet=None) -> Ch
     return Chart(rows, x=x, y=y, marks=[line("t")] if marks is None else marks, facet=facet)
 
 
-# ---- what cannot be drawn -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("what", "unknown"),
     [
         ({"marks": [line("time")]}, "time"),
         ({"marks": [points("t", by="family")]}, "family"),
         ({"marks": [points("t", text="name")]}, "name"),
-        ({"marks": bars("t", "u")}, "u"),
+        ({"marks": charts.bars("t", "u")}, "u"),
         ({"x": linear("m")}, "m"),
-        ({"y": category("kind")}, "kind"),
+        ({"y": charts.category("kind")}, "kind"),
         ({"facet": "device"}, "device"),
     ],
 )
@@ -56,10 +41,7 @@ def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
     assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
 
 
-# ---- words --------------------------------------------------------------------------------------
-
-
-def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
+def test_alt_texts_and_csv_hold_what_the_rows_do():
     rows = [
         {"width": 4, "PTQ": share(0.5, 0.4, 0.6), "QAT": 0.8},
         {"width": 6, "PTQ": share(0.6), "QAT": None},
@@ -68,25 +50,15 @@ def test_an_alt_text_has_the_title_each_series_ends_and_the_references():
     marks = [line("PTQ"), line("QAT", "training on"), level(0.85, "FP32"), span(4, 6, "too few")]
     y = percent("test accuracy")
     chart = a_chart(rows, x=doubling("width", "bits"), y=y, marks=marks)
-    assert alt_text(chart, "Six bits keep it.") == (
+    assert charts.alt_text(chart, "Six bits keep it.") == (
         "Six bits keep it. test accuracy against width (bits). PTQ: 50.0 % at 4 to 75.0 % at 8. "
         "training on: 80.0 % at 4. FP32: 85.0 %. Shaded, too few: 4 to 6."
     )
-
-
-# ---- data ---------------------------------------------------------------------------------------
-
-
-def read_csv(rows) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(to_csv(rows))))
-
-
-def test_csv_carries_intervals_in_columns_of_their_own():
     arm = an_arm("A", 1600)
     rows = [{"n": 1, "A": arm, "B": share(0.5)}, {"n": 2, "A": None, "B": 0.25}]
     low, high = arm.accuracy.interval
-    assert read_csv(rows) == [
+    assert list(csv.DictReader(io.StringIO(charts.to_csv(rows)))) == [
         {"n": "1", "A": "0.8", "A low": f"{low:.5g}", "A high": f"{high:.5g}", "B": "0.5"},
         {"n": "2", "A": "", "A low": "", "A high": "", "B": "0.25"},
     ]
-    assert to_csv(rows).splitlines()[0] == "n,A,A low,A high,B"
+    assert charts.to_csv(rows).splitlines()[0] == "n,A,A low,A high,B"

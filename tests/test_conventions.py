@@ -33,24 +33,24 @@ def by_stem(path: Path) -> str:
     return path.parent.name
 
 
-# ---- pages --------------------------------------------------------------------------------------
-
-
 def template(name: str) -> str:
-    """Without its comments."""
     text = (PROJECT.experiments / f"{name}" / "page.md.j2").read_text()
     return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
 
 
-def test_each_page_is_a_folder_with_its_template():
+def test_each_page_is_a_folder_with_its_template_whose_prose_holds_no_numbers():
     for path in PAGES:
         assert (path.parent / "page.md.j2").is_file(), path
     folders = {path for path in (ROOT / "experiments").iterdir() if any(path.glob("*.*"))}
     assert folders == {path.parent for path in PAGES}
+    assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
+    assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
+    found = {path: prose_numbers(path.read_text()) for path in TEMPLATES}
+    assert {path: numbers for path, numbers in found.items() if numbers} == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_template_prints_every_number_and_has_sentences_for_every_primary_claim(name):
+def test_a_template_prints_every_number_has_sentences_for_every_claim_and_does_not_branch(name):
     page, text = PROJECT.load(name), template(name)
     for number in page.made_numbers:
         assert re.search(rf"\{{\{{-?\s*{number}\b", text), number
@@ -60,28 +60,11 @@ def test_a_template_prints_every_number_and_has_sentences_for_every_primary_clai
     for item, one in page.shown.items():
         call = "figure" if one.kind in ("chart", "drawing") else one.kind
         assert re.search(rf'\b(?:{call}|table)\("{item}"', text), item
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_has_prose_and_calls_and_does_not_branch(name):
     statements = set(re.findall(r"\{%-?\s*(\w+)", template(name)))
     assert statements <= {
         *("extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"),
         *("claim", "supported", "refuted", "undecided", "endclaim", "call", "endcall"),
     }
-
-
-@pytest.mark.parametrize("path", TEMPLATES, ids=by_stem)
-def test_prose_holds_no_numbers(path):
-    assert prose_numbers(path.read_text()) == []
-
-
-def test_a_number_in_prose_is_seen_and_one_in_a_name_is_not():
-    assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
-    assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
-
-
-# ---- imports ------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -112,7 +95,6 @@ def module_name(path: Path) -> str:
 
 @functools.cache
 def module_graph() -> dict[str, set[str]]:
-    """Every module of madl, and those of madl that it imports."""
     paths = {module_name(path): path for path in sources("madl")}
     return {name: (imports(path) & paths.keys()) - {name} for name, path in paths.items()}
 
@@ -141,16 +123,10 @@ def arrows() -> Iterator[tuple[str, str]]:
             yield module, other
 
 
-def test_no_module_imports_what_imports_it():
+def test_inside_madl_imports_point_down_or_along_and_never_in_a_circle():
     list(graphlib.TopologicalSorter(module_graph()).static_order())
-
-
-def test_inside_madl_imports_point_down_or_along():
     up = [(a, b) for a, b in arrows() if LEVEL[wing(a)] < LEVEL[wing(b)]]
     assert up == []
-
-
-def test_no_wing_imports_one_that_imports_it():
     wings: dict[str, set[str]] = {}
     for a, b in arrows():
         if wing(a) != wing(b):
@@ -180,87 +156,13 @@ def test_imports_point_one_way(folder):
     assert wrong == []
 
 
-def pages_of(module: str) -> set[str]:
-    """Which page a module is of."""
-    return {module.split(".")[1]} if module.count(".") > 1 else set()
-
-
-def test_a_page_imports_of_another_its_records_alone_and_only_if_it_needs_it():
-    for path in sources("experiments"):
-        name = path.parent.name
-        for module in imports(path):
-            if begins(module, "experiments") and pages_of(module) - {name}:
-                other = module.split(".")[1]
-                assert begins(module, f"experiments.{other}.records"), f"{path}: {module}"
-                assert other in PROJECT.load(name).needs, f"{path}: {other}"
-
-
-@functools.cache
-def whole_graph() -> dict[str, set[str]]:
-    """Every module of the repository but tests, and what it imports, anywhere in it."""
-    paths = sources("madl", "experiments", "kernels", "benchmarks")
-    named = {module_name(path): path for path in [*paths, ROOT / "cli.py"]}
-    return {name: (imports(path) & named.keys()) - {name} for name, path in named.items()}
-
-
-def reached(start: str) -> set[str]:
-    found, left = set[str](), [start]
-    while left:
-        if (name := left.pop()) not in found:
-            found.add(name)
-            left += whole_graph()[name]
-    return found
-
-
-ENGINE = ("cli", "benchmarks", "madl.site", "madl.running", "madl.logbook", "madl.machine")
-
-
-def test_a_module_of_madl_is_of_two_pages_or_of_the_engine():
-    users: dict[str, set[str]] = {}
-    for start in whole_graph():
-        if pages_of(start) or begins(start, *ENGINE):
-            who = next(iter(pages_of(start))) if begins(start, "experiments") else "engine"
-            for module in reached(start):
-                users.setdefault(module, set()).add(who)
-    alone = {
-        module: who
-        for module, who in users.items()
-        if begins(module, "madl") and len(who) == 1 and "engine" not in who
-    }
-    assert {m: w for m, w in alone.items() if not m.endswith("__init__")} == {}
-
-
-def bound(tree: ast.AST) -> set[str]:
-    """The names that a module has once it is imported, also those bound in a branch of it."""
-    found: set[str] = set()
-    for node in ast.iter_child_nodes(tree):
-        match node:
-            case ast.FunctionDef() | ast.ClassDef():
-                found.add(node.name)
-            case ast.Import() | ast.ImportFrom():
-                found.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-            case ast.Name(ctx=ast.Store()):
-                found.add(node.id)
-            case _:
-                found |= bound(node)
-    return found
-
-
 def test_what_is_imported_from_a_file_of_the_repository_is_there():
-    """Also in a benchmark or under a marker, which no test imports."""
-    ours = sources("madl", "kernels", "experiments", "benchmarks", "tests", "templates")
-    trees = {module_name(path): parsed(path) for path in [*ours, ROOT / "cli.py"]}
-    names = {module: bound(tree) for module, tree in trees.items()}
-    missing = [
-        f"{module} imports {alias.name} from {node.module}"
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and begins(str(node.module), *FOLDERS)
-        for alias in node.names
-        if f"{node.module}.{alias.name}" not in trees
-        and alias.name not in names.get(str(node.module), set())
-    ]
-    assert missing == []
+    """Also in a benchmark or inside a function, which no test imports."""
+    paths = sources("madl", "kernels", "experiments", "benchmarks", "templates")
+    nodes = [node for path in [*paths, ROOT / "cli.py"] for node in ast.walk(parsed(path))]
+    ours = [n for n in nodes if isinstance(n, ast.ImportFrom) and begins(str(n.module), *FOLDERS)]
+    for statement in sorted({ast.unparse(node) for node in ours}):
+        exec(statement, {})
 
 
 HEAVY = ("torch", "transformers", "optuna", "datasets", "kernels")
@@ -282,26 +184,20 @@ def test_what_renders_pages_loads_no_torch():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_stem)
-def test_experiments_import_torch_only_where_a_case_runs(path):
+def test_experiments_import_torch_only_where_a_case_runs_and_read_nothing_private(path):
     top = [node for node in parsed(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
     found = imported(ast.Module(top, type_ignores=[]))
     assert not [name for name in found if begins(name, *HEAVY, "madl.formats", "madl.compression")]
+    read = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+    private = {name for name in read if name.startswith("_") and not name.endswith("__")}
+    assert private <= NOT_PRIVATE
 
-
-# ---- experiments --------------------------------------------------------------------------------
 
 # Not ours to rename: a named tuple's public API, and what torch and transformers have no public
 # name for.
 NOT_PRIVATE = {"_fields", "_replace", "_asdict", "_int_mm", "_attn_implementation"}
 OF_TEST_VALUES = {"effect", "interval_at", "tails", "columns"}  # numbers to choose by
 UNSEALING = ("charts.plain", "charts.interval_of", "charts.data_rows", "charts.estimated")
-
-
-@pytest.mark.parametrize("path", PAGES, ids=by_stem)
-def test_experiments_read_nothing_private(path):
-    read = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
-    private = {name for name in read if name.startswith("_") and not name.endswith("__")}
-    assert private <= NOT_PRIVATE
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_stem)
@@ -317,70 +213,23 @@ def test_experiments_reach_test_values_through_arms_only(path):
     assert not [name for name in imported(tree) if name.endswith(UNSEALING)]
 
 
-def test_time_is_read_by_the_clock_alone():
-    """Durations of results come from `machine.timing` or the runner, not from an experiment."""
+def test_every_module_says_what_it_is_for_and_speaks_by_the_log_and_the_clock_alone():
+    for path in sources("madl", "experiments", "kernels", "tests", "benchmarks"):
+        assert not parsed(path).body or ast.get_docstring(parsed(path)), path
+    for path in sources("madl", "experiments"):
+        calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+        assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"], path
     for path in PAGES:
         assert "time" not in imports(path), path
 
 
-# ---- everywhere ---------------------------------------------------------------------------------
-
-
-def test_every_module_says_what_it_is_for():
-    for path in sources("madl", "experiments", "kernels", "tests", "benchmarks"):
-        assert not parsed(path).body or ast.get_docstring(parsed(path)), path
-
-
-def test_the_log_is_the_library_s_only_output():
-    for path in sources("madl", "experiments"):
-        calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
-        assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"], path
-
-
-BROAD = {  # who catches everything, and what a failure becomes there
-    "cli.py": "one line and an exit status",
-    "data.py": "one line, where a library raises a dozen kinds of its own",
-    "outside.py": "one line, whatever the numbers of somebody else's configuration lead to",
-    "page.py": "a figure or table that is pending, and a line",
-    "project.py": "a line that names the experiment",
-    "runner.py": "a record",
-    "study.py": "one line, whatever a backend that is loaded here raises (4.1)",
-    "views.py": "a claim, number or chart that is not made, and a line",
-}
-
-
-def test_failures_are_caught_where_they_become_something_and_nowhere_else():
-    broad = [
-        path.name
-        for path in [*sources("madl", "experiments"), ROOT / "cli.py"]
-        for handler in ast.walk(parsed(path))
-        if isinstance(handler, ast.ExceptHandler)
-        and (handler.type is None or re.search(r"(?<![.\w])Exception\b", ast.unparse(handler.type)))
-    ]
-    assert sorted(broad) == sorted(BROAD)
-
-
-NOT_OURS = {".git", ".madl", ".venv", "site", "node_modules"}
-
-
-def texts() -> Iterator[tuple[Path, str]]:
-    """Every file of the repository that is text, what is generated or installed left out."""
-    for folder, folders, files in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in NOT_OURS and "cache" not in name]
-        for name in files:
-            path = Path(folder, name)
-            data = path.read_bytes()
-            if b"\0" not in data[:1024]:
-                yield path, data.decode(errors="ignore")
-
-
 def test_nothing_names_a_registry_s_host_or_a_folder_outside_the_repository():
-    hosts = ("pypi" + ".org", "pythonhosted" + ".org", "huggingface" + ".co")
-    outside = ("/work/" + "shared", "../" + "shared")
-    found = [
-        (str(path.relative_to(ROOT)), banned)
-        for path, text in texts()
-        for banned in (*hosts, *outside)
-        if banned in text
-    ]
-    assert found == []
+    banned = ["pypi" + ".org", "pythonhosted" + ".org", "huggingface" + ".co"]
+    banned += ["/work/" + "shared", "../" + "shared"]
+    not_ours = {".git", ".madl", ".venv", "site", "node_modules"}
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in not_ours and "cache" not in name]
+        for path in (Path(folder, name) for name in files):
+            data = path.read_bytes()
+            found = [one for one in banned if b"\0" not in data[:1024] and one.encode() in data]
+            assert found == [], path

@@ -35,14 +35,10 @@ def cute_flags():
         pytest.skip(f"no CuTe headers: {error}")
 
 
-def test_every_thread_of_the_tile_writes_what_the_definition_says(tmp_path):
-    said = compile_and_run(tmp_path, "tile_all.cpp", "-O1", "-w", *cute_flags())
+@pytest.mark.parametrize("flags", [(), pytest.param(SANITIZERS, marks=pytest.mark.slow)])
+def test_every_thread_of_the_tile_writes_what_the_definition_says(tmp_path, flags):
+    said = compile_and_run(tmp_path, "tile_all.cpp", "-O1", "-w", *flags, *cute_flags())
     assert said == "375 shapes, 1923650 elements\n"
-
-
-@pytest.mark.slow
-def test_the_tile_touches_nothing_it_should_not(tmp_path):
-    compile_and_run(tmp_path, "tile_all.cpp", "-O1", "-w", *SANITIZERS, *cute_flags())
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def some_examples(count=4000):
     return [(" ".join(rng.choices(vocabulary, k=12)), rng.randrange(2)) for _ in range(count)]
 
 
-def test_the_split_depends_on_the_text_alone():
+def test_the_split_depends_on_the_text_alone_and_no_duplicate_or_draw_touches_test():
     ours = some_examples()
     shuffled = ours[:]
     random.Random(1).shuffle(shuffled)
@@ -42,10 +42,12 @@ def test_the_split_depends_on_the_text_alone():
     assert first.test == second.test
     assert len(first.test) >= data.TEST_EXAMPLES
     assert len(first.validation) >= data.VALIDATION_EXAMPLES
-    assert len(first.train) + len(first.validation) + len(first.test) == len(ours)
-
-
-def test_near_duplicates_stay_on_one_side():
+    one, other = (data._split(ours, draw) for draw in (10, 11))
+    assert first.test == one.test == other.test
+    assert set(one.validation.texts) != set(other.validation.texts)
+    for made in (first, one, other):
+        parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == len(ours)
     twins = [(text + " again", label) for text, label in some_examples()]
     split = data._split(some_examples() + twins, None)
     test, train = set(split.test.texts), set(split.train.texts)
@@ -53,11 +55,19 @@ def test_near_duplicates_stay_on_one_side():
     assert not {text.removesuffix(" again") for text in test} & train
 
 
-def test_a_folder_in_the_hubs_layout_keeps_its_official_test_split(tiny_dataset):
+def test_a_folder_keeps_its_test_split_and_a_changed_one_is_another_workload(
+    tiny_dataset, tmp_path
+):
     loaded = data.load_dataset(str(tiny_dataset))
     assert (len(loaded.train) + len(loaded.validation), len(loaded.test)) == (400, 120)
     assert not set(loaded.validation.texts) & set(loaded.train.texts)
     assert set(loaded.test.labels) == {0, 1}
+    (tmp_path / "config.json").write_text("1")
+    before = workloads.Workload(model=str(tmp_path), dataset="d").params()["model"]
+    assert workloads.unpin(before) == str(tmp_path)
+    (tmp_path / "config.json").write_text("2")
+    with pytest.raises(MadlError, match="has changed"):
+        workloads.unpin(before)
 
 
 def encoded(lengths):
@@ -77,22 +87,3 @@ def test_a_batch_is_padded_to_its_own_longest_and_masked():
     batch = encoded([3, 1]).batch([0, 1])
     assert batch["input_ids"].tolist() == [[7, 7, 7], [7, 0, 0]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-
-
-def test_a_changed_folder_is_another_workload(tmp_path):
-    (tmp_path / "config.json").write_text("1")
-    before = workloads.Workload(model=str(tmp_path), dataset="d").params()["model"]
-    assert workloads.unpin(before) == str(tmp_path)
-    (tmp_path / "config.json").write_text("2")
-    with pytest.raises(MadlError, match="has changed"):
-        workloads.unpin(before)
-
-
-def test_a_draw_deals_other_sentences_to_training_and_never_touches_test():
-    examples = some_examples()
-    plain, one, other = (data._split(examples, draw) for draw in (None, 10, 11))
-    assert plain.test == one.test == other.test
-    assert set(one.validation.texts) != set(other.validation.texts)
-    for made in (plain, one, other):
-        parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
-        assert sum(map(len, parts)) == len(set.union(*parts)) == len(examples)

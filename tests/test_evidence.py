@@ -8,7 +8,7 @@ from tests.synthetic import evidence
 CANNOT_RUN = {"no CUDA device here"}
 
 
-def test_every_number_result_figure_and_table_of_it_can_be_made():
+def test_every_number_result_figure_table_and_look_of_it_can_be_made():
     """What fails raises, as what is told of one model and holds for several does."""
     made = evidence()
     assert {page.name for page in made} == set(Project().pages())
@@ -24,9 +24,6 @@ def test_every_number_result_figure_and_table_of_it_can_be_made():
         missing = {n for n, one in (view.shown | view.numbers).items() if one is None}
         assert missing <= expected.keys(), f"{page.name}: {missing}"
         assert all(other.shown and other.numbers for other in page.others)
-
-
-def test_every_look_that_is_kept_for_a_name_is_some_figure_s():
     shown = [made for page in evidence() for made in page.view.shown.values()]
     drawn = {name.casefold() for made in shown if isinstance(made, Chart) for name in made.owners()}
     assert set(palette.KNOWN) <= drawn

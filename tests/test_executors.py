@@ -1,21 +1,16 @@
 """Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
 
-import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.records import Store
-from madl.running import plans, runner, shards
-from madl.running.plans import Options
-from tests.conftest import ROOT, wait_for
+from madl.running import shards
+from tests.conftest import ROOT, Processes, wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -23,42 +18,25 @@ from tests.test_runner import cli as cli
 from tests.test_runner import executed, stored
 
 
-class Cluster:
+class Cluster(Processes):
     """A Dask scheduler and workers as a user starts them, each a process of its own."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
+        super().__init__()
         self.file = folder / "scheduler.json"
-        self.folder = folder
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-        self.started: list[subprocess.Popen] = []
-        self.scheduler = self._start(
-            *("scheduler", "--port", "0", "--no-dashboard"),
-            *("--host", "127.0.0.1", "--scheduler-file", str(self.file)),
-        )
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        self.how = {**quiet, "env": environment, "cwd": folder}
+        self.scheduler = self._dask("scheduler", "--port", "0")
         wait_for(lambda: self.file.exists() and self.file.read_text().endswith("}"))
         self.address = json.loads(self.file.read_text())["address"]
 
-    def _start(self, *arguments: str) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self.started.append(process)
-        return process
+    def _dask(self, what: str, *arguments: str) -> subprocess.Popen:
+        here = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", self.file)
+        return self.start("-m", "dask", what, *here, *arguments, **self.how)
 
     def add_worker(self, *arguments: str) -> subprocess.Popen:
-        options = ("--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", *arguments)
-        return self._start("worker", "--scheduler-file", str(self.file), *options)
-
-    def close(self) -> None:
-        for process in reversed(self.started):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        return self._dask("worker", "--nthreads", "1", *arguments)
 
 
 @pytest.fixture
@@ -68,29 +46,22 @@ def cluster(plan, tmp_path, no_torch):
     folder.mkdir()
     made = Cluster(folder, PYTHONPATH=f"{no_torch}{os.pathsep}{ROOT}")
     yield made
-    made.close()
+    made.end()
 
 
-def worker_of(tmp_path, x: int) -> int:
-    """The process that runs case x, which the toy wrote beside its log."""
-    return int((tmp_path / "log").with_suffix(f".{x}.pid").read_text())
+SLOW = """    pid = log.with_suffix(f".{params['x']}.pid")
+    first = not pid.exists()
+    pid.write_text(str(os.getpid()))
+    if params['x'] == 2 and first:
+        time.sleep(60)
+"""
 
 
 @pytest.fixture
-def slow_once(toy, monkeypatch, tmp_path):
+def slow_once(toy):
     """Case 2 takes a minute the first time it is tried and writes down who runs it."""
-    source = (toy.experiments / "toy" / "page.py").read_text()
-    source = source.replace(
-        "    if params",
-        "    pid = log.with_suffix(f\".{params['x']}.pid\")\n"
-        "    first = not pid.exists()\n"
-        "    pid.write_text(str(os.getpid()))\n"
-        "    if params['x'] == 2 and first:\n"
-        "        time.sleep(60)\n"
-        "    if params",
-        1,
-    )
-    (toy.experiments / "toy" / "page.py").write_text(source)
+    page = toy.experiments / "toy" / "page.py"
+    page.write_text(page.read_text().replace("    if params", f"{SLOW}    if params", 1))
 
 
 def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
@@ -100,15 +71,14 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     run = cli("run", "--executor", "dask", "--scheduler", str(cluster.file))
     wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == 3)
     before = {path: path.stat().st_mtime_ns for path in stored(plan)}
-    os.kill(worker_of(tmp_path, 2), signal.SIGKILL)
+    os.kill(int((tmp_path / "log.2.pid").read_text()), signal.SIGKILL)
     _, stderr = run.communicate(timeout=60)
     assert run.returncode == 0, stderr
     assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in before.items())
     found = [plan.store.get(case) for case in plan.cases("toy")]
-    assert [(one.values["square"], one.run.threads) for one in found] == [
-        *((0, 1), (1, 1), (4, 1), (9, 1)),
-    ]
+    assert [one.values["square"] for one in found] == [0, 1, 4, 9]
+    assert {one.run.threads for one in found} == {1}
 
 
 @pytest.mark.faults
@@ -124,17 +94,12 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert len(stored(plan)) == 2
 
 
-# ---- shards -------------------------------------------------------------------------------------
-
-
 def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, tmp_path, toy):
-    source = (toy.experiments / "toy" / "page.py").read_text()
+    page = toy.experiments / "toy" / "page.py"
     built = (
         "lambda path: (path.mkdir(), log.with_suffix('.built').open('a').write('x'), time.sleep(1))"
     )
-    (toy.experiments / "toy" / "page.py").write_text(
-        source.replace("lambda path: path.mkdir()", built)
-    )
+    page.write_text(page.read_text().replace("lambda path: path.mkdir()", built))
     runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
     for run in runs:
         _, stderr = run.communicate(timeout=60)
@@ -144,30 +109,14 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
     assert plan.is_complete("toy")
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
+def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path):
+    for other, said in (
         ((1, 2), "shard 1/2 is at work on .* already; give each run its own, or stop it"),
         ((1, 3), "shard 1/2 is at work.*divide by the same number"),
-    ],
-)
-def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path, other, said):
-    with (
-        shards.at_work(tmp_path, (1, 2)),
-        pytest.raises(MadlError, match=said),
-        shards.at_work(tmp_path, other),
     ):
-        pass
-
-
-def test_results_of_two_machines_merge_by_copying(plan, tmp_path):
-    """Each machine has its own folder and runs its share; then one gets the other's files."""
-    here, there = Store(plan.project.state), Store(tmp_path / "there")
-    for store, index in ((here, 1), (there, 2)):
-        there_plan = plans.StoredPlan(plan.project, store, plan.profile, plan.workload)
-        list(runner.run(there_plan, store, [], Options(shard=(index, 2))))
-    assert not plan.is_complete("toy")
-    shutil.copytree(there.root / "records", here.root / "records", dirs_exist_ok=True)
-    assert plan.is_complete("toy")
-    assert list(runner.run(plan, here, [], Options())) == []
-    assert sorted(executed(tmp_path)) == [0, 1, 2, 3]
+        with (
+            shards.at_work(tmp_path, (1, 2)),
+            pytest.raises(MadlError, match=said),
+            shards.at_work(tmp_path, other),
+        ):
+            pass

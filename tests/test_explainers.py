@@ -5,13 +5,10 @@ from madl.running.project import Project
 from madl.site import explain
 
 
-def test_each_script_that_a_page_names_is_there():
+def test_scripts_are_there_and_data_end_no_element_of_the_page():
     project = Project()
     for name in project.names():
         for one in project.load(name).shown.values():
             assert not one.script or (project.experiments / name / explain.OWN).is_file(), name
-
-
-def test_data_end_no_element_of_the_page():
     assert explain.data([{"a": "</script>"}]) == '{"a":["\\u003c/script>"]}'
     assert field("n", "<b>") == '<span data-f="n">&lt;b&gt;</span>'

@@ -31,9 +31,6 @@ def batch():
     return {"input_ids": torch.tensor([[2, 7, 8, 9, 3]]), "attention_mask": torch.ones(1, 5)}
 
 
-# ---- a format for each layer ---------------------------------------------------------------------
-
-
 def logits(model, batch):
     with torch.no_grad():
         return model(**batch).logits
@@ -64,42 +61,27 @@ def test_bits_are_averaged_over_weights(model):
     assert precision.mean_bits(model, precision.uniform(model, presets()["mxint8"])) == 8.25
 
 
-# ---- names and formats --------------------------------------------------------------------------
-
-
-def test_every_preset_is_in_one_family_with_a_name_of_its_own():
+def test_every_preset_is_in_one_family_and_every_narrow_one_without_a_scale_is_placed():
     assert sorted(families.NAMES) == sorted(presets())
     assert len({families.name_of(name) for name in families.NAMES}) == len(presets())
     grouped = [family for members in families.GROUPS.values() for family in members]
     assert sorted(grouped) == sorted(families.FAMILIES)
-
-
-# ---- places -------------------------------------------------------------------------------------
-
-
-def test_all_narrow_formats_without_a_scale_are_placed_but_where_it_cannot_matter():
     free = {n for n, p in presets().items() if format_errors.shifted(p, 0) and p.bits <= 8}
     assert free - {"log(8)"} == page.AT.keys() - {"fixed(16,8)"}
 
 
-def test_a_larger_place_makes_the_values_smaller():
+def test_a_larger_place_makes_values_smaller_and_a_search_starts_where_the_sweep_ends():
     for name in page.AT:
         made = study.moved(name, 9, 5)
         assert made.weight.range[1] < made.input.range[1], name
         assert made.bits == presets()[name].bits
     assert study.moved("log(4)", 8, 4).weight.range == (-0.5, 0.5)
     assert study.moved("fixed(8,4)", 7, 4).input.name == "fixed(8,4)"
-
-
-def test_a_search_for_places_starts_with_the_largest_values_of_fixed_point():
     for name in page.PLACED:
         made = study.moved(name, *study.start(presets()[name]))
         wanted = study.LARGEST[int(made.bits)]
         for one, largest in zip((made.weight, made.input), wanted, strict=True):
             assert largest / 1.5 < one.range[1] < largest * 1.5, name
-
-
-def test_fixed_point_lies_where_the_sweep_of_widths_puts_it():
     for name, at in page.POINTS.items():
         width = int(presets()[name].bits)
         assert lab1_quantization.CHOSEN[width] == tuple(map(int, at.split(",")))
@@ -118,9 +100,6 @@ def test_a_descent_ends_below_its_eight_neighbours_and_judges_each_once():
     assert study.descend((5, 5), loss) == (8, 2)
     assert len(judged) == len(set(judged))
     assert study.descend((3, 3), lambda at: 0.69 - 1e-6 * sum(at)) == (3, 3)
-
-
-# ---- what a case runs ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -169,9 +148,6 @@ def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params,
     assert study.searched({**params, **of}, ctx) == found
 
 
-# ---- what the page makes of records -------------------------------------------------------------
-
-
 def tuned(name, bits, loss, accuracy):
     part = "fp32" if name == "fp32" else "untrained"
     values = {"bits": bits, "validation_loss": loss, "validation_accuracy": accuracy}
@@ -187,7 +163,7 @@ def test_what_keeps_is_within_the_margin_narrow_first():
     worse = tuned("minifloat(6,2)", 6.0, 0.308, 0.884)
     far = tuned("log(8)", 8.0, 0.299, 0.858)
     assert records.keeping(Records([FULL, NARROW, worse, far, six])) == [
-        *("mxint4", "minifloat(6,3)", "minifloat(6,2)"),
+        *("mxint4", "minifloat(6,3)", "minifloat(6,2)")
     ]
     assert records.keeping(Records([FULL, far])) == ["log(8)"]  # none keeps it
 
@@ -202,18 +178,12 @@ def test_rates_are_chosen_on_the_tuning_seed(of):
     assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
 
 
-# ---- the page of formats ------------------------------------------------------------------------
-
-
-def test_signal_to_error_is_that_of_a_uniform_grid():
+def test_signal_to_error_is_that_of_a_uniform_grid_placed_where_the_choosing_data_lie():
     x = torch.linspace(-0.9, 0.9, 100_001)
     found = format_errors.sqnr_db(FixedPoint(width=8, frac_width=7), [x])
     step = 2.0**-7
     assert found == pytest.approx(10 * math.log10(float((x**2).mean()) * 12 / step**2), abs=0.05)
     assert format_errors.sqnr_db(FixedPoint(width=8, frac_width=7), [torch.zeros(3)]) == math.inf
-
-
-def test_a_format_is_placed_where_the_choosing_data_lie():
     generator = torch.Generator().manual_seed(0)
     data = {
         "choosing weights": [torch.randn(4096, generator=generator) / 32],

@@ -25,19 +25,6 @@ class Residual(nn.Module):
         return self.second(dropped) + dropped + y
 
 
-@pytest.fixture
-def batch():
-    torch.manual_seed(0)
-    return {"x": torch.randn(3, 4), "y": torch.randn(3, 4)}
-
-
-@pytest.fixture
-def residual(batch):
-    torch.manual_seed(0)
-    model = Residual()
-    return model, graphs.capture(model, batch, training=True)
-
-
 @pytest.fixture(scope="module")
 def bert(tiny_model):
     """The two-layer BERT of the tests, and a batch of it."""
@@ -50,14 +37,10 @@ def bert(tiny_model):
     return model, {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-@pytest.fixture(scope="module")
-def captured(bert):
-    """Its graphs in training and in evaluation mode; passes leave both as they are."""
-    return {training: graphs.capture(*bert, training=training) for training in (True, False)}
-
-
-def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(residual, batch):
-    model, captured = residual
+def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone():
+    torch.manual_seed(0)
+    batch, model = {"x": torch.randn(3, 4), "y": torch.randn(3, 4)}, Residual()
+    captured = graphs.capture(model, batch, training=True)
     without = study.remove_dropout(captured.graph)
     assert len(study.dropout_nodes(captured.graph)) == 1
     assert study.dropout_nodes(without) == []
@@ -67,8 +50,8 @@ def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone(r
     assert not torch.equal(captured(**batch), expected)  # its dropout is on for good
 
 
-def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
-    graph = captured[True].graph
+def test_a_two_layer_bert_has_what_a_hand_counts(bert):
+    graph = graphs.capture(*bert, training=True).graph
     counts = study.operators(graph)
     assert counts["linear"] == 6 * 2 + 2  # q, k, v, out, two of the FFN; pooler, classifier
     assert counts["dropout"] == 1 + 2 * 2 + 1  # embeddings; two a layer; before the classifier
@@ -76,12 +59,6 @@ def test_a_two_layer_bert_has_the_nodes_its_layers_add_up_to(captured):
     assert len(study.attention_dropouts(graph)) == 2
     # embeddings: 3 tables, a norm of 2, 2 buffers; a layer: 6 Linear and 2 norms of 2; 2 heads of 2
     assert study.census(graph)["get_attr"] == 7 + 2 * 16 + 4
-
-
-# ---- drawing ------------------------------------------------------------------------------------
-
-
-def test_the_study_of_a_two_layer_bert_counts_what_a_hand_counts(bert):
     model, example = bert
     sentences = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 3], [2, 8, 3]]
     found = study.study(model, example, Encoded(token_ids=sentences, labels=[0] * 4, pad_id=0))

@@ -47,7 +47,6 @@ every_format = pytest.mark.parametrize(
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """With so many threads of torch's."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -134,21 +133,13 @@ def fields(number_format):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("number_format", "shape"),
-    [(Minifloat(width=8, exponent_width=4), ()), *((MXInt(), s) for s in ((2, 3, 5), (0, 4)))],
-)
-def test_operator_passes_torchs_own_check(number_format, shape):
-    arguments = (torch.randn(shape), *fields(number_format))
-    torch.library.opcheck(
-        torch.ops.madl.round_to_grid.default,
-        arguments,
-        test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
-    )
-
-
-@needs_compiler
-def test_operator_refuses_another_dtype():
+def test_the_operator_passes_torchs_own_check_and_refuses_another_dtype():
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    e4m3 = Minifloat(width=8, exponent_width=4)
+    for number_format, shape in ((e4m3, ()), (MXInt(), (2, 3, 5)), (MXInt(), (0, 4))):
+        arguments = (torch.randn(shape), *fields(number_format))
+        operator = torch.ops.madl.round_to_grid.default
+        torch.library.opcheck(operator, arguments, test_utils=tests)
     with pytest.raises(ValueError, match=r"takes float32, got torch\.float16"):
         round_to_grid.round_to_grid(torch.zeros(3).half(), *fields(MXInt()))
     with pytest.raises(RuntimeError, match="takes float32; cast first"):
@@ -164,7 +155,9 @@ def fresh(monkeypatch, tmp_path, forget):
     return tmp_path
 
 
-def test_without_a_compiler_torch_computes_and_that_is_said_once(fresh, monkeypatch, caplog):
+def test_without_a_compiler_that_works_torch_computes_and_it_is_said_once(
+    fresh, monkeypatch, caplog
+):
     monkeypatch.setenv("PATH", str(fresh))
     x = awkward(32)
     number_format = MXInt()
@@ -179,18 +172,13 @@ def test_without_a_compiler_torch_computes_and_that_is_said_once(fresh, monkeypa
     ]
     with pytest.raises(RuntimeError, match="needs its C"):
         torch.ops.madl.round_to_grid(x, *fields(number_format))
-
-
-def test_a_compiler_that_fails_leaves_torch_and_no_file(fresh, monkeypatch):
     broken = fresh / "broken"
-    broken.write_text(
-        "#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'error: no such luck' >&2; exit 1\n"
-    )
+    broken.write_text("#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'no such luck' >&2; exit 1\n")
     broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CXX", str(broken))
-    route = round_to_grid.route()
-    assert route.path == "torch"
-    assert "no such luck" in route.reason
+    build.load.cache_clear()
+    assert round_to_grid.route().path == "torch"
+    assert "no such luck" in round_to_grid.route().reason
     assert not list(fresh.glob("**/*.so"))
 
 
@@ -206,16 +194,12 @@ def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "how", ["half", *(pytest.param(how, marks=pytest.mark.faults) for how in ("flipped", "empty"))]
-)
-def test_a_damaged_library_is_built_again_and_never_loaded(fresh, caplog, how):
+def test_a_damaged_library_is_built_again_and_never_loaded(fresh):
     mxint8.route()
     (library,) = fresh.glob("kernels/*.so")
     data = library.read_bytes()
-    broken = {"half": data[: len(data) // 2], "flipped": data[:-1] + b"x", "empty": b""}[how]
     copy = library.with_name("copy")  # the library itself is mapped: writing into it is no test
-    copy.write_bytes(broken)
+    copy.write_bytes(data[: len(data) // 2])
     copy.replace(library)
     code = (
         "import logging; logging.basicConfig(); from kernels import mxint8\n"
@@ -229,15 +213,10 @@ def test_a_damaged_library_is_built_again_and_never_loaded(fresh, caplog, how):
 
 
 @needs_compiler
-def test_two_processes_may_build_at_once(fresh):
+def test_two_processes_may_build_at_once_and_what_a_killed_one_left_is_removed(fresh):
     code = "from kernels import mxint8; assert mxint8.route().library, mxint8.route()"
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ)) for _ in range(2)
-    ]
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
-
-
-def test_what_a_killed_build_left_is_removed_by_a_later_one(fresh):
     left, at_work = fresh / ".building-left", fresh / ".building-at-work"
     for folder in (left, at_work):
         folder.mkdir()

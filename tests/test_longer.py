@@ -14,40 +14,33 @@ def values(training, tmp_path_factory):
     ctx = Context(device="cpu", store=Store(tmp_path_factory.mktemp("longer")))
     params = {
         **training,
-        "validation_examples": 24,
-        "trial_draw": 3,
-        "trial_examples": 30,
-        "trial_learning_rate": 1e-3,
-        "trial_batch_size": 4,
-        "more_epochs": 2,
+        **{"validation_examples": 24, "trial_draw": 3, "trial_examples": 30, "more_epochs": 2},
+        **{"trial_learning_rate": 1e-3, "trial_batch_size": 4},
     }
     return study.trained_on(params, ctx, {"num_hidden_layers": 1})
 
 
-def test_it_looks_before_within_the_first_and_after_every_epoch():
+def test_it_looks_before_and_after_every_epoch_and_reads_what_is_right_apart():
     assert sorted(study.validated_at(8, 4)) == [0, 2, 4, 8, 16, 24, 32]
     assert sorted(study.tested_at(8, 4)) == [16, 32]
     assert study.tested_at(8, 6) < study.validated_at(8, 6)
+    every = read(trained(10, [0.1, 0.3, 2.0, 4.0], LOW))
+    right, wrong = (page.where_answer_is(every, "best", is_right) for is_right in (True, False))
+    assert (right.value, wrong.value) == (pytest.approx(0.2), pytest.approx(3.0))
+    assert page.falls(every).value == 75
 
 
-def test_every_step_and_every_look_is_kept_and_the_lowest_validation_loss_is_the_best(values):
+def test_every_look_is_kept_and_the_best_and_the_last_are_judged_on_all_of_test(values):
     assert len(values["losses"]) == 2 * values["steps_per_epoch"] == 16
     assert [check["step"] for check in values["checks"]] == [0, 2, 4, 8, 16]
+    assert [check["step"] for check in values["checks"] if "test" in check] == [16]
     lowest = min(values["checks"], key=lambda check: check["loss"])
     assert values["best_step"] == lowest["step"]
-    assert [check["step"] for check in values["checks"] if "test" in check] == [16]
-
-
-def test_the_best_and_the_last_are_judged_on_all_of_test_and_on_what_they_train_on(values):
     assert set(values["models"]) == {"best", "last"}
     for one in values["models"].values():
-        assert len(one["test"]["losses"]) == 32
-        assert len(one["trained"]["losses"]) == 30
+        assert (len(one["test"]["losses"]), len(one["trained"]["losses"])) == (32, 30)
     last = values["checks"][-1]["test"]
     assert last["outcomes"] == values["models"]["last"]["test"]["outcomes"]
-
-
-# ---- the best of the searches -------------------------------------------------------------------
 
 
 def searched(losses, points, seed=10, draw=0):
@@ -67,11 +60,7 @@ def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_th
     assert point == {"a": 2, "b": 2}
 
 
-# ---- what the page makes of it ------------------------------------------------------------------
-
-
 def trained(seed, best, last):
-    """A training whose test sentences have these losses."""
     models = {
         when: {"test": judgement(1000) | {"losses": found}, "trained": {"losses": found}}
         for when, found in (("best", best), ("last", last))
@@ -82,21 +71,11 @@ def trained(seed, best, last):
 LOW, HIGH = [0.1, 0.2, 0.15, 0.12], [0.9, 1.1, 1.0, 1.2]
 
 
-def test_the_loss_of_one_model_is_compared_by_sentence():
+def test_the_loss_of_one_model_is_compared_by_sentence_and_of_several_crossed_with_them():
     made = page.loss_rises(read(trained(10, LOW, HIGH))).comparison
     assert made.effect == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 4)
     assert (made.units, made.population) == (4, "test sentences")
-
-
-def test_the_losses_of_several_models_are_crossed_with_their_sentences():
     every = read(trained(10, LOW, HIGH), trained(11, [0.2] * 4, [0.4] * 4))
     made = page.loss_rises(every).comparison
     assert made.by_unit == pytest.approx((1.05 - 0.1425, 0.2))
     assert (made.units, made.population, made.examples) == (2, "models", 4)
-
-
-def test_means_are_taken_apart_by_what_is_right():
-    every = read(trained(10, [0.1, 0.3, 2.0, 4.0], LOW))
-    right, wrong = (page.where_answer_is(every, "best", is_right) for is_right in (True, False))
-    assert (right.value, wrong.value) == (pytest.approx(0.2), pytest.approx(3.0))
-    assert page.falls(every).value == 75

@@ -37,8 +37,7 @@ def two():
 
 @pytest.fixture
 def x():
-    torch.manual_seed(1)
-    return torch.randn(5, 6)
+    return torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
 
 
 def test_the_number_that_reports_quote_for_bert_tiny_is_the_nested_sum():
@@ -53,45 +52,27 @@ def test_the_number_that_reports_quote_for_bert_tiny_is_the_nested_sum():
     assert num_parameters(model) == 4_386_178
 
 
-def test_an_adapted_model_starts_as_the_model_it_adapts(two, x):
+def test_an_adapted_model_starts_as_it_was_and_training_moves_nothing_but_adapters(two, x):
     before = two(x)
     adapt_(two, [LoraRule(rank=2, alpha=4)])
     assert torch.equal(two(x), before)
-
-
-def test_training_moves_the_adapter_and_nothing_else(two, x):
-    adapt_(two, [LoraRule(rank=2, alpha=4)])
     still = {n: p.clone() for n, p in two.named_parameters() if not p.requires_grad}
     optimizer = torch.optim.SGD([p for p in two.parameters() if p.requires_grad], lr=0.1)
-    before = two(x)
     two(x).square().sum().backward()
     optimizer.step()
     assert not torch.equal(two(x), before)
     assert sorted(still) == ["body.0.bias", "body.0.weight", "head.weight"]
-    for name, value in still.items():
-        assert torch.equal(two.get_parameter(name), value)
+    assert all(torch.equal(two.get_parameter(name), value) for name, value in still.items())
 
 
-def trained(model: nn.Module) -> None:
-    """Give the adapters values that training would not leave at zero."""
-    for module in model.modules():
+def test_a_layer_plus_its_scaled_product_is_merged_into_a_plain_one_that_computes_the_same(two, x):
+    adapt_(two, [LoraRule(pattern="body.0", rank=2, alpha=6), LoraRule(rank=2, alpha=4)])
+    for module in two.modules():
         if isinstance(module, LoraLinear):
-            nn.init.normal_(module.lora_b)
-
-
-def test_an_adapted_layer_is_the_layer_plus_the_scaled_product(two, x):
-    rule = LoraRule(pattern="body.0", rank=2, alpha=6)
-    adapt_(two, [rule])
-    trained(two)
-    layer = two.body[0]
+            nn.init.normal_(module.lora_b)  # which is zero before a training
+    layer, unmerged = two.body[0], two(x)
     expected = x @ (layer.weight + 3.0 * layer.lora_b @ layer.lora_a).T + layer.bias
     torch.testing.assert_close(layer(x), expected)
-
-
-def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
-    adapt_(two, [LoraRule(rank=2, alpha=4)])
-    trained(two)
-    unmerged = two(x)
     assert merge_(two) == ["body.0", "head"]
     assert type(two.body[0]) is nn.Linear
     assert num_parameters(two) == 36
@@ -99,25 +80,18 @@ def test_merging_leaves_plain_layers_that_compute_the_same(two, x):
     torch.testing.assert_close(two(x), unmerged, rtol=1e-5, atol=1e-5)
 
 
-# ---- the ways of training -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def params(tiny_model, tiny_dataset):
-    """A way of training a tiny model, without its method."""
     workload = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
     plan = SimpleNamespace(profile=PROFILES["smoke"], workload=workload.params())
     return lambda method, rate=1e-2: page.one_pass(plan, 10, method, rate)
 
 
-def test_a_seed_gives_every_way_the_same_start(params):
+def test_a_seed_gives_every_way_the_same_start_and_frozen_embeddings_stand_still(params):
     start = {m: study.prepared(params(m), m) for m in page.WAYS}
     batch = baseline.load_splits(params("full")).test.batch(range(4))
     logits = [model.eval()(**batch).logits for model in start.values()]
     assert all(torch.equal(one, logits[0]) for one in logits)
-
-
-def test_frozen_embeddings_stand_still_and_all_else_learns(params):
     before = study.prepared(params("frozen"), "frozen").state_dict()
     after = study.trained(params("frozen"), "cpu").state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}

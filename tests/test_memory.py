@@ -2,7 +2,6 @@
 
 import sys
 
-import pytest
 import torch
 from torch import nn
 
@@ -14,11 +13,7 @@ from tests.synthetic import kept_of, published
 MXINT8 = {"bits": 8, "scale_bits": 8, "block": 32}
 
 
-def model() -> nn.Module:
-    return nn.Sequential(nn.Embedding(10, 40), nn.Linear(40, 6), nn.Linear(6, 3, bias=False))
-
-
-def test_a_two_layer_model_by_hand():
+def test_a_ledger_and_live_bytes_by_hand():
     by_hand = Ledger(
         num_packed=240 + 18,
         num_parameters=400 + 240 + 6 + 18,
@@ -26,22 +21,17 @@ def test_a_two_layer_model_by_hand():
         packed_bytes=(240 + 6 * 2) + (18 + 3),  # rows of 40 take two scales, the last one short
         kept_bytes=4 * (400 + 6),
     )
-    found = ledger(model(), **MXINT8)
+    model = nn.Sequential(nn.Embedding(10, 40), nn.Linear(40, 6), nn.Linear(6, 3, bias=False))
+    found = ledger(model, **MXINT8)
     assert found == by_hand
     assert found.before_bytes == 4 * 664
     assert found.after_bytes == 252 + 21 + 1624
     assert found.saved == 1 - 1897 / 2656
-
-
-def test_shared_weights_and_the_meta_device_count_once():
-    with torch.device("meta"):
-        tied = nn.Sequential(nn.Linear(32, 32, bias=False), nn.LayerNorm(32))
-    tied.append(nn.LayerNorm(32))
+    with torch.device("meta"):  # where shared weights count once, too
+        tied = nn.Sequential(nn.Linear(32, 32, bias=False), nn.LayerNorm(32), nn.LayerNorm(32))
     tied[2].weight = tied[1].weight
     assert ledger(tied, **MXINT8).kept_bytes == 4 * 64 + 4 * 32
 
-
-def test_live_bytes_by_hand():
     def chain() -> None:
         x = torch.zeros(1000)  # 4000 bytes
         y = x + 1  # 8000 alive
@@ -56,40 +46,27 @@ def test_live_bytes_by_hand():
     assert live_bytes(lambda: None) == 0
 
 
-# ---- the page -----------------------------------------------------------------------------------
-
 PAGE = Project().load("lab4_memory")
 MODULE = sys.modules["experiments.lab4_memory.page"]
 
 
-@pytest.fixture(scope="module")
-def ran() -> Records:
-    return Records(record for record in published("lab4_memory") if record.status == "ok")
-
-
-@pytest.fixture(scope="module")
-def xlarge() -> Records:
+def test_the_xlarge_model_is_counted_from_its_configuration_and_replayed_as_published():
     cases = [{"what": "ledger", "of": "DeBERTa-xlarge"}, {"what": "replay", "tokens": 10}]
-    return Records(kept_of("lab4_memory", PAGE.execute(params, None), **params) for params in cases)
-
-
-def test_the_xlarge_model_is_counted_from_its_configuration(xlarge):
-    values = xlarge[0].values
+    every = [kept_of("lab4_memory", PAGE.execute(params, None), **params) for params in cases]
+    values = every[0].values
     assert values["ledger"]["num_packed"] == 48 * 14 * 2**20 + 2**20 + 6 * 1024
     assert values["ledger"]["num_parameters"] == 758_859_782
     assert values["largest_weight"] == 4 * 2**20
-    assert round(MODULE.ledger_of(xlarge, MODULE.LARGE).before_bytes / 2**20) == 2895
-
-
-def test_the_replay_gives_what_is_published(xlarge):
-    assert xlarge[1].values == {
+    assert round(MODULE.ledger_of(Records(every), MODULE.LARGE).before_bytes / 2**20) == 2895
+    assert every[1].values == {
         "FP32": {"allocated_bytes": 3047392256, "requested_bytes": 3047389080},
         "MXINT8": {"allocated_bytes": 1027684864, "requested_bytes": 977350664},
         "MXINT8, packed before": {"allocated_bytes": 987838976, "requested_bytes": 977350664},
     }
 
 
-def test_the_parts_of_a_model_add_up_to_its_peak(ran):
+def test_the_parts_of_a_model_add_up_to_its_peak():
+    ran = Records(record for record in published("lab4_memory") if record.status == "ok")
     for kind in MODULE.REPORTED:
         parts = MODULE.parts_of(ran, "DeBERTa-xlarge", kind)
         held = sum(parts.values()) + MODULE.spare(ran, kind)

@@ -10,7 +10,6 @@ from experiments.lab1_quantization import page as lab1_quantization
 from experiments.lab3_widths import page, study
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
-from madl.logbook import searches
 from madl.training import baseline, data, models, precision, train
 from tests.synthetic import judgement, kept_of, read
 
@@ -28,22 +27,12 @@ def model(tiny_model):
 
 @pytest.fixture
 def sentences(monkeypatch):
-    """As the validation split."""
     lengths = (9, 4, 7, 5, 12, 6)
     ids = [[2, *(5 + (i * j) % 20 for j in range(n)), 3] for i, n in enumerate(lengths, 3)]
     made = data.Encoded(token_ids=ids, labels=[0, 1, 1, 0, 1, 0], pad_id=0)
     splits = SimpleNamespace(validation=made)
     monkeypatch.setattr(baseline, "load_splits", lambda params: splits)
     return made
-
-
-def test_one_format_for_all_has_the_points_and_the_rate_of_question_1_1():
-    assert {width: lab1_quantization.CHOSEN[width] for width in page.POINTS} == page.POINTS
-    assert page.RATES["swept"] == lab1_quantization.RATES[page.ONE]
-    assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
-
-
-# ---- mixes --------------------------------------------------------------------------------------
 
 
 def test_each_layer_takes_the_format_of_its_digit(model):
@@ -60,7 +49,7 @@ def test_each_layer_takes_the_format_of_its_digit(model):
     assert bits == pytest.approx(8 - 4 * sizes[-1] / sum(sizes))
 
 
-def test_no_fewer_layers_of_an_order_fit_the_budget(model):
+def test_no_fewer_layers_of_an_order_fit_the_budget_and_a_blind_one_is_its_seed_s(model, ctx):
     own = copy.deepcopy(model)
     order = precision.layer_names(own)[::-1]
     digits = study.narrowed(own, order, ENDS)
@@ -68,17 +57,12 @@ def test_no_fewer_layers_of_an_order_fit_the_budget(model):
     assert study.mix_(own, digits, ENDS) <= ENDS["budget"]
     assert study.mix_(own, digits.replace("1", "0", 1), ENDS) > ENDS["budget"]
 
-
-def test_a_blind_order_is_its_seeds_own(model, ctx):
-    def drawn(seed, order):
+    def blind(seed, order):
         return study.digits_of(copy.deepcopy(model), {**ENDS, "seed": seed, "order": order}, ctx)
 
-    found = [drawn(seed, order) for seed in (10, 11) for order in range(4)]
+    found = [blind(seed, order) for seed in (10, 11) for order in range(4)]
     assert len(set(found)) > 4
-    assert drawn(10, 0) == found[0]
-
-
-# ---- what is evaluated --------------------------------------------------------------------------
+    assert blind(10, 0) == found[0]
 
 
 def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model, sentences, ctx):
@@ -117,54 +101,39 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
     assert searching(budget=3.0)["tried"] == [None] * 12
 
 
-# ---- reading the records ------------------------------------------------------------------------
-
-
-def tuned(search_loss=0.40, order_loss=0.38):
-    """What the tuning seed gave, of three layers."""
+def tuned(order_loss=0.38):
     names = ["a.0.key", "a.0.query", "classifier"]
-    base = {"seed": 0, "draw": 0}
     chosen = {"names": names, "bits": 5.0}
-    tried = [
-        {"format": one, "validation_loss": 0.5 - 0.01 * i}
-        for i, one in enumerate(page.OFFERED["asked"].split(", "))
-    ]
+    asked, narrow = page.OFFERED["asked"], page.OFFERED["narrow"]
+    ones = enumerate(asked.split(", "))
+    tried = [{"format": one, "validation_loss": 0.5 - 0.01 * i} for i, one in ones]
+    first = {"layers": "048", "validation_loss": 0.5, "tried": [0.6, 0.7, 0.5]}
+    second = {"layers": "012", "validation_loss": 0.4, "tried": [None, 0.5, 0.4]}
+    order = {"layers": "011", "validation_loss": order_loss}
     cases = [
-        (
-            {"part": "search", "formats": page.OFFERED["asked"]},
-            {**chosen, "layers": "048", "validation_loss": 0.5, "tried": [0.6, 0.7, 0.5]},
-        ),
-        (
-            {"part": "search", "formats": page.OFFERED["narrow"]},
-            {**chosen, "layers": "012", "validation_loss": search_loss, "tried": [None, 0.5, 0.4]},
-        ),
+        ({"part": "search", "formats": asked}, {**chosen, **first}),
+        ({"part": "search", "formats": narrow}, {**chosen, **second}),
         (
             {"part": "sensitivity", **ENDS},
-            {
-                **{**chosen, "layers": "011", "validation_loss": order_loss},
-                "moved": dict(zip(names, (0.3, 0.1, 0.2))),
-            },
+            {**chosen, **order, "moved": dict(zip(names, (0.3, 0.1, 0.2)))},
         ),
-        ({"part": "one format", "formats": page.OFFERED["asked"]}, {"tried": tried}),
+        ({"part": "one format", "formats": asked}, {"tried": tried}),
     ]
-    return read(*(kept_of("lab3_widths_tuning", v, **base, **params) for params, v in cases))
+    at = {"seed": 0, "draw": 0}
+    return read(*(kept_of("lab3_widths_tuning", values, **at, **of) for of, values in cases))
 
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
+    assert {width: lab1_quantization.CHOSEN[width] for width in page.POINTS} == page.POINTS
+    assert page.RATES["swept"] == lab1_quantization.RATES[page.ONE]
+    assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
+    assert page.preferred(tuned()) == "ordered"
+    assert page.preferred(tuned(order_loss=0.41)) == "searched"
     found = page.mixes(tuned())
     assert found["asked 8"] == {"formats": "8 8 8"}
     assert found["asked 16"] == {"formats": "16 8 8"}
     assert found["5"] == {"formats": "5 6 3"}
     assert found["searched"] == {"formats": page.OFFERED["narrow"], "layers": "012"}
-
-
-@pytest.mark.parametrize(("order_loss", "mix"), [(0.38, "ordered"), (0.41, "searched")])
-def test_the_mix_of_less_validation_loss_is_trained_on(order_loss, mix):
-    assert page.preferred(tuned(order_loss=order_loss)) == mix
-
-
-def test_a_curve_begins_with_the_first_trial_that_fits_and_never_rises():
-    assert searches.least_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]
 
 
 def test_the_order_by_sensitivity_meets_every_blind_order_of_its_seed():

@@ -20,7 +20,6 @@ NAME = "few_bits_cost_accuracy"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Project:
-    """A logbook of the starting point alone."""
     root = tmp_path_factory.mktemp("own")
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
@@ -65,9 +64,10 @@ def test_it_keeps_the_conventions(made, monkeypatch):
     monkeypatch.setattr(test_conventions, "ROOT", plan.project.root)
     path = plan.project.experiments / f"{STEM}" / "page.py"
     rules = test_conventions
-    rules.test_a_template_prints_every_number_and_has_sentences_for_every_primary_claim(STEM)
-    rules.test_experiments_import_torch_only_where_a_case_runs(path)
-    rules.test_experiments_read_nothing_private(path)
+    rules.test_a_template_prints_every_number_has_sentences_for_every_claim_and_does_not_branch(
+        STEM
+    )
+    rules.test_experiments_import_torch_only_where_a_case_runs_and_read_nothing_private(path)
     rules.test_experiments_reach_test_values_through_arms_only(path)
     rules.test_imports_point_one_way("experiments")
 

@@ -25,7 +25,6 @@ CLAIMS = [
 
 @pytest.fixture(scope="module")
 def views() -> dict[str, View]:
-    """Every page's view of the committed evidence."""
     return {page.name: page.view for page in evidence()}
 
 

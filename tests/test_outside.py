@@ -14,7 +14,6 @@ from madl.training import data, models
 
 @pytest.fixture
 def folder(tiny_model, tmp_path) -> Path:
-    """A copy of a good model, to be spoilt."""
     return shutil.copytree(tiny_model, tmp_path / "model")
 
 
@@ -27,28 +26,25 @@ def cut(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
 
-def with_header(path: Path, **tensor) -> None:
+def with_false_header(path: Path) -> None:
     """Weights whose header promises what is not there."""
-    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **tensor}})
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**40]}})
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 4)
 
 
 WEIGHTS = "model.safetensors"
 HOSTILE = {  # what is done to a folder, and what is said
     "no configuration": (lambda f: (f / "config.json").unlink(), "config.json cannot be read"),
-    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read"),
     "bytes": (lambda f: (f / "config.json").write_bytes(b"\xff"), "byte 0 is not UTF-8"),
     "deep": (lambda f: (f / "config.json").write_text("[" * 10**5), "config.json cannot be read"),
     "long": (lambda f: (f / "config.json").write_text(" " * 2**21), "more than 1024 KB"),
     "wide": (lambda f: configure(f, hidden_size=2**20, num_attention_heads=1), "asks for"),
     "overflowing": (lambda f: configure(f, vocab_size=2**62), "cannot be made of config.json"),
-    "a text": (lambda f: configure(f, hidden_size="a"), "cannot be made of config.json"),
     "many layers": (lambda f: configure(f, num_hidden_layers=10**9), "at most 1000"),
     "code of others": (lambda f: configure(f, attn_implementation="a/b"), "asks for code"),
     "pickles": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "no weights in safetens"),
     "half": (lambda f: cut(f / WEIGHTS, 5000), "model.safetensors is damaged"),
-    "a large header": (lambda f: (f / WEIGHTS).write_bytes(b"\xff" * 8 + b"{}"), "is damaged"),
-    "a false size": (lambda f: with_header(f / WEIGHTS, data_offsets=[0, 2**40]), "is damaged"),
+    "a false size": (lambda f: with_false_header(f / WEIGHTS), "is damaged"),
 }
 
 
@@ -103,25 +99,16 @@ def test_no_code_of_a_model_folder_is_run_whatever_stands_on_stdin(
     assert not list(tmp_path.rglob("ran"))
 
 
-# ---- data ---------------------------------------------------------------------------------------
-
-
-def write(path: Path, **columns) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
-
-
 GOOD = {"text": ["a b", "c d"] * 20, "label": [0, 1] * 20}
 
 
-def reviews(folder: Path, name: str = "train.parquet", **columns) -> Path:
-    write(folder / "test.parquet", **GOOD)
-    write(folder / "train.parquet", **GOOD)
-    if columns:
-        write(folder / name, **columns)
+def reviews(folder: Path, **columns) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir()
+    for name, made in (("test", GOOD), ("train", columns or GOOD)):
+        pq.write_table(pa.table(made), folder / f"{name}.parquet")
     return folder
 
 
@@ -143,21 +130,17 @@ def test_data_of_the_wrong_shape_are_refused_in_one_line(tmp_path):
             data.load_dataset(str(folder))
 
 
-@pytest.mark.parametrize("how", ["half", "no Parquet", "a link", "a script", "nothing"])
+@pytest.mark.parametrize("how", ["half", "a link", "a script"])
 def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
-    folder = reviews(tmp_path / "data")
+    folder, ran = reviews(tmp_path / "data"), tmp_path / "ran"
     train = folder / "train.parquet"
     if how == "half":
         cut(train, train.stat().st_size // 2)
-    elif how == "no Parquet":
-        train.write_text("text,label\na,0\n")
-    elif how == "a link":
-        train.rename(tmp_path / "train.parquet")
-        train.symlink_to(tmp_path / "train.parquet")
     else:
-        train.unlink()
+        train.rename(tmp_path / "train.parquet")
+    if how == "a link":
+        train.symlink_to(tmp_path / "train.parquet")
     if how == "a script":
-        ran = tmp_path / "ran"
         (folder / "data.py").write_text(f"open({str(ran)!r}, 'w')")
         (folder / "README.md").write_text(
             "---\nconfigs: [{config_name: a, data_files: /etc/*}]\n---\n"
@@ -165,4 +148,4 @@ def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
     with pytest.raises(MadlError, match="cannot load data set .*; give a folder") as caught:
         data.load_dataset(str(folder))
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "ran").exists()
+    assert not ran.exists()

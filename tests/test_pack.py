@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForSequenceClassification
 
 from kernels import mxint8
 from madl.compression.pack import MXINT8, MXInt8Linear, pack_, packed_layers
@@ -19,8 +20,6 @@ def small() -> nn.Sequential:
 
 @pytest.fixture
 def bert(tiny_model):
-    from transformers import AutoModelForSequenceClassification
-
     return AutoModelForSequenceClassification.from_pretrained(tiny_model).eval()
 
 
@@ -53,8 +52,6 @@ def test_rules_choose_layers_and_blocks():
 
 
 def test_a_state_dict_is_the_model(bert):
-    from transformers import AutoModelForSequenceClassification
-
     torch.manual_seed(7)
     fresh = AutoModelForSequenceClassification.from_config(bert.config).eval()
     for model in (bert, fresh):

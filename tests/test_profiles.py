@@ -18,17 +18,14 @@ from madl.logbook.experiment import Experiment
 
 page = Experiment(title="Seeded", needs=("toy",))
 
-
 @page.cases
 def cases(plan):
     best = max(record.values["square"] for record in plan.records("toy"))
     return [{"best": best, "seed": seed} for seed in plan.seeds]
 
-
 @page.quick
 def quick(params):
     return params["seed"] == 10
-
 
 @page.run
 def run(params, ctx):
@@ -44,7 +41,6 @@ def seeded(plan) -> StoredPlan:
 
 
 def done(plan: StoredPlan, name: str, host: str = "far away", num_seeds: int = 5) -> None:
-    """Publish the results of a machine."""
     run = a_run(host=host)
     if name == "seeded":
         params = [{"best": 9, "seed": seed} for seed in plan.seeds[:num_seeds]]

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from madl.running import plans, runner
 from madl.running.pace import Pace
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
-from tests.conftest import ROOT, a_record, hears_ctrl_c, wait_for, write
+from tests.conftest import ROOT, a_record, wait_for, write
 
 
 def executed(tmp_path) -> list[int]:
@@ -29,17 +28,10 @@ def run_all(plan, **options) -> list[runner.Progress]:
 
 
 def with_later(plan) -> None:
-    """The toy again, as an experiment that needs the first."""
     later = (plan.project.experiments / "toy" / "page.py").read_text()
     later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
     write(plan.project.experiments / "later" / "page.py", later)
     write(plan.project.experiments / "later" / "page.md.j2", "")
-
-
-def test_nothing_is_run_twice(plan, tmp_path):
-    run_all(plan)
-    assert run_all(plan) == []
-    assert executed(tmp_path) == [0, 1, 2, 3]
 
 
 def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_path):
@@ -89,16 +81,6 @@ def test_a_repeat_that_fails_leaves_the_good_record(plan, monkeypatch, scheduler
     assert run_all(plan) == []
 
 
-def test_a_failed_case_is_a_record_and_is_tried_again(plan, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOY_FAIL", "2")
-    events = run_all(plan)
-    assert [e.record.status for e in events] == ["ok", "ok", "failed", "ok"]
-    assert events[2].record.error == "the toy was told to fail"
-    monkeypatch.delenv("TOY_FAIL")
-    assert [e.record.case.params["x"] for e in run_all(plan)] == [2]
-    assert plan.is_complete("toy")
-
-
 def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     plan, tmp_path, monkeypatch
 ):
@@ -129,66 +111,54 @@ def test_damaged_records_stop_the_run_before_anything_is_executed_and_are_all_na
     assert len(executed(tmp_path)) == 8
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_shards_divide_the_cases(plan, count):
-    shares = [
-        {case.key for case in plans.todo(plan, "toy", Options(shard=(i, count)))}
-        for i in range(1, count + 1)
-    ]
-    assert sum(map(len, shares)) == len(set().union(*shares)) == 4
+def test_nothing_is_run_twice(plan, tmp_path):
+    for count in (1, 2, 3, 7):  # shards
+        shares = [
+            {case.key for case in plans.todo(plan, "toy", Options(shard=(i, count)))}
+            for i in range(1, count + 1)
+        ]
+        assert sum(map(len, shares)) == len(set().union(*shares)) == 4
+    run_all(plan)
+    assert run_all(plan) == []
+    assert executed(tmp_path) == [0, 1, 2, 3]
 
 
-def test_an_experiment_waits_for_what_it_needs(plan, tmp_path, monkeypatch):
+def test_a_failed_case_is_a_record_tried_again_and_what_needs_it_waits(plan, monkeypatch):
     with_later(plan)
     assert plan.project.names() == ["toy", "later"]
-    monkeypatch.setenv("TOY_FAIL", "0")
-    assert {e.record.case.experiment for e in run_all(plan)} == {"toy"}
+    monkeypatch.setenv("TOY_FAIL", "2")
+    events = run_all(plan)
+    assert [e.record.status for e in events] == ["ok", "ok", "failed", "ok"]
+    assert {e.record.case.experiment for e in events} == {"toy"}
+    assert events[2].record.error == "the toy was told to fail"
     monkeypatch.delenv("TOY_FAIL")
-    assert [e.record.case.experiment for e in run_all(plan)] == ["toy"] + ["later"] * 4
+    again = [(e.record.case.experiment, e.record.case.params["x"]) for e in run_all(plan)]
+    assert again == [("toy", 2), *(("later", x) for x in range(4))]
 
 
 @pytest.fixture
-def cli(no_torch):
-    """Start the command line; what is still running at the end of the test is killed."""
-    started: list[subprocess.Popen] = []
+def cli(no_torch, processes):
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen:
-        run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments],
-            env={**os.environ, "PYTHONPATH": str(no_torch), **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=hears_ctrl_c,
-        )
-        started.append(run)
-        return run
+        environment = {**os.environ, "PYTHONPATH": str(no_torch), **environment}
+        return processes.start(ROOT / "cli.py", *arguments, env=environment, stderr=subprocess.PIPE)
 
-    yield start
-    for run in started:
-        run.kill()
-        run.communicate()
+    return start
 
 
 def stored(plan) -> list[Path]:
     return list(plan.project.state.rglob("[!.]*.json"))
 
 
-@pytest.mark.parametrize(
-    "executor", ["inline", pytest.param("processes", marks=pytest.mark.faults)]
-)
-def test_a_kill_in_the_middle_of_a_case_loses_only_that_case(plan, cli, tmp_path, executor):
-    arguments = ("run", "--executor", executor, "--jobs", "1" if executor == "inline" else "2")
+def test_a_kill_in_the_middle_of_a_case_loses_only_that_case(plan, cli, tmp_path):
+    arguments = ("run", "--jobs", "2")
     run = cli(*arguments, TOY_SLOW="2")
-    finished = 2 if executor == "inline" else 3
-    wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == finished)
+    wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == 3)
     run.send_signal(signal.SIGKILL)
     run.wait()
-    assert len(stored(plan)) == finished
-
-    again = cli(*arguments)
-    assert again.wait() == 0
-    counts = {x: executed(tmp_path).count(x) for x in range(4)}
-    assert counts == {0: 1, 1: 1, 2: 2, 3: 1}
+    assert len(stored(plan)) == 3
+    assert cli(*arguments).wait() == 0
+    assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
     assert plan.is_complete("toy")
 
 
@@ -222,11 +192,8 @@ def run(params, ctx):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
-    for name, needs, timed in (
-        ("after", ("needed",), False),
-        ("clock", (), True),
-        ("needed", (), False),
-    ):
+    steps = (("after", ("needed",), False), ("clock", (), True), ("needed", (), False))
+    for name, needs, timed in steps:
         text = STEP.format(needs=needs, timed=timed)
         write(plan.project.experiments / f"{name}" / "page.py", text)
         write(plan.project.experiments / f"{name}" / "page.md.j2", "")

@@ -48,7 +48,7 @@ def records():
     return read(*made)
 
 
-def test_choices_of_one_draw_are_a_pair_and_studies_the_units(records):
+def test_choices_of_one_draw_are_a_pair_and_studies_the_units_but_beside_one_model(records):
     made = lab.tpe_chooses_better(records).comparison
     assert (made.units, made.population) == (4, "studies")
     assert made.by_unit == pytest.approx((40 / TEST, 0, 60 / TEST, 40 / TEST))
@@ -56,10 +56,6 @@ def test_choices_of_one_draw_are_a_pair_and_studies_the_units(records):
     assert (by_model.units, by_model.population) == (2, "models")
     assert by_model.by_unit == pytest.approx((20 / TEST, 50 / TEST))
     assert by_model.effect == pytest.approx(made.effect)  # as many studies a model
-
-
-def test_studies_of_one_model_do_not_count_twice_beside_it(records):
-    """The uncut model is one a seed, so models are the units."""
     made = lab.tpe_comes_close(records)
     assert (made.comparison.units, made.boundary) == (2, -lab.CLOSE)
     assert made.comparison.by_unit == pytest.approx((-20 / TEST, -15 / TEST))

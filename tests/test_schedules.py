@@ -11,58 +11,35 @@ from madl.compression.quantize import linear_layers
 from madl.logbook.records import Record, read_published
 from madl.training import baseline, search, train
 from madl.training.supernet import Supernet
-from tests.conftest import fine_tuned, with_all_of
+from tests.conftest import fine_tuned, supernet_of
 from tests.synthetic import DATA, judgement, kept_of, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
-WHOLE = {  # as `config.json` has it
-    study.LAYERS: 6,
-    study.HEADS: 12,
-    study.WIDTH: 384,
-    study.FEED_FORWARD: 1536,
-}
+SIZES = (study.LAYERS, study.HEADS, study.WIDTH, study.FEED_FORWARD)
+WHOLE = dict(zip(SIZES, (6, 12, 384, 1536)))  # as `config.json` has it
 
 
 @pytest.fixture(scope="module")
 def started(training, tmp_path_factory):
-    """Parameters, and a store in which the whole model is fine-tuned already."""
+    rates = ("trial_learning_rate", "plain_rate", "after_rate", "between_rate")
     params = {
         **training,
-        "train_examples": 48,
-        "part": "search",
-        "objective": BETWEEN,
-        "sampler": "tpe",
-        "trials": 3,
-        "size": 0.5,
-        "trial_examples": 24,
-        "trial_learning_rate": 1e-3,
-        "trial_batch_size": 4,
-        "full_examples": None,
-        "full_batch_size": 4,
-        "plain_rate": 1e-3,
-        "after_rate": 1e-3,
-        "between_rate": 1e-3,
-        "width": 8,
-        "frac_width": 7,
-        "input_frac_width": 4,
-        "sparsity": 0.5,
+        **{"part": "search", "objective": BETWEEN, "sampler": "tpe", "trials": 3},
+        **{"train_examples": 48, "trial_examples": 24, "full_examples": None, "size": 0.5},
+        **{"trial_batch_size": 4, "full_batch_size": 4, **dict.fromkeys(rates, 1e-3)},
+        **{"width": 8, "frac_width": 7, "input_frac_width": 4, "sparsity": 0.5},
     }
-    return params, fine_tuned(params, tmp_path_factory.mktemp("started"))
+    return fine_tuned(params, tmp_path_factory.mktemp("started"))
 
 
 @pytest.fixture
 def net(started, ctx) -> Supernet:
-    params, store = started
-    return Supernet(dict(params), with_all_of(store, ctx))
+    return supernet_of(started, ctx)
 
 
 def in_trial(net):
-    """Halves and recipe of a trial."""
     halves = study.halved(baseline.load_splits(net.params).train.first(24))
     return halves, baseline.training_recipe(net.params, prefix="trial_", epochs=1)
-
-
-# ---- shapes -------------------------------------------------------------------------------------
 
 
 def test_all_shapes_that_fit_have_one_size_and_most_do():
@@ -79,16 +56,6 @@ def test_all_shapes_that_fit_have_one_size_and_most_do():
         assert 0.99 * page.SIZE < weights / whole <= page.SIZE
 
 
-def test_a_shape_is_built_as_large_as_it_says(net):
-    shape = study.fitted(net.config, {study.LAYERS: 1}, 0.5)
-    small, whole = net.build(shape), net.build({})
-    weights = [sum(one.weight.numel() for one in linear_layers(m)) for m in (small, whole)]
-    assert 0.45 < weights[0] / weights[1] <= 0.5
-
-
-# ---- schedules ----------------------------------------------------------------------------------
-
-
 def test_two_halves_hold_every_example_once(net):
     examples = baseline.load_splits(net.params).train
     first, second = study.halved(examples)
@@ -100,7 +67,7 @@ def test_two_halves_hold_every_example_once(net):
 def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_rates(
     net, monkeypatch
 ):
-    """Read off the optimizer at work."""
+    """Read off the optimizer at work; alone, a schedule is what it is beside the others."""
     took: list[tuple[float, list[list[int]]]] = []  # learning rate and sentences of every step
     step = train.take_step
 
@@ -108,28 +75,26 @@ def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_r
         took.append((optimizer.param_groups[0]["lr"], batch["input_ids"].tolist()))
         return step(model, batch, optimizer, **how)
 
-    model, (halves, how) = net.build({}), in_trial(net)
+    halves, how = in_trial(net)
     monkeypatch.setattr(train, "take_step", watched)
     of: dict[str, list[tuple[float, list[list[int]]]]] = {}
-    for schedule, _ in study.trained(model, halves, how, net, OBJECTIVES):
-        of[schedule] = list(took)
+    every = {}
+    for schedule, made in study.trained(net.build({}), halves, how, net, OBJECTIVES):
+        of[schedule], every[schedule] = list(took), made.classifier.weight.clone()
     steps = len(of[PLAIN])
     between = [*of[BETWEEN][: steps // 2], *of[BETWEEN][steps:]]  # the first half is shared
     assert of[AFTER] == of[PLAIN] == between
     assert steps == sum(how.num_steps(len(half)) for half in halves) == 6
-
-
-def test_one_schedule_alone_is_what_it_is_beside_the_others(net):
-    halves, how = in_trial(net)
-    every = dict(study.trained(net.build({}), halves, how, net, OBJECTIVES))
     for schedule in (AFTER, BETWEEN):
-        ((name, alone),) = study.trained(net.build({}), halves, how, net, [schedule])
-        assert name == schedule
-        assert (alone.classifier.weight == every[schedule].classifier.weight).all()
-    assert not (every[AFTER].classifier.weight == every[BETWEEN].classifier.weight).all()
+        ((_, alone),) = study.trained(net.build({}), halves, how, net, [schedule])
+        assert torch.equal(alone.classifier.weight, every[schedule])
+    assert not torch.equal(every[AFTER], every[BETWEEN])
 
 
 def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_training(net):
+    shape = study.fitted(net.config, {study.LAYERS: 1}, 0.5)
+    weights = [sum(x.weight.numel() for x in linear_layers(net.build(s))) for s in (shape, {})]
+    assert 0.45 < weights[0] / weights[1] <= 0.5
     halves, how = in_trial(net)
     bits: dict[str, float] = {}
     zeros: dict[str, float] = {}
@@ -140,9 +105,6 @@ def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_traini
     assert zeros[PLAIN] < 0.01
     assert zeros[AFTER] == zeros[BETWEEN] == pytest.approx(0.5, abs=0.01)
     assert bits[AFTER] == bits[BETWEEN] < bits[PLAIN] / 6  # 8 of 32 bits, half of them, the bitmap
-
-
-# ---- a search -----------------------------------------------------------------------------------
 
 
 def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
@@ -164,9 +126,6 @@ def test_rates_of_their_own_change_what_trains_and_on_the_tuning_seed_nothing_me
     assert alike[AFTER] == apart[AFTER]
     assert alike[BETWEEN] != apart[BETWEEN]
     assert "outcomes" not in apart[BETWEEN]
-
-
-# ---- what the page makes of it ------------------------------------------------------------------
 
 
 def searched(objective: str, seed: int, chosen: int, losses: list[float | None]) -> Record:
@@ -198,21 +157,14 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     assert first.comparison.by_unit == pytest.approx((0, -20 / 2000))
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
     assert (second.comparison.units, second.comparison.population) == (2, "models")
-
-
-def test_searches_are_compared_by_what_they_choose_and_how_they_rank(found):
-    assert page.alike(found).value == 1
-    assert page.rank(found, AFTER).value == 1
+    assert page.alike(found).value == page.rank(found, AFTER).value == 1
     assert page.rank(found, BETWEEN).value == 0  # of one model alike, of the other upside down
 
 
-def test_the_format_is_the_one_that_question_1_1_chose():
-    assert lab1_quantization.CHOSEN[page.WIDTH] == page.FRACTIONS
-
-
-def test_every_rate_ties_with_the_least_loss_and_none_is_at_the_edge():
+def test_format_and_rates_are_those_that_tuning_chose_and_none_is_at_the_edge():
     records = read_published(TUNED)
     ties: dict[str, set[float]] = {}
+    assert lab1_quantization.CHOSEN[page.WIDTH] == page.FRACTIONS
     for schedule in page.RATES:
         losses = {
             float(one.case.params["after_rate"] or 0): one.values[schedule]["validation_loss"]

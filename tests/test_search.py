@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import optuna
@@ -36,27 +35,20 @@ def points(trials: list[Trial]) -> list[dict]:
     return [trial.point for trial in trials]
 
 
-# ---- what is drawn ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sampler", searching.SAMPLERS)
-def test_trials_hold_the_point_its_value_and_notes_in_order(tmp_path, sampler):
-    found = run(tmp_path, sampler)
+def test_a_seed_decides_the_trials_and_a_longer_study_begins_with_the_shorter_one(
+    tmp_path, sampler
+):
+    found = run(tmp_path / "a", sampler)
     assert [trial.index for trial in found] == list(range(20))
     for trial in found:
         assert set(trial.point) == set(SPACE)
         assert all(trial.point[name] in values for name, values in SPACE.items())
         assert (trial.value, trial.notes) == objective(trial.point)
-        assert json.loads(json.dumps(trial.to_json())) == trial.to_json()
-
-
-@pytest.mark.parametrize("sampler", searching.SAMPLERS)
-def test_a_seed_decides_the_trials_and_another_gives_others(tmp_path, sampler):
-    first, again, other = (
-        run(tmp_path / name, sampler, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
-    )
-    assert first == again
-    assert points(first) != points(other)
+    assert points(run(tmp_path / "other", sampler, seed=4)) != points(found)
+    assert run(tmp_path / "b", sampler, trials=7) == found[:7]
+    assert run(tmp_path / "b", sampler) == found
+    assert run(tmp_path / "b", sampler, trials=7) == found[:7]
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -72,19 +64,17 @@ def test_a_study_begins_with_what_it_is_given_and_learns_of_it(tmp_path, sampler
         run(tmp_path / "b", sampler)
 
 
-def test_a_longer_study_begins_with_the_shorter_one(tmp_path):
-    for sampler in searching.SAMPLERS:
-        short = run(tmp_path / sampler, sampler, trials=7)
-        longer = run(tmp_path / sampler, sampler, trials=15)
-        assert longer[:7] == short
-        assert longer == run(tmp_path / f"{sampler} at once", sampler, trials=15)
-        assert run(tmp_path / sampler, sampler, trials=7) == short
-
-
-def test_a_grid_visits_every_point_once_and_ends_there(tmp_path):
+def test_a_grid_visits_every_point_once_and_beyond_the_limit_is_refused(tmp_path):
     found = run(tmp_path, "grid", trials=100)
     assert len(found) == searching.num_points(SPACE) == 48
     assert len({json.dumps(point) for point in points(found)}) == 48
+    space = {f"layer{i}": [2, 4, 8] for i in range(40)}
+    with pytest.raises(MadlError, match="12,157,665,459,056,928,801 points, the limit is"):
+        run(tmp_path, "grid", space=space)
+    assert (
+        len(run(tmp_path / "b", "random", space=space, objective=lambda p: (1.0, {}), trials=2))
+        == 2
+    )
 
 
 def test_tpe_starts_with_the_random_sampler_s_own_points(tmp_path):
@@ -94,58 +84,37 @@ def test_tpe_starts_with_the_random_sampler_s_own_points(tmp_path):
     assert points(tpe)[startup:] != points(drawn)[startup:]
     assert [trial.at_random for trial in tpe] == [True] * startup + [False] * (20 - startup)
     assert all(trial.at_random for trial in drawn)
+    late, by_chance = (sum(one.value for one in found[startup:]) for found in (tpe, drawn))
+    assert late > by_chance  # larger is better
 
-
-def test_the_settings_shown_are_the_settings_used():
-    shown = searching.settings("tpe")
-    used = searching._sampler("tpe", 0, 0)
-    assert shown["startup_trials"] == used._n_startup_trials
-    assert shown["candidates"] == used._n_ei_candidates
-    assert shown["multivariate"] == used._multivariate
-    assert shown["constant_liar"] == used._constant_liar
-
-
-# ---- kills and company --------------------------------------------------------------------------
 
 WORKER = """
-    import os, sys, time
-    from pathlib import Path
-    from tests.test_search import SPACE, objective
-    from madl.training.search import search
+import sys, time
+from pathlib import Path
+from tests.test_search import objective, run
 
-    folder, sampler, slow, trials = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    log = folder.parent / "log"
+folder, sampler, slow = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+log = folder.parent / "log"
 
-    def told(point):
-        with log.open("a") as file:
-            file.write(f"{os.getpid()}\\n")
-        count = len(log.read_text().split())
-        time.sleep(60 if count == slow else 0.02)
-        return objective(point)
+def told(point):
+    with log.open("a") as file:
+        file.write("one\\n")
+    time.sleep(60 if len(log.read_text().split()) == slow else 0.02)
+    return objective(point)
 
-    search(folder, SPACE, told, sampler=sampler, seed=3, trials=int(trials))
+run(folder, sampler, objective=told)
 """
 
 
 @pytest.fixture
-def worker(tmp_path, python_file):
+def worker(tmp_path, processes):
     """Start a process that searches; `slow` names the evaluation at which it hangs."""
-    script = python_file("worker.py", WORKER)
-    started: list[subprocess.Popen] = []
 
-    def start(sampler="random", slow=0, trials=20) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, script, tmp_path / "study", sampler, str(slow), str(trials)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        started.append(process)
-        return process
+    def start(sampler="random", slow=0) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return processes.start("-c", WORKER, tmp_path / "study", sampler, slow, env=environment)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+    return start
 
 
 def evaluations(tmp_path) -> list[str]:
@@ -153,21 +122,18 @@ def evaluations(tmp_path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-@pytest.mark.parametrize(
-    "sampler", ["tpe", *(pytest.param(one, marks=pytest.mark.faults) for one in ("random", "grid"))]
-)
-def test_a_killed_study_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, worker, sampler):
+def test_a_killed_study_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, worker):
     begun = time.monotonic()
-    killed = worker(sampler, slow=14)
+    killed = worker("tpe", slow=14)
     wait_for(lambda: len(evaluations(tmp_path)) == 14)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     started = time.monotonic()
-    assert worker(sampler).wait() == 0
+    assert worker("tpe").wait() == 0
     # nobody waits for a dead worker's lock
     assert time.monotonic() - started < 20 + (started - begun)
     assert len(evaluations(tmp_path)) == 21  # thirteen were kept, one was tried again
-    assert run(tmp_path / "study", sampler) == run(tmp_path / "undisturbed", sampler)
+    assert run(tmp_path / "study", "tpe") == run(tmp_path / "undisturbed", "tpe")
 
 
 def test_two_workers_of_a_study_evaluate_no_trial_twice(tmp_path, worker):
@@ -177,7 +143,7 @@ def test_two_workers_of_a_study_evaluate_no_trial_twice(tmp_path, worker):
     assert points(run(tmp_path / "study")) == points(run(tmp_path / "one"))
 
 
-def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
+def test_a_failed_trial_is_tried_again_and_what_was_evaluated_is_not(tmp_path, ctx):
     def fails_at_depth_3(point):
         if point["depth"] == 3:
             raise MadlError("too deep")
@@ -186,52 +152,42 @@ def test_a_failed_trial_is_tried_again_and_not_counted(tmp_path):
     with pytest.raises(MadlError, match="too deep"):
         run(tmp_path / "a", objective=fails_at_depth_3)
     assert run(tmp_path / "a") == run(tmp_path / "b")
+    calls: list[int] = []
+
+    def evaluate():
+        calls.append(1)
+        return {"value": 0.5}
+
+    for _ in range(3):
+        assert searching.remembered(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
+    searching.remembered(ctx, {"width": 8, "seed": 0}, evaluate)
+    assert len(calls) == 2
 
 
-# ---- what is refused ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["rubbish", '{"index": 2}'])
-def test_a_corrupt_trial_is_refused_and_kept(tmp_path, text):
+@pytest.mark.parametrize("change", ["rubbish", {"index": 3}, {"point": {}}, {"value": "high"}])
+def test_a_trial_that_is_none_of_this_study_is_refused_and_kept(tmp_path, change):
     run(tmp_path, trials=5)
     trial = tmp_path / "trial-2.json"
+    is_text = isinstance(change, str)
+    text = change if is_text else json.dumps(json.loads(trial.read_text()) | change)
     trial.write_text(text)
-    with pytest.raises(MadlError, match=r"trial-2\.json .*; remove it"):
+    with pytest.raises(MadlError, match=r"trial-2\.json is not .*; remove it"):
         run(tmp_path)
     assert trial.read_text() == text
 
 
-@pytest.mark.parametrize("change", [{"index": 3}, {"point": {}}, {"value": "high"}])
-def test_a_trial_of_another_place_or_study_is_refused(tmp_path, change):
+def test_a_study_of_another_search_or_version_is_refused(tmp_path, monkeypatch):
     run(tmp_path, trials=5)
-    trial = tmp_path / "trial-2.json"
-    trial.write_text(json.dumps(json.loads(trial.read_text()) | change))
-    with pytest.raises(MadlError, match=r"trial-2\.json is not "):
-        run(tmp_path)
-
-
-def test_a_study_of_another_version_is_refused(tmp_path, monkeypatch):
-    run(tmp_path, trials=5)
+    for how, said in (
+        ({"seed": 4}, "made with seed 3, this search has seed 4"),
+        ({"space": {**SPACE, "depth": [1, 2]}}, "made with space"),
+        ({"sampler": "tpe"}, "made with sampler"),
+    ):
+        with pytest.raises(MadlError, match=said):
+            run(tmp_path, **how)
     monkeypatch.setattr(optuna, "__version__", "6.0.0")
     with pytest.raises(MadlError, match=r"made with optuna 5.* has optuna 6\.0\.0"):
         run(tmp_path)
-
-
-def test_a_study_of_another_search_is_refused(tmp_path):
-    run(tmp_path, trials=5)
-    with pytest.raises(MadlError, match="made with seed 3, this search has seed 4"):
-        run(tmp_path, seed=4)
-    with pytest.raises(MadlError, match="made with space"):
-        run(tmp_path, space={**SPACE, "depth": [1, 2]})
-    with pytest.raises(MadlError, match="made with sampler"):
-        run(tmp_path, "tpe")
-
-
-def test_a_grid_beyond_the_limit_is_refused_before_it_is_made(tmp_path):
-    space = {f"layer{i}": [2, 4, 8] for i in range(40)}
-    with pytest.raises(MadlError, match="12,157,665,459,056,928,801 points, the limit is"):
-        run(tmp_path, "grid", space=space)
-    assert len(run(tmp_path, "random", space=space, objective=lambda p: (1.0, {}), trials=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -250,16 +206,3 @@ def test_a_grid_beyond_the_limit_is_refused_before_it_is_made(tmp_path):
 def test_what_cannot_be_searched_is_refused(tmp_path, how, error, said):
     with pytest.raises(error, match=said):
         run(tmp_path, **how)
-
-
-def test_an_evaluation_is_made_once(ctx):
-    calls: list[int] = []
-
-    def evaluate():
-        calls.append(1)
-        return {"value": 0.5}
-
-    for _ in range(3):
-        assert searching.remembered(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
-    searching.remembered(ctx, {"width": 8, "seed": 0}, evaluate)
-    assert len(calls) == 2

@@ -6,16 +6,13 @@ from madl.logbook import searches
 from madl.logbook.charts import interval_of, plain
 
 
-def test_the_interval_of_a_mean_is_student_s():
+def test_the_interval_of_a_mean_and_of_each_point_of_a_curve_is_student_s():
     made = searches.mean_estimate([0.4, 0.5, 0.6])
     half = 0.43027 / 3**0.5
     assert plain(made) == 0.5
     assert interval_of(made) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
     assert interval_of(searches.mean_estimate([0.8, 0.9, 1.0]))[1] == 1.0  # no share is more
     assert searches.mean_estimate([1.0]).interval is None
-
-
-def test_curves_are_means_over_studies_with_an_interval():
     rows = searches.mean_rows({"A": [[0.4, 0.6], [0.5, 0.5]], "B": [[0.5]]})
     assert [row["trial"] for row in rows] == [1, 2]
     assert [plain(row["A"]) for row in rows] == [0.45, 0.55]
@@ -25,12 +22,10 @@ def test_curves_are_means_over_studies_with_an_interval():
     assert interval_of(rows[0]["B"]) is None
 
 
-# ---- ranks --------------------------------------------------------------------------------------
-
-
-def test_a_rank_correlation_looks_at_the_order_alone():
+def test_ranks_look_at_the_order_alone_and_a_curve_begins_with_what_fits_and_never_rises():
     a = [0.1, 0.2, 0.3, 0.5, 0.9]
     assert searches.rank_correlation(a, [x**3 for x in a]) == pytest.approx(1)
     assert searches.rank_correlation(a, a[::-1]) == pytest.approx(-1)
     assert searches.rank_correlation(a, [0.5] * 5) == 0
     assert searches.rank_correlation(a, [0.2, 0.1, 0.3, 0.5, 0.9]) == pytest.approx(1 - 6 * 2 / 120)
+    assert searches.least_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]

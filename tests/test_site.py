@@ -16,13 +16,10 @@ WHOLE = 5_000_000  # bytes of all files
 PAGE = 150_000  # bytes of a page with its figures, as a server sends it
 
 
-def test_the_site_is_at_most_five_megabytes(site):  # noqa: F811
+def test_the_site_is_at_most_five_megabytes_and_a_page_150_kilobytes(site):  # noqa: F811
     sizes = {path: path.stat().st_size for path in site.rglob("*") if path.is_file()}
     largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:5]
     assert sum(sizes.values()) <= WHOLE, [(path.name, sizes[path]) for path in largest]
-
-
-def test_a_page_with_its_figures_is_at_most_150_kilobytes(site):  # noqa: F811
     sent = {p.name: len(gzip.compress(p.read_bytes())) for p in site.rglob("*.html")}
     assert max(sent.values()) <= PAGE, max(sent, key=sent.__getitem__)
 

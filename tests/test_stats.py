@@ -9,15 +9,13 @@ from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_rel
 from madl.logbook import stats
 from madl.logbook.claims import contrast
 from madl.logbook.stats import Outcomes, Unit
+from tests import nulls
 from tests.nulls import in_errors
 
 
-def verdict(comparison, question=lambda one: one, level=stats.ALPHA) -> str:
+def verdict(comparison, question=lambda one: one) -> str:
     """What a claim alone on its page would say of this comparison: by default, that A is better."""
-    for_it, against = question(contrast(comparison, [])).p_values()
-    if min(for_it, against) > level:
-        return "undecided"
-    return "supported" if for_it <= against else "refuted"
+    return nulls.verdict(question(contrast(comparison, [])))
 
 
 def decided(comparison) -> bool:
@@ -50,34 +48,46 @@ def false_positives(decide, repeats=1500):
     return sum(decide(np.random.default_rng(i)) for i in range(repeats)) / repeats
 
 
-@pytest.mark.parametrize(("n", "discordant"), [(200, 0.05), (2000, 0.03), (2000, 0.1)])
-def test_equal_models_are_called_different_in_at_most_5_percent(n, discordant):
-    def decide(rng):
-        a, b = two_models(rng, n, discordant=discordant)
-        return decided(stats.compare([a], [b]))
-
-    assert false_positives(decide) <= stats.ALPHA
+def models(n, discordant):
+    return lambda rng: stats.compare(*([o] for o in two_models(rng, n, discordant=discordant)))
 
 
-@pytest.mark.parametrize(("seeds", "seed_sd"), [(2, 0.4), (3, 0.05), (3, 0.4), (5, 0.0), (5, 0.4)])
-def test_equal_methods_are_called_different_in_at_most_5_percent(seeds, seed_sd):
-    def decide(rng):
-        a, b = methods(rng, seeds, 400, seed_sd=seed_sd)
-        return decided(stats.compare(a, b))
-
-    assert false_positives(decide) <= stats.ALPHA
+def seeds(count, seed_sd):
+    return lambda rng: stats.compare(*methods(rng, count, 400, seed_sd=seed_sd))
 
 
-def test_a_difference_between_methods_is_found_from_five_seeds():
+def by_chance(rng):
+    """Models that differ by chance alone."""
+    correct = rng.random((2, 3, 400)) < 1 / (1 + np.exp(-rng.normal(1.5, 2.0, 400)))
+    return stats.compare(*([Outcomes(row, "x") for row in side] for side in correct)).these
+
+
+def losses(rng):
+    """Without a rise; few sentences lose much, and models differ."""
+    by_model, by_sentence = rng.normal(0, 0.05, (5, 1)), rng.exponential(1, 300) - 1
+    change = by_model + by_sentence + rng.normal(0, 0.5, (5, 300))
+    return stats.compare_values(change, np.zeros_like(change), unit=Unit.NATS, of=stats.MODELS)
+
+
+@pytest.mark.parametrize(
+    ("made", "repeats", "scatter"),
+    [
+        *((models(*one), 1500, 0) for one in ((200, 0.05), (2000, 0.03), (2000, 0.1))),
+        *((seeds(*one), 1500, 0) for one in ((2, 0.4), (3, 0.05), (3, 0.4), (5, 0.0), (5, 0.4))),
+        (by_chance, 6000, 0.01),
+        (losses, 1000, 0.01),  # what a thousand draws scatter
+    ],
+)
+def test_what_is_equal_is_called_different_in_at_most_5_percent(made, repeats, scatter):
+    assert false_positives(lambda rng: decided(made(rng)), repeats) <= stats.ALPHA + scatter
+
+
+def test_a_difference_between_methods_is_found_from_five_seeds_and_one_says_nothing():
     def decide(rng):
         a, b = methods(rng, 5, 2000, effect=0.6, seed_sd=0.1)
         return verdict(stats.compare(b, a)) == "supported"
 
     assert false_positives(decide, 200) > 0.9
-
-
-def test_one_seed_says_nothing_about_a_method():
-    """Seeds that differ as models make McNemar's test call equal methods different too often."""
 
     def decide(rng):
         a, b = methods(rng, 1, 2000, seed_sd=0.4)
@@ -117,11 +127,18 @@ def test_the_interval_holds_the_effect_and_stays_in_bounds(only_a, only_b, n):
     assert low < high
 
 
-def test_the_interval_is_tangos():
+def test_the_interval_is_tangos_and_covers_as_often_as_it_says():
     low, high = stats.paired_interval(8, 2, 30)
     for bound in (low, high):
         z = _tango_score(8, 2, 30, bound)
         assert abs(z) == pytest.approx(1.95996, abs=1e-4)
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1000):
+        only_a, only_b, _rest = rng.multinomial(500, [0.03, 0.05, 0.92])
+        low, high = stats.paired_interval(only_b, only_a, 500)
+        covered += low <= 0.02 <= high
+    assert covered / 1000 == pytest.approx(0.95, abs=0.02)
 
 
 def _tango_score(b, c, n, delta):
@@ -133,16 +150,6 @@ def _tango_score(b, c, n, delta):
         likelihood = b * np.log(p) + c * np.log(q) + (n - b - c) * np.log(1 - p - q)
     q = q[np.nanargmax(likelihood)]
     return (b - c - n * delta) / np.sqrt(n * (2 * q + delta - delta**2))
-
-
-def test_interval_coverage_is_near_nominal():
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(1000):
-        only_a, only_b, _rest = rng.multinomial(500, [0.03, 0.05, 0.92])
-        low, high = stats.paired_interval(only_b, only_a, 500)
-        covered += low <= 0.02 <= high
-    assert covered / 1000 == pytest.approx(0.95, abs=0.02)
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -193,18 +200,17 @@ def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says(processes):
     assert held >= 275
 
 
-def test_a_ratio_of_interleaved_samples_cancels_drift():
+def test_a_ratio_of_interleaved_samples_cancels_drift_and_drops_a_contended_process():
     rng = np.random.default_rng(0)
     drift = np.linspace(1, 3, 60)
     slow, fast = drift * rng.normal(2, 0.02, 60), drift * rng.normal(1, 0.01, 60)
     made = quiet([list(slow)], [list(fast)])
     assert verdict(made) == "supported"
     assert np.exp(made.effect) == pytest.approx(2.0, abs=0.15)
-
-
-def test_the_same_timings_are_undecided():
     samples = list(np.random.default_rng(0).normal(1, 0.1, 40))
     assert verdict(quiet([samples], [samples])) == "undecided"
+    contended = stats.ratio([*SLOW[:4], [9.0] * 20], FAST, contention=[0.0] * 4 + [0.9])
+    assert contended.effect == quiet(SLOW[:4], FAST[:4]).effect
 
 
 FAST = [list(1 + 0.01 * np.random.default_rng(i).standard_normal(20)) for i in range(5)]
@@ -232,13 +238,7 @@ def test_contended_processes_are_dropped_one_by_one(contention, units, dropped, 
     assert verdict(made, lambda one: one.within(0.05)) == ("undecided" if blocked else "refuted")
 
 
-def test_a_contended_process_does_not_count():
-    slow = [*SLOW[:4], [9.0] * 20]
-    made = stats.ratio(slow, FAST, contention=[0.0] * 4 + [0.9])
-    assert made.effect == quiet(SLOW[:4], FAST[:4]).effect
-
-
-def test_the_paired_mean_is_scipys_paired_t_test():
+def test_the_paired_mean_is_scipys_paired_t_test_and_units_that_all_agree_decide():
     rng = np.random.default_rng(0)
     a = rng.normal(0, 1, 300)
     b = a + rng.normal(0.1, 0.5, 300)
@@ -247,10 +247,6 @@ def test_the_paired_mean_is_scipys_paired_t_test():
     assert 2 * min(found.tails(0.0)) == pytest.approx(expected.pvalue)
     assert tuple(found.interval) == pytest.approx(tuple(expected.confidence_interval()))
     assert verdict(found) == "supported"
-
-
-def test_units_that_all_agree_decide():
-    """A constant difference is no reason for p = 1."""
     found = stats.paired_mean([1.0, 2.0, 3.0], [0.5, 1.5, 2.5], unit=Unit.NATS, drawn="studies")
     assert verdict(found) == "supported"
 
@@ -266,7 +262,7 @@ def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
 # ---- the two inferences -------------------------------------------------------------------------
 
 
-def test_of_these_models_the_sentences_alone_are_drawn_again():
+def test_of_these_models_sentences_alone_are_drawn_again_and_equal_ones_have_an_interval():
     """A clear loss of models that differ much: shown of these five, not of such models."""
     rng = np.random.default_rng(3)
     sides = methods(rng, 5, 2000, effect=1.0, seed_sd=1.0)
@@ -280,23 +276,14 @@ def test_of_these_models_the_sentences_alone_are_drawn_again():
     assert verdict(made) == "undecided"
     assert verdict(these) == "supported"
     assert np.mean(made.by_unit) == pytest.approx(made.effect)
-
-
-def test_models_that_differ_by_chance_alone_are_called_different_in_at_most_5_percent():
-    def decide(rng):
-        difficulty = rng.normal(1.5, 2.0, 400)
-        correct = rng.random((2, 3, 400)) < 1 / (1 + np.exp(-difficulty))
-        a, b = ([Outcomes(row, "x") for row in side] for side in correct)
-        return decided(stats.compare(a, b).these)
-
-    assert false_positives(decide, 6000) <= stats.ALPHA + 0.01
-
-
-def test_what_never_differs_has_an_interval_beside_it():
     first, second = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
-    these = stats.compare([first, second], [second, first]).these
-    assert these.effect == 0
-    assert these.interval.low < 0 < these.interval.high
+    same = [some(80), some(70)]
+    for made in (
+        stats.compare([first, second], [second, first]).these,
+        stats.compare_groups(same, same, of="studies"),
+    ):
+        assert made.effect == 0
+        assert made.interval.low < 0 < made.interval.high
 
 
 # ---- power --------------------------------------------------------------------------------------
@@ -307,12 +294,6 @@ def test_the_smallest_effect_that_can_be_decided_is_that_of_noncentral_t(freedom
     needed = stats.errors_needed(freedom, level, power)
     critical = t.isf(level / 2, freedom)
     assert nct.sf(critical, freedom, needed) == pytest.approx(power, abs=1e-6)
-
-
-def test_with_many_units_it_is_the_normal_distribution_s():
-    expected = norm.isf(0.025) + norm.ppf(0.8)
-    assert stats.errors_needed(np.inf) == pytest.approx(expected)
-    assert stats.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("units", [3, 5])
@@ -343,7 +324,7 @@ def test_the_power_of_a_design_is_what_it_finds():
         stats.design_power(0.08, between=0.0, units=units)
 
 
-def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
+def test_power_rises_with_the_effect_and_with_many_units_it_is_the_normal_distribution_s():
     a, b = methods(np.random.default_rng(0), 5, 400)
     for made in (stats.compare(a, b), stats.compare(a[:1], b[:1])):
         distances = [in_errors(made, effect) for effect in (0.0, 0.01, 0.03, 0.1)]
@@ -352,6 +333,9 @@ def test_power_rises_with_the_effect_and_the_smallest_has_80_percent():
         assert powers[0] == pytest.approx(stats.ALPHA / 2)
         smallest = in_errors(made, made.smallest(0.01))
         assert stats.power_at(smallest, made.freedom, 0.01) == pytest.approx(0.8)
+    expected = norm.isf(0.025) + norm.ppf(0.8)
+    assert stats.errors_needed(np.inf) == pytest.approx(expected)
+    assert stats.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
 
 
 # ---- pooled -------------------------------------------------------------------------------------
@@ -381,16 +365,7 @@ def test_equal_formats_are_called_different_in_at_most_5_percent(count, seeds, s
     assert np.mean(found) <= stats.ALPHA + 0.005  # of 1,200 draws and more
 
 
-def test_what_is_pooled_decides_more():
-    rng, alone, together = np.random.default_rng(0), [], []
-    for _ in range(100):
-        every = formats(rng, 8, 3, share_control=True, effect=0.07)
-        alone += [decided(one) for one in every]
-        together += [decided(one) for one in stats.pooled(every)]
-    assert np.mean(together) > np.mean(alone) + 0.08
-
-
-def test_pooling_shares_the_variance_and_keeps_the_effects():
+def test_pooling_shares_the_variance_keeps_the_effects_and_decides_more_but_of_copies():
     every = formats(np.random.default_rng(0), 6, 5, share_control=False)
     made = stats.pooled(every)
     assert [one.effect for one in made] == [one.effect for one in every]
@@ -399,23 +374,10 @@ def test_pooling_shares_the_variance_and_keeps_the_effects():
     shared = {round(one.error**2 - was.parts.of_examples, 12) for one, was in zip(made, every)}
     assert len(shared) == 1
     assert stats.pooled(every[:1]) == every[:1]
-
-
-def test_one_comparison_several_times_gains_no_freedom():
     (one,) = formats(np.random.default_rng(0), 1, 5, share_control=False)
     again = stats.pooled([one] * 9)[0]
     assert again.freedom == pytest.approx(one.freedom)
     assert again.interval == pytest.approx(one.interval)
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
-    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
-    covariance = np.atleast_2d(np.cov(values))
-    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
-
-
-def test_a_pair_that_is_one_pair_of_models_stays_as_it_is():
     rng = np.random.default_rng(0)
     a, b = methods(rng, 3, 200)
     c, _ = methods(rng, 3, 200)
@@ -423,6 +385,19 @@ def test_a_pair_that_is_one_pair_of_models_stays_as_it_is():
     made = stats.pooled([stats.compare(a, b), same, stats.compare(c, b)])
     assert made[1] is same
     assert made[0].method.endswith("pooled")
+    rng, alone, together = np.random.default_rng(0), [], []
+    for _ in range(100):
+        every = formats(rng, 8, 3, share_control=True, effect=0.07)
+        alone += [decided(one) for one in every]
+        together += [decided(one) for one in stats.pooled(every)]
+    assert np.mean(together) > np.mean(alone) + 0.08
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
+def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
+    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
+    covariance = np.atleast_2d(np.cov(values))
+    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
 
 
 # ---- groups -------------------------------------------------------------------------------------
@@ -433,28 +408,18 @@ def some(*correct: int) -> list[Outcomes]:
     return [Outcomes(np.arange(100) < count, "x") for count in correct]
 
 
-def test_a_group_s_models_are_averaged_within_it():
+def test_a_group_s_models_are_averaged_and_groups_of_one_are_compared_as_seeds_are():
     a, b = [some(80, 60), some(70, 70)], [some(60, 60), some(60, 40)]
     made = stats.compare_groups(a, b, of="models")
     assert made.effect == pytest.approx(0.15)  # 10 and 20 points
     assert made.by_unit == pytest.approx((0.1, 0.2))
     assert (made.population, made.units, made.examples) == ("models", 2, 100)
-
-
-def test_groups_of_one_are_compared_as_seeds_are():
     rng = np.random.default_rng(0)
     a, b = methods(rng, 4, 200, effect=1.0)
     seeds = stats.compare(a, b)
     made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="studies")
     assert (made.effect, made.error, made.interval) == (seeds.effect, seeds.error, seeds.interval)
     assert (made.population, made.method) == ("studies", "studies × sentences")
-
-
-def test_groups_of_the_same_models_have_no_interval_of_width_zero():
-    same = [some(80), some(70)]
-    made = stats.compare_groups(same, same, of="studies")
-    assert made.effect == 0
-    assert made.interval.low < 0 < made.interval.high
 
 
 def test_holm_multiplies_by_what_is_left_and_never_falls():
@@ -484,18 +449,6 @@ def test_values_of_zero_and_one_are_compared_as_outcomes_are():
     assert made.unit is Unit.NATS
     assert made.these is not None
     assert made.these.unit is Unit.NATS
-
-
-def test_losses_without_a_rise_are_called_risen_in_at_most_5_percent():
-    """Few sentences lose much, and models differ."""
-
-    def decide(rng):
-        by_model, by_sentence = rng.normal(0, 0.05, (5, 1)), rng.exponential(1, 300) - 1
-        change = by_model + by_sentence + rng.normal(0, 0.5, (5, 300))
-        none = np.zeros_like(change)
-        return decided(stats.compare_values(change, none, unit=Unit.NATS, of=stats.MODELS))
-
-    assert false_positives(decide, 1000) <= 0.06  # 5 %, and what a thousand draws scatter
 
 
 def test_what_does_not_fit_together_is_not_compared():

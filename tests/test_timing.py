@@ -26,8 +26,15 @@ def subject(**changes):
     return changed(subject={**GOOD["subject"], **changes})
 
 
-def test_a_good_measurement_passes_every_check():
+def test_a_good_measurement_passes_and_an_effect_inside_the_spread_is_no_effect():
     assert lint.mistakes(GOOD, against=SLOWER) == []
+    assert lint.mistakes(changed(calls_per_sample=7), against=SLOWER) == [lint.ALIKE]
+    noisy = changed(samples_s=[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.1, 1.9])
+    near = changed(samples_s=[1.2 * s for s in noisy["samples_s"]])
+    assert lint.EFFECT in lint.mistakes(noisy, against=near)
+    assert lint.EFFECT not in lint.mistakes(GOOD, against=SLOWER)
+    assert lint.EFFECT not in lint.mistakes(GOOD, against=GOOD)  # the same, and clearly so
+    assert lint.mistakes(GOOD) == [lint.EFFECT]  # nothing to compare with
 
 
 @pytest.mark.parametrize(
@@ -54,22 +61,6 @@ def test_each_mistake_is_found_and_nothing_else(check, record):
     assert lint.mistakes(record, against=SLOWER) == [check]
 
 
-def test_more_calls_in_a_row_than_the_rival_are_a_mistake():
-    assert lint.mistakes(changed(calls_per_sample=7), against=SLOWER) == [lint.ALIKE]
-
-
-def test_an_effect_inside_the_spread_is_no_effect():
-    noisy = changed(samples_s=[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.1, 1.9])
-    near = changed(samples_s=[1.2 * s for s in noisy["samples_s"]])
-    assert lint.EFFECT in lint.mistakes(noisy, against=near)
-    assert lint.EFFECT not in lint.mistakes(GOOD, against=SLOWER)
-    assert lint.EFFECT not in lint.mistakes(GOOD, against=GOOD)  # the same, and clearly so
-    assert lint.mistakes(GOOD) == [lint.EFFECT]  # nothing to compare with
-
-
-# ---- real measurements --------------------------------------------------------------------------
-
-
 class Norm(nn.Module):
     """Has a training mode and something to learn."""
 
@@ -81,7 +72,7 @@ class Norm(nn.Module):
         return self.linear(self.norm(x))
 
 
-def test_the_naive_timing_is_flagged_and_the_right_one_is_not():
+def test_the_naive_timing_is_flagged_the_right_one_is_not_and_compilations_are_counted():
     torch._dynamo.reset()
     x, model = torch.randn(256, 64), Norm().train()
     compiled = torch.compile(model, backend="aot_eager")
@@ -106,9 +97,6 @@ def test_the_naive_timing_is_flagged_and_the_right_one_is_not():
     if "quiet machine" in found:  # a straggler may come first
         about_the_machine.add("warm-up excluded")
     assert found <= about_the_machine
-
-
-def test_a_compilation_while_sampling_is_counted():
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: torch.relu(x) + 1, backend="eager", dynamic=False)
     sizes = iter(range(2, 1000))
@@ -131,9 +119,6 @@ def test_contention_is_of_the_process_and_the_same_for_all_that_took_turns(monke
     pauses = iter([0.001] * 3 + [0.001, 0.02] * 50)  # from the first sample on, every other is late
     measured = timing.compare(fns, budget_s=0.0, min_samples=20)
     assert measured["steady"].contention == measured["late"].contention > max(others - 0.1, 0.1)
-
-
-# ---- a fresh process ----------------------------------------------------------------------------
 
 
 def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from madl.compression.quantize import Rule, quantize_, range_use
+from madl.compression.quantize import QuantizedLinear, Rule, quantize_, range_use
 from madl.formats.fixed import FixedPoint
 from madl.training import data, models, train
 from madl.training.train import Recipe
@@ -29,13 +29,20 @@ def model(tiny_model):
     return models.load_pretrained(str(tiny_model), seed=0)
 
 
-def test_fine_tuning_learns(model, encoded):
+def test_fine_tuning_learns_and_a_checkpoint_is_the_model_without_a_pickle(
+    model, encoded, tmp_path
+):
     before = train.evaluate(model, encoded["test"]).accuracy
     losses = train.train(model, encoded["train"], RECIPE)
     after = train.evaluate(model, encoded["test"])
     assert before < 0.7 < 0.95 < after.accuracy
     assert losses[-1] < losses[0]
     assert not model.training
+    train.train(model, encoded["train"], RECIPE)
+    models.save_checkpoint(model, tmp_path / "checkpoint")
+    again = models.load_checkpoint(tmp_path / "checkpoint")
+    assert train.evaluate(again, encoded["test"]) == train.evaluate(model, encoded["test"])
+    assert {p.suffix for p in (tmp_path / "checkpoint").iterdir()} == {".json", ".safetensors"}
 
 
 def test_a_seed_draws_the_dropout_and_the_order_of_every_epoch(model, encoded, monkeypatch):
@@ -78,22 +85,12 @@ def test_another_seed_gives_another_head(tiny_model, tmp_path):
 
 def test_evaluation_keeps_the_order_of_the_split(model, encoded):
     """Batches are sorted by length; correctness must come back in the split's own order."""
-    evaluation = train.evaluate(model, encoded["test"])
-    one_by_one = []
-    for i in range(len(encoded["test"])):
-        batch = encoded["test"].batch([i])
-        with torch.no_grad():
-            logits = model.eval()(**batch).logits
-        one_by_one.append(bool(logits.argmax(-1) == batch["labels"]))
-    assert evaluation.correct == one_by_one
-
-
-def test_a_checkpoint_is_the_same_model_and_holds_no_pickle(model, encoded, tmp_path):
-    train.train(model, encoded["train"], RECIPE)
-    models.save_checkpoint(model, tmp_path / "checkpoint")
-    again = models.load_checkpoint(tmp_path / "checkpoint")
-    assert train.evaluate(again, encoded["test"]) == train.evaluate(model, encoded["test"])
-    assert {p.suffix for p in (tmp_path / "checkpoint").iterdir()} == {".json", ".safetensors"}
+    test = encoded["test"]
+    with torch.no_grad():
+        batches = [test.batch([i]) for i in range(len(test))]
+        found = [model.eval()(**batch).logits.argmax(-1) for batch in batches]
+    one_by_one = [bool(one == batch["labels"]) for one, batch in zip(found, batches)]
+    assert train.evaluate(model, test).correct == one_by_one
 
 
 def test_qat_is_judged_with_the_weights_it_trained(model, encoded):
@@ -112,14 +109,11 @@ def test_range_use_counts_what_the_format_loses(model, encoded):
     quantize_(model, [Rule.uniform(FixedPoint(width=4, frac_width=3))])
     batch = encoded["validation"].batch(range(8))
     shares = range_use(model, batch)
-    weights = torch.cat([p.flatten() for n, p in model.named_parameters() if _is_weight(n)])
+    layers = [layer for layer in model.modules() if isinstance(layer, QuantizedLinear)]
+    weights = torch.cat([layer.weight.flatten() for layer in layers])
     assert shares["weight_zeroed"] == pytest.approx(
         float(((weights.abs() <= 1 / 16) & (weights != 0)).float().mean())
     )
     outside = (weights < -1) | (weights > 7 / 8)
     assert shares["weight_saturated"] == pytest.approx(float(outside.float().mean()))
     assert 0 < shares["input_saturated"] < 1
-
-
-def _is_weight(name: str) -> bool:
-    return name.endswith("weight") and "LayerNorm" not in name and "embeddings" not in name

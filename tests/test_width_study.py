@@ -12,7 +12,7 @@ from tests.synthetic import DATA, assert_best_rate
 TUNED = DATA / "lab1_quantization_tuning.jsonl"
 
 
-def test_a_search_ends_where_every_neighbour_was_tried_and_is_worse():
+def test_a_search_ends_where_every_neighbour_is_worse_and_rows_take_their_own_step():
     tried = {}
 
     def loss(pair):
@@ -20,9 +20,6 @@ def test_a_search_ends_where_every_neighbour_was_tried_and_is_worse():
 
     assert study.descend((4, 1), study.around, loss) == (7, 3)
     assert set(study.around((7, 3))) <= tried.keys()
-
-
-def test_each_row_takes_the_step_of_its_least_error():
     torch.manual_seed(0)
     weight = torch.randn(6, 40) * torch.tensor([0.02, 0.05, 0.1, 0.2, 0.4, 0.8])[:, None]
     made = {per: study.OwnStep(width=4, per=per).quantize(weight) for per in ("row", "layer")}

@@ -6,6 +6,7 @@ Needs what `test_site` needs.
 import pytest
 
 from experiments.lab4_tiles import study
+from tests.browser.looking import opened
 
 pytestmark = pytest.mark.browser
 
@@ -20,28 +21,19 @@ EXPLAINED = "document.querySelector('figure[data-explain]').explained"
 
 
 @pytest.fixture
-def opened(browser, site):
-    """Opens the page of an explainer: the page, and its figure; closes all at the end."""
-    contexts = []
+def explained(browser, site):
+    """Opens the page of an explainer: the page, and its figure."""
 
-    def open_(name: str, failures: list[str] | None = None, **context):
-        usual = {"viewport": {"width": 1280, "height": 900}, "offline": True}
-        contexts.append(browser.new_context(**{**usual, **context}))
-        page = contexts[-1].new_page()
-        told = [] if failures is None else failures
-        page.on("pageerror", lambda error: told.append(str(error)))
-        page.on("console", lambda said: told.append(said.text) if said.type == "error" else None)
-        page.goto((site / f"labs/{PAGES[name]}.html").as_uri())
+    def open_(name: str, **how):
+        page = opened(browser, (site / f"labs/{PAGES[name]}.html").as_uri(), **how)
         return page, page.locator(f"figure[data-explain={name}]")
 
-    yield open_
-    for context in contexts:
-        context.close()
+    return open_
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_without_a_script_it_shows_what_the_script_begins_with(opened, name):
-    static, live = (opened(name, java_script_enabled=enabled)[1] for enabled in (False, True))
+def test_without_a_script_it_shows_what_the_script_begins_with(explained, name):
+    static, live = (explained(name, java_script_enabled=enabled)[1] for enabled in (False, True))
     assert static.locator("input, select, button").count() == 0
     before = dict(static.evaluate(TEXTS))
     assert before
@@ -50,10 +42,9 @@ def test_without_a_script_it_shows_what_the_script_begins_with(opened, name):
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_control_works_by_keyboard_and_says_so(opened, name, width):
+def test_every_control_works_by_keyboard_and_says_so(explained, name, width):
     failures: list[str] = []
-    size = {"width": width, "height": 900}
-    page, figure = opened(name, failures, viewport=size)
+    page, figure = explained(name, failures=failures, width=width)
     said = figure.locator(".says")
     assert said.get_attribute("aria-live") == "polite"
     for control in figure.locator(".tools :is(input, select)").all():
@@ -68,18 +59,13 @@ def test_every_control_works_by_keyboard_and_says_so(opened, name, width):
         assert said.text_content() != before, control.evaluate("e => e.labels[0].textContent")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert failures == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_on_paper_there_are_no_controls(opened, name):
-    page, figure = opened(name)
     page.emulate_media(media="print")
     assert not figure.locator(".tools").is_visible()
-    assert figure.locator(".says").is_visible()
+    assert said.is_visible()
 
 
-def test_a_bit_is_set_by_a_tap(opened):
-    page, figure = opened("decode", has_touch=True, viewport={"width": 390, "height": 800})
+def test_a_bit_is_set_by_a_tap(explained):
+    page, figure = explained("decode", has_touch=True, width=390)
     sign, six = (figure.locator("button.bit").nth(i) for i in (0, 1))
     sign.tap()
     assert sign.get_attribute("aria-pressed") == "true"
@@ -90,20 +76,9 @@ def test_a_bit_is_set_by_a_tap(opened):
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_a_number_says_by_keyboard_what_it_is_within_the_window(opened):
-    page, _ = opened("decode", viewport={"width": 390, "height": 800})
-    number = page.locator(".lead a.n").last
-    number.focus()
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Tab")  # as a reader comes to it
-    said = number.evaluate("e => getComputedStyle(e, '::after').content")
-    assert said == '"65,536 · exact"'
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-
-
 @pytest.mark.parametrize("first", [(0, 0, 0), (96, 1, 5)], ids=["first", "other"])  # thread, block
-def test_threads_have_the_bytes_that_cute_gives_them(opened, first):
-    page, _ = opened("tiles")
+def test_threads_have_the_bytes_that_cute_gives_them(explained, first):
+    page, _ = explained("tiles")
     rows, found = page.evaluate(
         f"""([thread, down, along]) => {{
         const {{ rows, place }} = {EXPLAINED};
@@ -122,35 +97,27 @@ def test_threads_have_the_bytes_that_cute_gives_them(opened, first):
         assert places == list(map(list, made))
 
 
-def test_a_block_and_a_warp_are_chosen_by_a_tap(opened):
-    _, figure = opened("tiles", has_touch=True, viewport={"width": 390, "height": 800})
+def test_a_block_a_warp_and_any_mapping_are_chosen_and_drawn(explained):
+    page, figure = explained("tiles", has_touch=True, width=390)
     figure.locator("[data-part=blocks] > g").nth(3).tap()
-    assert figure.locator(".says").text_content().count("T0 of block (0, 3)")
     figure.locator("[data-part=warps] > g").nth(2).tap()
-    assert figure.locator(".says").text_content().count("T64 of block (0, 3)")
-
-
-def test_any_mapping_can_be_chosen_and_is_drawn(opened):
-    page, figure = opened("tiles")
+    assert "T64 of block (0, 3)" in figure.locator(".says").text_content()
     for order in range(3):
         figure.locator("select").select_option(index=order)
-        for key, blocks in (("Home", (8,)), ("End", (8, 32))):
-            figure.locator("input[type=range]").first.focus()
+        figure.locator("input[type=range]").first.focus()
+        for key in ("Home", "End"):
             page.keyboard.press(key)
-            assert figure.locator("[data-part=blocks] > g").count() in blocks
+            assert figure.locator("[data-part=blocks] > g").count() in (8, 32)
             assert figure.locator("[data-part=warps] > g").count() in (9, 33)
 
 
-def test_unpacked_values_save_nothing(opened):
-    _, figure = opened("memory")
+def test_what_is_drawn_follows_its_controls(explained):
+    _, figure = explained("memory")
     figure.locator("input[type=checkbox]").first.uncheck()
     texts = dict(figure.evaluate(TEXTS))
     assert texts["chosen"] == texts["dense"]
     assert "Nothing is saved" in texts["says"]
-
-
-def test_the_window_moves_with_width_and_point(opened):
-    page, figure = opened("width")
+    page, figure = explained("width")
     zones = "f => [...f.querySelectorAll('.zone')].map(e => Number(e.getAttribute('width')))"
     slider = figure.locator("input[type=range]").first
     narrow = figure.evaluate(zones)

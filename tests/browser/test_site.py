@@ -65,9 +65,6 @@ def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
     assert found == {"navigation": 0, "folded": 0, "cut": []}
 
 
-# ---- home and ledger ----------------------------------------------------------------------------
-
-
 def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, site):
     page = opened(browser, (site / "index.html").as_uri())
     assert 1 <= page.locator(".opening").count() <= 3
@@ -85,14 +82,11 @@ def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, sit
     page.close()
 
 
-def test_the_ledger_is_one_sheet_of_paper(browser, site):
+def test_the_ledger_is_one_sheet_of_paper_sorts_and_is_cards_on_a_phone(browser, site):
     page = opened(browser, (site / "ledger.html").as_uri())
     printed = page.pdf(prefer_css_page_size=True)
     page.close()
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
-
-
-def test_the_ledger_sorts_and_is_cards_on_a_phone(browser, site):
     page = opened(browser, (site / "ledger.html").as_uri())
     first = page.locator(".ledger tbody tr td").first
     before = first.text_content()
@@ -107,38 +101,38 @@ def test_the_ledger_sorts_and_is_cards_on_a_phone(browser, site):
     page.close()
 
 
-# ---- a page of a question -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def first(browser, site):
-    """The page of question 1.1, wide."""
     page = opened(browser, (site / "labs/lab1_quantization.html").as_uri(), width=1400)
     yield page
     page.close()
 
 
-def test_the_answer_and_its_figure_are_on_one_screen(first):
+def test_answer_and_figure_are_on_one_screen_read_by_keys_hidden_and_enlarged(first):
     assert first.locator(".answer a.mark").first.is_visible()
     assert first.locator("figure").first.bounding_box()["y"] < 700
+    figure = first.locator("figure.chart").first
+    figure.locator(".view").focus()
+    first.keyboard.press("ArrowRight")
+    told = figure.locator(".said").text_content()
+    first.keyboard.press("ArrowRight")
+    assert told
+    assert told != figure.locator(".said").text_content()
+    name = first.locator("figure.chart .wide .name text").first
+    series = name.locator("xpath=..").get_attribute("data-s")
+    line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
+    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
+    name.click()
+    assert not line.evaluate(shown)
+    name.click()
+    assert line.evaluate(shown)
+    first.locator("figure.chart button", has_text="Enlarge").first.click()
+    assert first.locator("dialog[open]").count() == 1
+    first.keyboard.press("Escape")
+    assert first.locator("dialog[open]").count() == 0
 
 
-def test_a_verdict_opens_its_evidence_down_to_the_record(first, site):
-    first.locator("a.mark").first.click()
-    row = first.locator(first.url[first.url.index("#claim-") :])
-    assert row.locator("svg.effect").is_visible()
-    assert row.evaluate("(row) => row.getBoundingClientRect().top < innerHeight")
-    link = row.locator("a").first.get_attribute("href")
-    assert link.startswith("records/")
-    twin = json.loads((site / "labs" / link).read_text())
-    assert twin["hypothesis"] in row.text_content()
-    folder = (site / "labs" / link).parent
-    with zipfile.ZipFile(folder / twin["in"]) as file:
-        kept = file.read("cases.jsonl").decode()
-    assert len(twin["records"]) <= len(kept.splitlines())
-
-
-def test_by_keys_alone_a_verdict_is_reached_and_opened(first):
+def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
     reached = "document.activeElement?.matches('a.mark')"
     for _ in range(80):
         first.keyboard.press("Tab")
@@ -149,56 +143,8 @@ def test_by_keys_alone_a_verdict_is_reached_and_opened(first):
     first.keyboard.press("Enter")
     row = first.locator(first.url[first.url.index("#claim-") :])
     assert row.locator("svg.effect").is_visible()
-
-
-def test_values_are_reached_by_pointer_and_by_keys(first):
-    view = first.locator("figure.chart .view").first
-    view.focus()
-    first.keyboard.press("ArrowRight")
-    told = first.locator("[aria-live]").first.text_content()
-    first.keyboard.press("ArrowRight")
-    assert told
-    assert told != first.locator("[aria-live]").first.text_content()
-
-
-def test_places_without_a_marker_say_their_value(browser, site):
-    page = opened(browser, (site / "labs/lab3_widths.html").as_uri())
-    point = page.locator("#lab3_widths-curves .wide use.pt").nth(1)
-    point.scroll_into_view_if_needed()
-    box = point.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert ": " in page.locator(".tip:visible").first.text_content()
-    page.close()
-
-
-def test_a_legend_entry_hides_its_series_and_shows_it_again(first):
-    button = first.locator("figure.chart ul.legend li:not(.direct) button").first
-    assert button.get_attribute("aria-pressed") == "true"
-    button.click()
-    assert button.get_attribute("aria-pressed") == "false"
-    button.click()
-    assert button.get_attribute("aria-pressed") == "true"
-
-
-def test_a_line_s_own_name_hides_it_and_shows_it_again(first):
-    name = first.locator("figure.chart .wide .name text").first
-    series = name.locator("xpath=..").get_attribute("data-s")
-    line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
-    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
-    name.click()
-    assert not line.evaluate(shown)
-    name.click()
-    assert line.evaluate(shown)
-
-
-def test_a_chart_is_enlarged_and_closed_by_escape(first):
-    first.locator("figure.chart button", has_text="Enlarge").first.click()
-    assert first.locator("dialog[open]").count() == 1
-    first.keyboard.press("Escape")
-    assert first.locator("dialog[open]").count() == 0
-
-
-def test_the_search_finds_a_page_without_a_server(first):
-    first.locator("input[data-md-component='search-query']").fill("straight-through")
-    first.wait_for_selector(".md-search-result__item a", timeout=30_000)
-    assert first.locator(".md-search-result__item").count() > 0
+    link = row.locator("a").first.get_attribute("href")
+    twin = json.loads((site / "labs" / link).read_text())
+    assert twin["hypothesis"] in row.text_content()
+    with zipfile.ZipFile((site / "labs" / link).parent / twin["in"]) as file:
+        assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())

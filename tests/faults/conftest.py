@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cli
-from tests.conftest import ROOT, TEMPLATE, TOY, hears_ctrl_c, wait_for
+from tests.conftest import ROOT, TEMPLATE, TOY, Processes, skeleton, wait_for
 
 DRAWS = 16  # cases of each way
 GRACE_S = 2.0  # in which everything that a run has started ends with it
@@ -38,16 +38,13 @@ page = Experiment(title="Nest")
 WAYS = os.environ["NEST_WAYS"].split()
 DRAWS = int(os.environ["NEST_DRAWS"])
 
-
 @page.cases
 def cases(plan):
     return [{"way": way, "draw": draw, "seed": 0} for draw in range(DRAWS) for way in WAYS]
 
-
 @page.quick
 def quick(params):
     return True
-
 
 @page.run
 def run(params, ctx):
@@ -74,7 +71,6 @@ WAIT = '''
 import os
 import time
 from pathlib import Path
-
 
 def wait(argument):
     """Say that we are here, and stay for `$NEST_S`."""
@@ -123,13 +119,13 @@ def python_of(minor: int) -> str:
     pytest.skip(f"there is no Python 3.{minor} here")
 
 
-class Nest:
+class Nest(Processes):
     """The toy in a folder of its own, and runs of it."""
 
     def __init__(self, root: Path, at: Path, lib: Path) -> None:
+        super().__init__()
         self.root, self.at, self.lib = root, at, lib
         self.mark = f"NEST={at}"
-        self.started: list[subprocess.Popen[str]] = []
 
     def environment(self, ways: str, seconds: float) -> dict[str, str]:
         paths = [str(self.lib), str(ROOT)]
@@ -143,23 +139,12 @@ class Nest:
             "PYTHONPATH": os.pathsep.join(paths),
         }
 
-    def start(
+    def run(
         self, *arguments: str, ways: str = "plain fresh pool shell", seconds: float = 60
     ) -> subprocess.Popen[str]:
-        run = subprocess.Popen(
-            [sys.executable, str(ROOT / "cli.py"), *arguments],
-            env=self.environment(ways, seconds),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=hears_ctrl_c,
-            start_new_session=True,
-        )
-        self.started.append(run)
-        return run
-
-    def run(self, *arguments: str, **more: object) -> subprocess.Popen[str]:
-        return self.start("run", "--device", "cpu", *arguments, **more)
+        how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        command = (ROOT / "cli.py", "run", "--device", "cpu", *arguments)
+        return self.start(*command, env=self.environment(ways, seconds), **how)
 
     def waiting(self) -> list[int]:
         """Processes that are inside a case now."""
@@ -188,22 +173,7 @@ class Nest:
         for pid in self.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for run in self.started:
-            run.wait()
-            if run.stderr is not None:
-                run.stderr.close()
-
-
-def skeleton(root: Path, name: str, page: str, template: str) -> Path:
-    """A logbook of one page that answers no question."""
-    for folder in (f"experiments/{name}", "templates", "docs/notes", "docs/data"):
-        (root / folder).mkdir(parents=True)
-    (root / "experiments" / "questions.toml").write_text("")
-    (root / "experiments" / name / "page.py").write_text(page)
-    (root / "experiments" / name / "page.md.j2").write_text(template)
-    for one in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
-        shutil.copy(ROOT / "templates" / one, root / "templates")
-    return root
+        super().end()
 
 
 @pytest.fixture
@@ -217,8 +187,6 @@ def nest(tmp_path: Path, no_torch: Path) -> Iterator[Nest]:
     yield made
     made.end()
 
-
-# ---- the toy, called from the outside -----------------------------------------------------------
 
 ARTIFACT = 'lambda path: (path.mkdir(), (path / "weights").write_bytes(b"w" * 300_000))'
 TEMPORARY = """
@@ -244,8 +212,6 @@ def root(tmp_path: Path) -> Path:
 
 
 class Calls:
-    """The command line on a project, without torch."""
-
     def __init__(self, root: Path, lib: Path, folder: Path) -> None:
         self.root, self.lib, self.folder = root, lib, folder
 

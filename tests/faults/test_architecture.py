@@ -2,11 +2,8 @@
 
 import ast
 import re
-import subprocess
 
-import pytest
-
-from tests.faults.conftest import ROOT, python_of
+from tests.faults.conftest import ROOT
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
@@ -25,19 +22,3 @@ def test_every_test_and_path_that_is_named_exists():
     promises = [row for row in rows if row.startswith("| ")][2:]
     assert promises
     assert all("tests/" in promise for promise in promises)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("minor", [11, 12, 13])
-def test_each_python_reads_every_source_without_a_warning(minor):
-    python = python_of(minor)
-    code = """
-import pathlib, sys
-root = pathlib.Path(sys.argv[1])
-folders = ("madl", "kernels", "experiments", "benchmarks", "tests")
-for path in [root / "cli.py", *(p for f in folders for p in (root / f).rglob("*.py"))]:
-    compile(path.read_bytes(), str(path), "exec")
-"""
-    command = [python, "-W", "error", "-c", code, str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

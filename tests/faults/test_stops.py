@@ -65,16 +65,6 @@ def test_what_a_killed_worker_has_started_ends_too(nest, way):
     assert "Traceback" not in said
 
 
-def test_ctrl_c_twice_is_as_good_as_once(nest):
-    run = nest.run(*LAYOUTS["two"], ways="fresh pool")
-    nest.wait_until_inside(run, cases=2)
-    for _ in range(2):
-        run.send_signal(signal.SIGINT)
-        time.sleep(0.1)
-    assert_all_ends_with(nest, run)
-    assert run.returncode in (130, -signal.SIGINT)
-
-
 def stop(nest: Nest, run: subprocess.Popen[str], how: str, rng: random.Random) -> None:
     """Stop a run, or kill one of the processes that it has started."""
     if how != "worker":
@@ -146,7 +136,7 @@ def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
         _, said = run.communicate(timeout=30)
         assert "Traceback" not in said
     finally:
-        dask.close()
+        dask.end()
 
 
 def test_a_guard_that_is_killed_leaves_what_asks_the_kernel(nest):

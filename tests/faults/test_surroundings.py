@@ -1,11 +1,9 @@
-"""Where and beside whom it runs: clocks, locales, paths, little memory, several runs at once."""
+"""Where and beside whom it runs: clocks, locales, paths, several runs at once."""
 
 import html
 import os
 import random
-import resource
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,11 +14,7 @@ from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from tests.conftest import TOY, wait_for
 from tests.faults.conftest import Calls, in_one_line, is_one_line
-
-
-def site_sources(root: Path) -> dict[str, bytes]:
-    docs = root / "docs"
-    return {str(p.relative_to(docs)): p.read_bytes() for p in docs.rglob("*") if p.is_file()}
+from tests.test_report import snapshot
 
 
 def everything(call: Calls, **environment: str) -> None:
@@ -37,8 +31,6 @@ def everything(call: Calls, **environment: str) -> None:
         assert "Traceback" not in done.stderr
 
 
-# ---- clocks -------------------------------------------------------------------------------------
-
 BACK = '''
 """A clock that goes back by a day whenever it is read."""
 
@@ -47,14 +39,12 @@ import time
 
 _days = 0
 
-
 class Back(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         global _days
         _days += 1
         return datetime.datetime.fromtimestamp(2e9, tz) - datetime.timedelta(days=_days)
-
 
 _time = time.time
 time.time = lambda: _time() - 86400 * _days
@@ -69,17 +59,15 @@ def test_a_clock_that_goes_back_is_no_matter(root, call, no_torch):
     everything(call)
     started = [decode(p.read_text(), "").run.started for p in root.glob(".madl/records/*/*.json")]
     assert len({day[:10] for day in started}) > 1
-    before = site_sources(root)
+    before = snapshot(root / "docs")
     for place, path in enumerate(sorted(p for p in root.rglob("*") if "tmp" not in p.parts)):
         os.utime(path, (4e9, 4e9) if place % 2 else (0, 0))
     (no_torch / "sitecustomize.py").unlink()
     done = call("all", "--executor", "inline")
     assert done.returncode == 0, done.stderr
     assert "0 cases run" in done.stderr
-    assert site_sources(root) == before
+    assert snapshot(root / "docs") == before
 
-
-# ---- languages, places --------------------------------------------------------------------------
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -90,34 +78,10 @@ def test_a_locale_that_knows_ascii_only_is_no_matter(root, call, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     everything(call, **ASCII)
     monkeypatch.undo()
-    found = site_sources(root)
+    found = snapshot(root / "docs")
     assert call("report").returncode == 0
-    assert site_sources(root) == found
+    assert snapshot(root / "docs") == found
     assert is_one_line(call("run", "tüy", **ASCII).stderr)
-
-
-# ---- memory -------------------------------------------------------------------------------------
-
-
-@pytest.mark.faults
-def test_too_little_memory_fails_its_case_in_one_line(root, call):
-    source = root / "experiments" / "toy" / "page.py"
-    greedy = 'if params["x"] == 2:\n        return {"square": len(bytearray(2**36))}\n    '
-    source.write_text(TOY.replace('return {"square": params', greedy + 'return {"square": params'))
-    limit = 8 << 30  # of addresses, which workers and their threads take more of than of memory
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    try:
-        done = call("run", "--jobs", "2")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "not enough memory; end other programs, or use fewer --jobs" in done.stderr
-    assert "4 cases run, 1 failed" in done.stderr
-
-
-# ---- no compiler --------------------------------------------------------------------------------
 
 
 REACHES = """
@@ -149,9 +113,6 @@ def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
     assert "| Kernels | round_to_grid torch, linear_bf16 torch |" in page
 
 
-# ---- several at once ----------------------------------------------------------------------------
-
-
 @pytest.mark.faults
 def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
     """The second run is refused, reports are made meanwhile, and each case has run once."""
@@ -178,33 +139,9 @@ def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
             one.communicate()
     assert sorted(log.read_text().split()) == ["0", "1", "2", "3"]
     assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
-    before = site_sources(root)
+    before = snapshot(root / "docs")
     assert call("report").returncode == 0
-    assert site_sources(root) == before
-
-
-# ---- links --------------------------------------------------------------------------------------
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "place", [".madl/records", ".madl/build/written.json", "docs/data/toy.jsonl"]
-)
-def test_a_link_to_itself_is_one_line_and_nothing_is_lost(toy, place):
-    run = ("all", "--executor", "inline", "--device", "cpu")
-    in_one_line(*run)
-    path = toy.root / place
-    moved = path.rename(path.with_name("moved")) if path.exists() else None
-    path.symlink_to(path.name)
-    for command in (run, ("report",), ("status",), ("publish",), ("checklist",)):
-        done = in_one_line(*command)
-        assert done.exit_code == 0 or is_one_line(done.output), done.output
-    if path.is_symlink():
-        path.unlink()
-        if moved:
-            moved.rename(path)
-    in_one_line(*run)
-    assert "4 of 4 cases" in (toy.docs / "labs" / "toy.md").read_text()
+    assert snapshot(root / "docs") == before
 
 
 @pytest.mark.faults
@@ -218,9 +155,6 @@ def test_what_is_swept_is_ours_and_nothing_behind_a_link(root, call, tmp_path):
     done = call("all", "--executor", "inline")
     assert done.returncode == 0, done.stderr
     assert (away / "deep" / "kept").read_text() == "kept"
-
-
-# ---- anything, anywhere -------------------------------------------------------------------------
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

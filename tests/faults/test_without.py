@@ -1,6 +1,5 @@
 """What is not there: a compiler, the network, a home, another Python. It works, or is one line."""
 
-import html
 import json
 import os
 import subprocess
@@ -42,29 +41,6 @@ def records(root: Path) -> dict[str, bytes]:
     return {f"{path.parent.name}/{path.stem}": path.read_bytes() for path in found}
 
 
-@pytest.mark.faults
-def test_without_a_compiler_torch_computes_from_the_run_to_the_page(
-    run, tmp_path, tiny_model, tiny_dataset
-):
-    (tmp_path / "bin").mkdir()
-    tiny = ("--model", str(tiny_model), "--dataset", str(tiny_dataset))
-    done = run("all", "formats", *SMOKE, *tiny, PATH=str(tmp_path / "bin"))
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "no fast path for round_to_grid.cpp, torch computes instead: no C++" in done.stderr
-    assert not [*(tmp_path / "a cache ü").rglob("*.so")]
-    before = records(run.root)
-    used = {name.partition("/")[0]: json.loads(x)["run"]["kernels"] for name, x in before.items()}
-    assert "round_to_grid torch" in used["formats"]
-    assert all(part.endswith(" torch") for of in used.values() for part in of.split(", "))
-    page = html.unescape((run.root / "docs" / "formats.md").read_text())
-    assert "round_to_grid torch" in page
-    again = run("all", "formats", *SMOKE, *tiny)  # with one: another path is no other case
-    assert again.returncode == 0, again.stderr
-    assert "0 cases run, 0 failed" in again.stderr
-    assert records(run.root) == before
-
-
 NO_NETWORK = {  # nobody listens there
     **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9"),
     **{"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1"},
@@ -96,9 +72,6 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
     assert "Waiting for" in (run.root / "docs" / "baseline.md").read_text()
     left = [path.name for path in (tmp_path / "a cache ü" / "assets").iterdir()]
     assert [name for name in left if not name.endswith(".lock")] == []
-
-
-# ---- other Pythons ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
