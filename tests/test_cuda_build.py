@@ -2,12 +2,14 @@
 
 import logging
 import stat
+from itertools import product
 
 import pytest
 
 from kernels import build_cuda
 from madl import assets
 from madl.errors import MadlError
+from tests.machine_code import instructions
 
 FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_only.cu"
 needs_nvcc = pytest.mark.skipif(build_cuda.find_nvcc() is None, reason="no nvcc here")
@@ -45,31 +47,55 @@ def no_nvrtc():
     raise RuntimeError("no NVRTC library")
 
 
-NAMES = {  # kernels of a source
-    FLAT: ["madl_dequantize_vector", "madl_dequantize_any"],
-    TILE: [f"madl_dequantize_tile_{height}_8" for height in (8, 16, 32, 64, 128, 256, 512)],
-    LINEAR: [f"madl_linear_{kind}_{n}" for kind in ("bf16", "fp32") for n in (1, 2, 4, 8)],
-}
+def check_flat(code, architecture):
+    vector = code["madl_dequantize_vector"]
+    assert vector["LDG.64"] >= 4  # eight mantissas a load, four loads on their way
+    assert vector["STG.128"] >= 4  # eight bfloat16 a store
+    assert vector["LDG.U8"] > 0  # the scales
+    assert not vector["STG.64"] + vector["STG.32"]
+    assert code["madl_dequantize_any"]["STG.U16"] == 1
 
 
-def has_its_kernels(source, cubin):
-    code = cubin.read_bytes()
-    assert [name for name in NAMES[source] if f".text.{name}\0".encode() not in code] == []
+def check_tile(code, architecture):
+    for height in (8, 16, 32, 64, 128, 256, 512):
+        kernel = code[f"madl_dequantize_tile_{height}_8"]
+        assert kernel["STG.128"] >= 1
+        assert kernel["LDS.64"] >= 1
+        copy = kernel["LDGSTS.64"] if architecture >= 80 else kernel["LDG.64"]
+        assert copy >= 4, kernel  # all on their way before the first is waited for
+
+
+def check_linear(code, architecture):
+    assert code["madl_linear_any_bf16"]["LDG.U16"] > 0
+    for kind, tiles in product(("bf16", "fp32"), (1, 2, 4, 8)):
+        assert code[f"madl_linear_splits_{kind}"]["LDG.32"] > 0
+        kernel = code[f"madl_linear_{kind}_{tiles}"]
+        if architecture < 80:
+            continue
+        assert kernel["HMMA"] >= 16 * tiles  # four steps of the ring, unrolled
+        # two rows of the weight, four steps ahead; then x, straight or by way of shared memory
+        assert kernel["LDG.128"] >= 8 + (2 if tiles == 1 else 0)
+        if tiles > 1:
+            assert kernel["LDGSTS.128"] >= 3
+            assert kernel["LDS.128"] >= 8 * tiles
 
 
 @needs_nvcc
 @pytest.mark.parametrize(
     "architecture", [90, *(pytest.param(a, marks=pytest.mark.slow) for a in (75, 80, 100))]
 )
-def test_nvcc_makes_every_kernel(architecture, cute):
-    for source, include in ((FLAT, ()), (LINEAR, ()), (TILE, cute)):
-        has_its_kernels(source, build_cuda.compile_nvcc(source, architecture, include))
+def test_nvcc_makes_the_instructions_that_each_kernel_counts_on(architecture, cute):
+    for source, include, check in (
+        *((FLAT, (), check_flat), (LINEAR, (), check_linear), (TILE, cute, check_tile)),
+    ):
+        cubin = build_cuda.compile_nvcc(source, architecture, include)
+        check(instructions(cubin), architecture)
 
 
 @needs_nvrtc
-def test_nvrtc_makes_the_same_kernels():
-    for source in (FLAT, LINEAR):
-        has_its_kernels(source, build_cuda.compile_nvrtc(source, 90))
+def test_nvrtc_makes_the_same_instructions():
+    for source, check in ((FLAT, check_flat), (LINEAR, check_linear)):
+        check(instructions(build_cuda.compile_nvrtc(source, 90)), 90)
 
 
 def test_with_no_compiler_torch_computes_and_that_is_said_once(fresh, caplog):
