@@ -62,8 +62,6 @@ def searching(plan: Plan, seed: int, study: int = 0) -> Params:
     choose = plan.profile.choose
     return {
         **baseline.drawn_params(plan, seed),
-        "space": "coarse",
-        "identity": "by kind",
         "trial_draw": DRAWS * seed + study,
         "trial_examples": choose(smoke=32, quick=1024),
         "trial_learning_rate": 2e-4,
