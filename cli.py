@@ -138,6 +138,11 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, t
     ),
     "shard": _option("--shard", default="1/1", help="i/n: this machine's share."),
     "force": click.option("--force", is_flag=True, help="Run finished cases again."),
+    "only": click.option(
+        "--only",
+        type=click.Choice(["claims", "cuda"]),
+        help="Of full's cases those that primary claims read, or that need a CUDA GPU.",
+    ),
     "as_json": click.option("--json", "as_json", is_flag=True, help="For programs."),
 }
 
@@ -203,12 +208,7 @@ def _site(asked: Mapping[str, Any]) -> Sequence[str]:
 
 
 @main.command()
-@_options(*RUN)
-@click.option(
-    "--only",
-    type=click.Choice(["cuda"]),
-    help="Of full's cases those that need a CUDA GPU, and nothing else.",
-)
+@_options(*RUN, "only")
 def run(**given: Any) -> None:
     """Run experiments, and what they need, without rendering."""
     _, failed = _run(*_prepared(**given))
@@ -305,7 +305,7 @@ def formats(as_json: bool) -> None:
 
 
 @main.command()
-@_options("stems", *PLAN)
+@_options("stems", *PLAN, "only")
 def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's full results under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
@@ -313,8 +313,9 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
     from madl.training import workloads
 
     plan = _plan(**given)[0].whole
-    chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
-    command = " ".join(["python cli.py run", *stems, chosen])
+    only = f" --only {given['only']}" if given["only"] else f" --profile {plan.profile.name}"
+    chosen = f"{only}{workloads.arguments(plan.workload)}"
+    command = " ".join(["python cli.py run", *stems]) + chosen
     published = 0
     for name in plans.with_needs(plan, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
@@ -435,7 +436,13 @@ def _project() -> "Project":
 
 
 def _plan(
-    *, profile: str, seeds: str | None, workload: str, model: str | None, dataset: str | None
+    *,
+    profile: str,
+    seeds: str | None,
+    workload: str,
+    model: str | None,
+    dataset: str | None,
+    only: str | None = None,
 ) -> "tuple[StoredPlan, Store]":
     from madl.logbook.records import Store
     from madl.running import plans
@@ -445,8 +452,15 @@ def _plan(
     chosen = workloads.resolve(workload, model=model, dataset=dataset)
     store = Store(project.state)
     known, num_seeds = plans.profile_named(profile), plans.parse_seeds(seeds, profile)
-    kind = plans.Sample if known.name == "quick" else plans.StoredPlan
-    return kind(project, store, known, chosen.params(), num_seeds), store
+    plan = plans.StoredPlan(project, store, known, chosen.params(), num_seeds)
+    if only == "claims":
+        from madl.site import replication
+
+        return replication.claimed(plan), store
+    if only == "cuda" or known.name == "quick":
+        quick = plans.profile_named("quick")
+        plan = plans.Sample(project, store, quick, plan.workload, num_seeds, only=only)
+    return plan, store
 
 
 def _prepared(
@@ -458,7 +472,6 @@ def _prepared(
     scheduler: str | None,
     shard: str,
     force: bool,
-    only: str | None = None,
     **given: Any,
 ) -> "tuple[StoredPlan, Store, tuple[str, ...], Options]":
     """What a run needs, once all that can be wrong with the command is known to be right."""
@@ -466,9 +479,6 @@ def _prepared(
     from madl.running import homes, plans
 
     plan, store = _plan(**given)
-    if only is not None:
-        quick = plans.profile_named("quick")
-        plan = plans.Sample(plan.project, store, quick, plan.workload, plan.num_seeds, only=only)
     share = plans.parse_shard(shard)
     _see_that_paths_exist()
     for stem in stems:

@@ -46,7 +46,11 @@ def test_the_tile_touches_nothing_it_should_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "flags"), [(679, ("-O2", "-Wall", "-Werror")), (122, ("-O1", *SANITIZERS))]
+    ("shapes", "flags"),
+    [
+        (679, ("-O2", "-Wall", "-Werror")),
+        pytest.param(122, ("-O1", *SANITIZERS), marks=pytest.mark.slow),
+    ],
 )
 def test_every_thread_of_the_linear_sums_what_the_definition_says(tmp_path, shapes, flags):
     """In rings, stages and splits; sanitized, on fewer shapes."""

@@ -2,22 +2,30 @@
 
 import math
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
-from madl.logbook.records import Store
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Record, Store, publish
 from madl.logbook.stats import Unit
 from madl.running import runner
 from madl.running.plans import Options, StoredPlan
 from madl.running.project import Project
 from madl.site import replication
+from madl.site.views import pages
+from madl.training import workloads
 from tests.test_runner import executed
+
+
+def changed_toy(plan, old: str, new: str) -> Project:
+    path = plan.project.root / "experiments" / "toy" / "page.py"
+    path.write_text(path.read_text().replace(old, new))
+    return Project(plan.project.root)
 
 
 def timed(plan, where: str) -> StoredPlan:
     """The toy's plan, where some of its cases measure time."""
-    path = plan.project.root / "experiments" / "toy" / "page.py"
-    path.write_text(path.read_text().replace('(title="Squares")', f'(title="Squares", {where})'))
-    project = Project(plan.project.root)
+    project = changed_toy(plan, '(title="Squares")', f'(title="Squares", {where})')
     return StoredPlan(project, Store(project.state), plan.profile, {})
 
 
@@ -32,6 +40,28 @@ def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(pl
     assert [one["toy.grows"].decided for one in found] == ["supported", "supported"]
     assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*.json")} == before
     assert not list(store.root.glob(".repeat-*"))
+
+
+def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
+    project = changed_toy(plan, '"seed": 0}', '"seed": 10, **plan.workload}')
+    store, here = Store(project.state), workloads.resolve("snippets").params()
+    there = workloads.resolve("imdb-openings").params()
+    mine = StoredPlan(project, store, PROFILES["full"], here)
+
+    def ran_and_published(plan: StoredPlan) -> list[Record]:
+        list(runner.run(plan, store, [], Options()))
+        publish(found := plan.finished("toy"), project.docs / "data" / "toy.jsonl")
+        return found
+
+    assert len(ran_and_published(mine)) == 4
+    assert len(replication.claimed(mine).cases("toy")) == 1
+    (one,) = ran_and_published(replication.claimed(replace(mine, workload=there)))
+    assert one.case.params == {"x": 1, "seed": 10, **there}
+    (row,) = replication.rows(pages(mine))
+    machine = one.run.host
+    other = f"{', '.join(workloads.differences(there, here))}, {machine}"
+    assert row["agreement"] == "alike"
+    assert row.keys() >= {machine, other}
 
 
 def results(verdict: str, size: float, *, blocked: str = "") -> dict[str, SimpleNamespace]:

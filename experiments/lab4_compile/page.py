@@ -85,7 +85,8 @@ def in_turn(plan: Plan, kind: str, process: int, built: str, *ways: str, **of: A
 
 
 def every_way(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
-    for process, network in product(processes, NETWORKS):
+    networks = plan.profile.choose(smoke=("resnet18",), quick=tuple(NETWORKS))
+    for process, network in product(processes, networks):
         where = {"network": network, "device": "cpu", "batch": 1}
         built, *ways = plan.profile.choose(smoke=[SMOKE], quick=[*TRIED[network], *BESIDE])
         yield in_turn(plan, "ways", process, built, *ways, **where)
@@ -108,7 +109,7 @@ def cases(plan: Plan) -> Iterable[Params]:
             for one in choose(smoke=[SMOKE] if batch == 1 else [], quick=built):
                 where = {"network": network, "device": device, "batch": batch}
                 yield in_turn(plan, "time", process, one, **where)
-    yield from every_way(plan, choose(smoke=(1,), quick=FEWER))
+    yield from every_way(plan, choose(smoke=(), quick=FEWER))
     for device, network in product(BATCHES, NETWORKS):
         backend = choose(smoke="aot_eager", quick="inductor")
         loop = {"kind": "naive", "naive_calls": NAIVE_CALLS, "backend": backend}

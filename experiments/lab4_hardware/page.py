@@ -53,7 +53,6 @@ FORMATS: Mapping[str, str] = {
     "block-log(4,8,block=16)": "block log 4",
 }
 DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "MXFP4-e2m1")
-SMOKE = (BF16, "MXINT4", "block float 4", "block log 4")
 AGAIN = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # in quick: small ones
 
 
@@ -68,7 +67,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         "rows": choose(smoke=4, quick=24),
         **baseline.drawn_params(plan, plan.seeds[0]),
     }
-    names = choose(smoke=SMOKE, quick=tuple(units.UNITS))
+    names = choose(smoke=AGAIN[:2], quick=tuple(units.UNITS))
     for name in names:
         yield {"kind": "gates", "unit": name}
     for name in names:

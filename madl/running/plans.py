@@ -122,10 +122,13 @@ class StoredPlan:
 
 def published_plans(plan: StoredPlan, machines: Mapping[str, Source]) -> list[StoredPlan]:
     """The plan on the committed evidence of each machine; in the smoke profile, none."""
+    if plan.profile.name == "smoke":
+        return []
+    full = plan.whole
+    asked = full.profile, full.workload, full.num_seeds
     return [
-        replace(plan.whole, store=machine, host=host, is_fixed=True)
+        StoredPlan(full.project, machine, *asked, host=host, is_fixed=True)
         for host, machine in machines.items()
-        if plan.profile.name != "smoke"
     ]
 
 
@@ -202,6 +205,37 @@ class Sample(StoredPlan):
         return True
 
 
+@dataclass(frozen=True)
+class Listed(StoredPlan):
+    """Given cases, by experiment. They need nothing: the choices that they follow are made."""
+
+    listed: Mapping[str, Sequence[Case]] = field(default_factory=dict[str, Sequence[Case]])
+
+    def cases(self, name: str) -> list[Case]:
+        return list(self.listed.get(name, ()))
+
+    def is_ready(self, name: str) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class FirstOf:
+    """The good result that the first of several sources has."""
+
+    sources: Sequence[Source]
+
+    def get(self, case: Case) -> Record | None:
+        found = (source.get(case) for source in self.sources)
+        return next((record for record in found if record and record.status == "ok"), None)
+
+
+def transferred(case: Case, workload: Params) -> Case:
+    """The same case of another workload; itself, where it has none, or chose what others run."""
+    if workloads.of_case(case.params) is None or case.experiment.endswith(TUNING):
+        return case
+    return replace(case, params={**case.params, **workload})
+
+
 def is_published(plan: StoredPlan) -> bool:
     """Whether there is evidence of this plan's workload."""
     machines, _ = published_by_machine(plan.project.docs / "data")
@@ -261,11 +295,12 @@ def profile_named(name: str) -> Profile:
 def with_needs(plan: StoredPlan, names: Sequence[str]) -> list[str]:
     """These experiments and all they need, in order; all of them when none is named.
 
-    A sample needs nothing: the choices that it follows are made.
+    A sample needs nothing, nor do listed cases: the choices that they follow are made.
     """
     project = plan.project
     every = project.with_needs(names) if names else project.names()
-    return [name for name in every if not names or name in names or not isinstance(plan, Sample)]
+    needs = not isinstance(plan, Sample | Listed)
+    return [name for name in every if not names or name in names or needs]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from madl.logbook.records import Case, Record, Store
+from madl.logbook.records import Case, Params, Record, Store
 from madl.running.pace import Pace, in_words, varying
 from madl.running.plans import Options, StoredPlan, is_mine, skip, todo
 
@@ -145,8 +145,14 @@ class Queues:
         """How each of an experiment's cases is executed.
 
         Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
+        In smoke, whose times mean nothing, nothing runs alone.
         """
-        alone = self.plan.project.load(name).runs_alone
+        is_smoke = self.plan.profile.name == "smoke"
+        runs_alone = self.plan.project.load(name).runs_alone
+
+        def alone(params: Params) -> bool:
+            return not is_smoke and runs_alone(params)
+
         beside = max(min(self.options.jobs, sum(not alone(case.params) for case in planned)), 1)
         return lambda case: Way(True, 1) if alone(case.params) else Way(False, beside)
 

@@ -1,4 +1,4 @@
-"""What replicates: every primary claim in every whole run, and in the same timings run again."""
+"""What replicates: every primary claim in every run of its cases, and in the same timings again."""
 
 import tempfile
 from collections import Counter
@@ -10,12 +10,13 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.claims import Result
-from madl.logbook.records import Row, Store
+from madl.logbook.experiment import PROFILES
+from madl.logbook.records import Case, Row, Source, Store
 from madl.machine import device, sources
 from madl.running import runner
-from madl.running.plans import Options, StoredPlan
+from madl.running.plans import FirstOf, Listed, Options, StoredPlan, transferred
 from madl.site import prose
-from madl.site.views import Page, View
+from madl.site.views import Page, View, pages
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
@@ -73,7 +74,28 @@ def measured(view: View) -> dict[str, Result]:
     }
 
 
-# ---- the same timings again and again -----------------------------------------------------------
+# ---- what primary claims read, run again --------------------------------------------------------
+
+
+def claimed(plan: StoredPlan) -> Listed:
+    """Of full's cases those that primary claims read, as cases of this plan's workload.
+
+    Whatever was chosen, was chosen on the default workload: its evidence says which cases they are.
+
+    Raises:
+        MadlError: a record, claim or chart that cannot be used or made.
+    """
+    default = workloads.resolve(workloads.DEFAULT).params()
+    read: dict[str, dict[str, Case]] = {}
+    for page in pages(replace(plan.whole, workload=default)):
+        for case in (case for made in measured(page.view).values() for case in made.cases):
+            there = transferred(case, plan.workload)
+            is_of_it = plan.workload == default or there != case
+            if is_of_it and case.params.get("seed") in (None, *plan.whole.seeds):
+                read.setdefault(case.experiment, {})[there.key] = there
+    listed = {name: list(cases.values()) for name, cases in read.items()}
+    full = PROFILES["full"]
+    return Listed(plan.project, plan.store, full, plan.workload, plan.num_seeds, listed=listed)
 
 
 def repeat(
@@ -81,54 +103,53 @@ def repeat(
 ) -> Iterator[dict[str, Result]]:
     """What came out of every primary claim on times ("lab4_compile.faster"), once for each run.
 
-    Every case that runs alone is run anew, in a store that is deleted afterwards; what does not
-    measure time is taken from the store.
+    The cases that measure time, of those which these claims read, are run anew, in a store that is
+    deleted afterwards; everything else is as in the most complete evidence.
 
     Raises:
-        MadlError: no case measures time, what one needs has no results yet, or a case fails.
+        MadlError: no case of a claim measures time, or a case fails.
     """
-    stems = [name for name in stems or plan.project.names() if _measures_time(plan, name)]
-    if not stems:
-        raise MadlError("nothing to repeat: none of these experiments measures time")
+    views = [page.view for page in pages(plan) if not stems or page.name in stems]
+    timed = {view.name: _timed_cases(view) for view in views}
+    views = [view for view in views if timed[view.name]]
+    if not views:
+        raise MadlError("nothing to repeat: no primary claim of these is on times")
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="repeat-") as folder:
             again = Store(Path(folder))
             known = store.root / "artifacts"
             known.mkdir(parents=True, exist_ok=True)
             (again.root / "artifacts").symlink_to(known)
-            for name in plan.project.with_needs(stems):
-                runs_alone = plan.project.load(name).runs_alone
-                for record in plan.finished(name):
-                    if name not in stems or not runs_alone(record.case.params):
-                        again.put(record)
-            fresh = replace(plan, store=again)
-            for progress in runner.run(fresh, again, stems, Options()):
+            work = Listed(plan.project, again, plan.whole.profile, plan.workload, listed=timed)
+            for progress in runner.run(work, again, [view.name for view in views], Options()):
                 if progress.record.status == "failed":
                     name = progress.record.case.experiment
                     raise MadlError(f"a case of {name} failed: {progress.record.error}")
-            views = [View(name=name, plan=fresh, published=False) for name in stems]
             yield {
                 f"{view.name}.{name}": made
                 for view in views
-                for name, made in measured(view).items()
+                for name, made in measured(_with(view, again)).items()
                 if _is_timed(view, made)
             }
+
+
+def _timed_cases(view: View) -> list[Case]:
+    runs_alone = view.experiment.runs_alone
+    read = [case for made in measured(view).values() for case in made.cases]
+    timed = {c.key: c for c in read if c.experiment == view.name and runs_alone(c.params)}
+    return list(timed.values())
+
+
+def _with(view: View, again: Source) -> View:
+    """The view, with what was run again in the place of its evidence."""
+    plan = replace(view.plan, store=FirstOf([again, view.plan.store]), is_fixed=True)
+    return View(name=view.name, plan=plan, published=False)
 
 
 def _is_timed(view: View, made: Result) -> bool:
     """Whether it rests on cases that measure time."""
     runs_alone = view.experiment.runs_alone
     return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
-
-
-def _measures_time(plan: StoredPlan, name: str) -> bool:
-    if not plan.is_ready(name):
-        chosen = f"--profile {plan.profile.name}{workloads.arguments(plan.workload)}"
-        raise MadlError(
-            f"{name} waits for what it needs; run `python cli.py run {name} {chosen}` once"
-        )
-    runs_alone = plan.project.load(name).runs_alone
-    return any(runs_alone(case.params) for case in plan.cases(name))
 
 
 def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:

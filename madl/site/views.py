@@ -10,7 +10,7 @@ A record that cannot be used counts as missing, and a claim or chart that fails 
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -34,7 +34,15 @@ from madl.logbook.records import (
     sealed,
 )
 from madl.logbook.stats import counted
-from madl.running.plans import StoredPlan, beside_published, most_complete, published_plans
+from madl.running.plans import (
+    FirstOf,
+    Listed,
+    StoredPlan,
+    beside_published,
+    most_complete,
+    published_plans,
+    transferred,
+)
 from madl.site.again import Again, run_again
 from madl.site.markup import NOT_RUN
 from madl.training import workloads
@@ -493,6 +501,27 @@ class _Sources:
         self.made.clear()
 
 
+def _claims_elsewhere(
+    sources: _Sources, here: StoredPlan, name: str, whole: Sequence[StoredPlan]
+) -> Iterator[StoredPlan]:
+    """What other workloads have of this one's own cases: those that claims read, as a rule."""
+    if not here.has_all(name):
+        return
+    known = {(plan.host, frozenset(plan.workload.items())) for plan in (here, *whole)}
+    names = (*here.project.load(name).needs, name)
+    for host, evidence in sources.machines.items():
+        for workload in sources.workloads(host, name):
+            if workload == here.workload or (host, frozenset(workload.items())) in known:
+                continue
+            cases = {one: [transferred(c, workload) for c in here.cases(one)] for one in names}
+            yield Listed(
+                *(here.project, FirstOf([evidence, here.store]), here.profile, workload),
+                host=host,
+                is_fixed=True,
+                listed=cases,
+            )
+
+
 def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
     def view(plan: StoredPlan) -> View:
         return View(
@@ -516,6 +545,7 @@ def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
         if other.host == host and (host, workload) != (here.host, here.workload)
         if (whole := most_complete([other], name)).has_all(name)
     ]
+    others += _claims_elsewhere(sources, here, name, others)
     asked = [question for question in plan.project.questions if question.stem == name]
     of_ours = [here] * (here.host is not None) + [o for o in others if o.workload == plan.workload]
     again = None
