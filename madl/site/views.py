@@ -35,7 +35,6 @@ from madl.logbook.records import (
 )
 from madl.logbook.stats import counted
 from madl.running.plans import (
-    FirstOf,
     Listed,
     StoredPlan,
     beside_published,
@@ -501,21 +500,32 @@ class _Sources:
         self.made.clear()
 
 
+@dataclass(frozen=True)
+class _Elsewhere:
+    """What was run elsewhere, with what was chosen here."""
+
+    there: Source
+    here: Source
+
+    def get(self, case: Case) -> Record | None:
+        return (self.here if case.experiment.endswith(TUNING) else self.there).get(case)
+
+
 def _claims_elsewhere(
     sources: _Sources, here: StoredPlan, name: str, whole: Sequence[StoredPlan]
 ) -> Iterator[StoredPlan]:
-    """What other workloads have of this one's own cases: those that claims read, as a rule."""
+    """What other machines and workloads have of this one's cases: as a rule, what claims read."""
     if not here.has_all(name):
         return
-    known = {(plan.host, frozenset(plan.workload.items())) for plan in (here, *whole)}
+    known = [(plan.host, plan.workload) for plan in (here, *whole)]
     names = (*here.project.load(name).needs, name)
     for host, evidence in sources.machines.items():
         for workload in sources.workloads(host, name):
-            if workload == here.workload or (host, frozenset(workload.items())) in known:
+            if (host, workload) in known:
                 continue
             cases = {one: [transferred(c, workload) for c in here.cases(one)] for one in names}
             yield Listed(
-                *(here.project, FirstOf([evidence, here.store]), here.profile, workload),
+                *(here.project, _Elsewhere(evidence, here.store), here.profile, workload),
                 host=host,
                 is_fixed=True,
                 listed=cases,
