@@ -39,7 +39,7 @@ def sentences(monkeypatch):
 
 def test_one_format_for_all_has_the_points_and_the_rate_of_question_1_1():
     assert {width: lab1_quantization.CHOSEN[width] for width in page.POINTS} == page.POINTS
-    assert page.RATES["swept"] == lab1_quantization.RATES[page.ONE]
+    assert page.RATES["mix"] == lab1_quantization.RATES[page.ONE]
     assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
 
 
