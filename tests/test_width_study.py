@@ -1,5 +1,7 @@
 """Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -71,6 +73,6 @@ def test_passes_points_and_rates_are_chosen_on_the_tuning_seed():
         losses = {r.case.params["tune_learning_rate"]: r.values["validation_loss"] for r in found}
         rates = sorted(losses)
         collapsed = {one for one in rates if losses[one] > page.COLLAPSED}
-        beside = {one for one, above in zip(rates, rates[1:]) if above in collapsed}
+        beside = {one for one, above in pairwise(rates) if above in collapsed}
         assert rate == min(losses.keys() - collapsed - beside, key=losses.__getitem__)
         assert rate != rates[-1]
