@@ -125,7 +125,7 @@ def tuned(order_loss=0.38):
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
     assert {width: lab1_quantization.CHOSEN[width] for width in page.POINTS} == page.POINTS
-    assert page.RATES["swept"] == lab1_quantization.RATES[page.ONE]
+    assert page.RATES["mix"] == lab1_quantization.RATES[page.ONE]
     assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
     assert page.preferred(tuned()) == "ordered"
     assert page.preferred(tuned(order_loss=0.41)) == "searched"

@@ -39,10 +39,14 @@ SHARED = {4: 5, 5: 5, 6: 5, 8: 6}  # of both, where one point is best
 ALONE = {"weights": 5, "inputs": 3}  # at the narrowest width, the other operand in FP32
 # Rates of training on; None: FP32. A lower one than these tends to no training at all.
 TRIED: dict[int | None, tuple[float, ...]] = {
-    **{None: (1e-5, 3e-5, 1e-4), 4: (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), 5: (1e-4, 3e-4, 1e-3)},
+    **{None: (1e-5, 3e-5, 1e-4), 4: (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), 5: (3e-5, 1e-4, 3e-4, 1e-3)},
     **{6: (3e-5, 1e-4, 3e-4), 8: (1e-5, 3e-5)},
 }
-RATES: dict[int | None, float] = {None: 3e-5, 4: 3e-4, 5: 3e-4, 6: 1e-4, 8: 1e-5}
+# Of those the one of least validation loss, unless training collapses there or at the next one: to
+# chance on the tuning seed, and next to that on some other.
+COLLAPSED = 0.65  # nats: of chance, log 2
+RATES: dict[int | None, float] = {None: 3e-5, 4: 1e-4, 5: 1e-4, 6: 1e-4, 8: 1e-5}
+STEEP = 3e-4  # at the narrowest width, of least loss, next to a collapse
 TRAINED = (4, 8)  # bits, on every seed
 TRAINED_ONCE = (5, 6, 10, 12, 16, 32)  # on the first; at the rate of eight bits where none is tried
 FIXED_RULE = 4  # one of the coursework's two rules: always four bits after the point
@@ -118,6 +122,8 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
         for width in (None, NARROW):
             yield {**on_at(base, width), **trained(plan, rate_at(width))}
+    for seed in choose(smoke=(), quick=plan.seeds):
+        yield {**on_at(baseline.drawn_params(plan, seed), NARROW), **trained(plan, STEEP)}
     for width in choose(smoke=(), quick=(*reversed(TRAINED[1:]), *TRAINED_ONCE)):
         for seed in plan.seeds[: 1 if width in TRAINED_ONCE else None]:
             base = baseline.drawn_params(plan, seed)
@@ -177,7 +183,14 @@ def own_steps(r: Records, per: str) -> Arm:
 
 def qat(r: Records, width: int = NARROW) -> Arm:
     """Trained on in PTQ's format."""
-    return judged(r, f"QAT at {width} bits", method="qat", width=width)
+    where = {"width": width, "tune_learning_rate": rate_at(width)}
+    return judged(r, f"QAT at {width} bits", method="qat", **where)
+
+
+def steep(r: Records) -> Arm:
+    """The same at the narrowest width, at the rate of least validation loss."""
+    where = {"width": NARROW, "tune_learning_rate": STEEP}
+    return judged(r, f"QAT at {NARROW} bits, next to a collapse", method="qat", **where)
 
 
 def judged(r: Records, label: str, **where: Scalar) -> Arm:
@@ -203,6 +216,12 @@ def training_on_wins_back_accuracy(r: Records) -> Contrast:
 def four_bits_trained_are_nearly_fp32(r: Records) -> Contrast:
     """At 4 bits, QAT is at most two points less accurate than FP32 trained as long."""
     return compare(qat(r), control(r)).no_worse(0.02)
+
+
+@page.claim
+def the_steeper_rate(r: Records) -> Contrast:
+    """At 4 bits, QAT at the rate of least validation loss, next to a collapse, over QAT."""
+    return compare(steep(r), qat(r))
 
 
 @page.claim
@@ -238,6 +257,25 @@ def layers_want_their_own_step(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
+def split_by_collapse(r: Records) -> tuple[list[Arm], list[Arm]]:
+    """Of the models next to a collapse those that end nearer to chance than to PTQ; the others."""
+    middle = (larger_class(r) + ptq(r).accuracy.value) / 2
+    models = steep(r).models
+    return [m for m in models if m.accuracy.value < middle], [
+        m for m in models if m.accuracy.value >= middle
+    ]
+
+
+def collapsed(r: Records) -> Counted:
+    return counted(len(split_by_collapse(r)[0]), of=steep(r).records)
+
+
+def rest(r: Records) -> Counted:
+    """Mean accuracy of those that did not collapse."""
+    kept = split_by_collapse(r)[1]
+    return counted(per_cent(fmean(m.accuracy.value for m in kept)), "%", of=steep(r).records)
+
+
 def clipped(r: Records) -> Counted:
     """Of the inputs at the narrowest width, where one point for both is best."""
     a = shared(r)
@@ -269,6 +307,9 @@ page.numbers(
     control=control,
     ptq4=ptq,
     qat4=qat,
+    steep4=lambda r: counted(len(steep(r).records), of=steep(r).records),
+    collapsed=collapsed,
+    rest=rest,
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
