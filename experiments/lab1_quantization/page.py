@@ -18,7 +18,7 @@ from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Expe
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import loss_by_rate
-from madl.logbook.stats import Estimate, per_cent
+from madl.logbook.stats import Estimate, per_cent, scientific
 from madl.training import baseline
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
@@ -257,25 +257,6 @@ def layers_want_their_own_step(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def split_by_collapse(r: Records) -> tuple[list[Arm], list[Arm]]:
-    """Of the models next to a collapse those that end nearer to chance than to PTQ; the others."""
-    middle = (larger_class(r) + ptq(r).accuracy.value) / 2
-    models = steep(r).models
-    return [m for m in models if m.accuracy.value < middle], [
-        m for m in models if m.accuracy.value >= middle
-    ]
-
-
-def collapsed(r: Records) -> Counted:
-    return counted(len(split_by_collapse(r)[0]), of=steep(r).records)
-
-
-def rest(r: Records) -> Counted:
-    """Mean accuracy of those that did not collapse."""
-    kept = split_by_collapse(r)[1]
-    return counted(per_cent(fmean(m.accuracy.value for m in kept)), "%", of=steep(r).records)
-
-
 def clipped(r: Records) -> Counted:
     """Of the inputs at the narrowest width, where one point for both is best."""
     a = shared(r)
@@ -307,9 +288,7 @@ page.numbers(
     control=control,
     ptq4=ptq,
     qat4=qat,
-    steep4=lambda r: counted(len(steep(r).records), of=steep(r).records),
-    collapsed=collapsed,
-    rest=rest,
+    steep4=steep,
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
@@ -508,6 +487,19 @@ def chances(r: Records) -> Sequence[Row]:
     """Of each primary claim, if it is true by this much."""
     of = {"units": len(CONFIRMING_SEEDS), "examples": fp32(r).accuracy.n}
     return stats.chances(SPREADS, claims=len(SPREADS), **of)
+
+
+@page.table
+def beside_a_collapse(r: Records) -> Sequence[Row]:
+    """Test accuracy of QAT at the narrowest width, model by model, at two rates."""
+    return [
+        {
+            "rate": scientific(rate),
+            "all": a,
+            **{f"seed {one.records[0].case.params['seed']}": str(one) for one in a.models},
+        }
+        for rate, a in ((RATES[NARROW], qat(r)), (STEEP, steep(r)))
+    ]
 
 
 @page.table

@@ -273,8 +273,6 @@ page.numbers(
     asked16=partial(untrained, mix="asked 16"),
     asked8=partial(untrained, mix="asked 8"),
     asked_trained=partial(trained, mix="asked"),
-    mix=mixed,
-    one=lambda r: trained(r, str(ONE)),
     searched_over_one=search_over_one_width,
     most_to_win=lambda r: compare(untrained(r, str(MOST)), untrained(r, str(ONE))),
     trials=lambda r: number_of(r, "asked", "tried"),
