@@ -31,6 +31,7 @@ def test_the_best_is_chosen_by_validation_and_none_is_while_a_case_is_missing():
     once_lucky = [width(4, 1500, seed=s, validation=v) for s, v in enumerate((0.95, 0.5))]
     steady = [width(8, 1500, seed=s, validation=0.8) for s in (0, 1)]
     assert best(read(*once_lucky, *steady)).param("width") == 8  # by the mean over seeds
+    assert Arm(label="4", records=read(*once_lucky)).mean("validation_accuracy") == 0.725
     tied = [width(bits, 1500, loss=loss) for bits, loss in ((4, 0.5), (8, 0.4), (16, 0.4))]
     assert best(read(*tied)).param("width") == 8  # the smaller loss, then the first
     assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
