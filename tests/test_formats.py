@@ -51,6 +51,8 @@ def rms_error(number_format: NumberFormat) -> float:
 def test_golden_error(number_format):
     golden = json.loads(GOLDEN.read_text())
     assert rms_error(number_format) == pytest.approx(golden[number_format.name], rel=1e-6)
+    if (values := values_of(number_format)) is not None:
+        assert (values[0].item(), values[-1].item()) == number_format.range
 
 
 @per_preset

@@ -1,9 +1,11 @@
 """Training and evaluation on a tiny real model: they learn, repeat exactly, and judge what is."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from madl.compression.quantize import QuantizedLinear, Rule, quantize_, range_use
 from madl.formats.fixed import FixedPoint
@@ -117,3 +119,21 @@ def test_range_use_counts_what_the_format_loses(model, encoded):
     outside = (weights < -1) | (weights > 7 / 8)
     assert shares["weight_saturated"] == pytest.approx(float(outside.float().mean()))
     assert 0 < shares["input_saturated"] < 1
+
+
+class Steep(nn.Module):
+    """A loss that rises by a hundred with each weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+
+    def forward(self, labels):
+        return SimpleNamespace(loss=100 * self.weight.sum())
+
+
+def test_a_step_is_along_a_gradient_of_norm_one_at_most():
+    model = Steep()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    train.take_step(model, {"labels": torch.tensor([0])}, optimizer)
+    assert model.weight.norm().item() == pytest.approx(1, rel=1e-4)
