@@ -62,6 +62,12 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
     other = f"{', '.join(workloads.differences(there, here))}, {machine}"
     assert row["agreement"] == "alike"
     assert row.keys() >= {machine, other}
+    (case,) = replication.claimed(mine).cases("toy")
+    refuting = replace(one, case=case, values={"square": 0}, run=replace(one.run, host="another"))
+    publish([refuting], project.docs / "data" / "toy.jsonl")
+    (row,) = replication.rows(pages(mine))
+    assert row["agreement"] == "reversed"
+    assert row["another"].startswith("refuted")
 
 
 def results(verdict: str, size: float, *, blocked: str = "") -> dict[str, SimpleNamespace]:
