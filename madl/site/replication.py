@@ -110,7 +110,12 @@ def repeat(
         MadlError: no case of a claim measures time, or a case fails.
     """
     views = [page.view for page in pages(plan) if not stems or page.name in stems]
-    timed = {view.name: _timed_cases(view) for view in views}
+    timed = {
+        view.name: list(
+            {c.key: c for r in measured(view).values() for c in _timed(view, r)}.values()
+        )
+        for view in views
+    }
     views = [view for view in views if timed[view.name]]
     if not views:
         raise MadlError("nothing to repeat: no primary claim of these is on times")
@@ -129,27 +134,20 @@ def repeat(
                 f"{view.name}.{name}": made
                 for view in views
                 for name, made in measured(_with(view, again)).items()
-                if _is_timed(view, made)
+                if _timed(view, made)
             }
 
 
-def _timed_cases(view: View) -> list[Case]:
+def _timed(view: View, made: Result) -> list[Case]:
+    """Of the cases that it rests on, those of this page that measure time."""
     runs_alone = view.experiment.runs_alone
-    read = [case for made in measured(view).values() for case in made.cases]
-    timed = {c.key: c for c in read if c.experiment == view.name and runs_alone(c.params)}
-    return list(timed.values())
+    return [c for c in made.cases if c.experiment == view.name and runs_alone(c.params)]
 
 
 def _with(view: View, again: Source) -> View:
     """The view, with what was run again in the place of its evidence."""
     plan = replace(view.plan, store=FirstOf([again, view.plan.store]), is_fixed=True)
     return View(name=view.name, plan=plan, published=False)
-
-
-def _is_timed(view: View, made: Result) -> bool:
-    """Whether it rests on cases that measure time."""
-    runs_alone = view.experiment.runs_alone
-    return any(c.experiment == view.name and runs_alone(c.params) for c in made.cases)
 
 
 def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:

@@ -524,12 +524,14 @@ def _claims_elsewhere(
             if (host, workload) in known:
                 continue
             cases = {one: [transferred(c, workload) for c in here.cases(one)] for one in names}
-            yield Listed(
+            plan = Listed(
                 *(here.project, _Elsewhere(evidence, here.store), here.profile, workload),
                 host=host,
                 is_fixed=True,
                 listed=cases,
             )
+            if plan.good(name):
+                yield plan
 
 
 def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
@@ -555,12 +557,12 @@ def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
         if other.host == host and (host, workload) != (here.host, here.workload)
         if (whole := most_complete([other], name)).has_all(name)
     ]
-    others += _claims_elsewhere(sources, here, name, others)
     asked = [question for question in plan.project.questions if question.stem == name]
     of_ours = [here] * (here.host is not None) + [o for o in others if o.workload == plan.workload]
     again = None
     if of_ours and of_ours[0].is_ready(name):
         again = run_again(of_ours[0].cases(name), of_ours[0].store, plan.store)
+    others += _claims_elsewhere(sources, here, name, others)
     return Page(
         name=name, view=view(here), others=list(map(view, others)), questions=asked, again=again
     )
