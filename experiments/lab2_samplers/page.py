@@ -47,7 +47,7 @@ CLOSE = 0.02  # of accuracy: what a search may give away to the whole model
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 # Rates of the training in full: of what is cut, and of the whole model. The smallest that is within
 # TIE of the best of both, where there is one, is that of both.
-TRIED = {"cut": (3e-5, 1e-4, 3e-4), "whole": (3e-5, 1e-4, 3e-4)}
+TRIED = {"cut": (3e-5, 1e-4, 3e-4, 1e-3), "whole": (3e-5, 1e-4, 3e-4)}
 RATES = {"cut": 1e-4, "whole": 1e-4}
 # The whole model that what was chosen is held against is the one of less validation loss on the
 # tuning seed: as the search found it (left alone), or trained in full as well.
@@ -62,8 +62,6 @@ def searching(plan: Plan, seed: int, study: int = 0) -> Params:
     choose = plan.profile.choose
     return {
         **baseline.drawn_params(plan, seed),
-        "space": "coarse",
-        "identity": "by kind",
         "trial_draw": DRAWS * seed + study,
         "trial_examples": choose(smoke=32, quick=1024),
         "trial_learning_rate": 2e-4,
