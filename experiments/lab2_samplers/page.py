@@ -45,10 +45,11 @@ DRAWS = 100  # more than a seed has: no two studies share a draw
 TRIALS, SHORT = 30, 6  # a study's; the beginning of one, to be run again
 CLOSE = 0.02  # of accuracy: what a search may give away to the whole model
 TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
-# Rates of the training in full: of what is cut, and of the whole model. The smallest that is within
-# TIE of the best of both, where there is one, is that of both.
+# Rates of the training in full: of what is cut (the mean of both choices), and of the whole model.
+# The smallest that is within TIE of the best of both, where there is one, is that of both.
 TRIED = {"cut": (3e-5, 1e-4, 3e-4, 1e-3), "whole": (3e-5, 1e-4, 3e-4)}
 RATES = {"cut": 1e-4, "whole": 1e-4}
+PREFERRED = 3e-4  # what Random's choice alone would have
 # The whole model that what was chosen is held against is the one of less validation loss on the
 # tuning seed: as the search found it (left alone), or trained in full as well.
 LEFT_ALONE = True
@@ -98,12 +99,17 @@ def cases(plan: Plan) -> Iterable[Params]:
     first, rates = searching(plan, plan.seeds[0]), (RATES["cut"], RATES["whole"])
     yield {**first, "part": "audit"}
     yield {**first, "part": "beginning", "sampler": "random", "trials": SHORT}
+    pairs = range(plan.profile.choose(smoke=2, quick=PAIRS))
+    draws = [(seed, study) for seed in plan.seeds for study in pairs]
+    for draw in draws:
+        for sampler in COMPARED:
+            yield {**searching(plan, *draw), **study_of(plan, sampler, *rates)}
     for seed in plan.seeds:
-        for study in range(plan.profile.choose(smoke=2, quick=PAIRS)):
-            for sampler in COMPARED:
-                yield {**searching(plan, seed, study), **study_of(plan, sampler, *rates)}
         yield {**searching(plan, seed), "part": "whole", **in_full(plan, RATES["whole"])}
     yield {**first, **study_of(plan, "grid", *rates)}
+    for draw in draws:  # last: what the same searches found, trained at another rate
+        preferred = study_of(plan, "random", PREFERRED, RATES["whole"])
+        yield {**searching(plan, *draw), **preferred, "part": "preferred rate"}
 
 
 @page.quick
@@ -157,6 +163,13 @@ def tpe_comes_close(r: Records) -> Contrast:
 def tpe_chooses_better_by_model(r: Records) -> Contrast:
     """TPE's choices over Random's, with fine-tuned models as units and studies averaged in each."""
     return compare(choices(r, "tpe"), choices(r, "random"))
+
+
+@page.claim
+def tpe_beside_random_at_its_rate(r: Records) -> Contrast:
+    """TPE's choices over Random's, trained at the rate that Random's prefers on the tuning seed."""
+    again = tuple(r.of(STEM).all(part="preferred rate"))
+    return over_studies(choices(r, "tpe"), replace(choices(r, "random"), records=again))
 
 
 @page.claim
@@ -261,8 +274,6 @@ page.numbers(
     tpe=partial(choices, sampler="tpe"),
     random=partial(choices, sampler="random"),
     whole=whole,
-    alone=baseline.fp32,
-    trained=whole_trained,
     kept=lambda r: kept(studies(r, "tpe")),
     trials=lambda r: counted(len(so_far(studies(r, "tpe")[0])), of=studies(r, "tpe")),
     startup=lambda r: counted(startup(r), of=studies(r, "tpe")),
@@ -281,6 +292,7 @@ page.numbers(
         r, lambda one: found(one) < one.values["whole"]["validation_loss"]
     ),
     trials_agree=trials_agree,
+    at_its_rate=tpe_beside_random_at_its_rate,
     by_trial=tpe_finds_less_loss,
     num_test=lambda r: counted(baseline.fp32(r).accuracy.n, of=baseline.fp32(r).records),
 )
