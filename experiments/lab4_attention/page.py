@@ -313,7 +313,7 @@ def speed_up(r: Records) -> Chart:
     return Chart(
         list(rows.values()),
         x=doubling("positions"),
-        y=linear(label="speed-up of fused over the fastest written form", unit="×"),
+        y=linear(label="speed-up over the fastest written form", unit="×"),
         marks=[*(line(title) for title in DTYPES.values()), level(1.0, "as fast")],
         facet="device" if several else None,
     )

@@ -19,6 +19,7 @@ from experiments.lab4_hardware.records import (
     MXINT8,
     PERIOD,
     QUANTIZING,
+    REGISTERS,
     SIGNS_APART,
     STEM,
     area,
@@ -27,6 +28,9 @@ from experiments.lab4_hardware.records import (
     part_chart,
     share_of,
     unit_rows,
+)
+from experiments.lab4_hardware.records import (
+    parts as parts_of,
 )
 from experiments.lab4_hardware.synthesis import PERIODS
 from madl.logbook import charts
@@ -150,8 +154,11 @@ def format_of(r: Records) -> Counted:
     return counted(one.value("bits"), f"bits: {one.label}", of=one.records)
 
 
-def stages(r: Records, unit: str) -> Counted:
-    return counted(gates(r, unit).values["stages"][str(PERIOD)], of=[gates(r, unit)])
+def saved(r: Records, name: str) -> Counted:
+    """One part's share of what MXINT8's unit saves on BF16's."""
+    wide, narrow = (parts_of(r, unit) for unit in (BF16, MXINT8))
+    share = (wide[name] - narrow[name]) / (sum(wide.values()) - sum(narrow.values()))
+    return counted(round(100 * share), "%", of=[gates(r, unit) for unit in (BF16, MXINT8)])
 
 
 def narrow_multipliers(r: Records) -> Counted:
@@ -183,8 +190,8 @@ page.numbers(
     powers=partial(share_of, a="block log 4", b="block float 4"),
     narrow_multipliers=narrow_multipliers,
     exponents=partial(part, unit=BF16, name="lane exponents"),
-    bf16_stages=partial(stages, unit=BF16),
-    mxint8_stages=partial(stages, unit=MXINT8),
+    saved_registers=partial(saved, name=REGISTERS),
+    saved_exponents=partial(saved, name="lane exponents"),
     simulated=vectors,
 )
 

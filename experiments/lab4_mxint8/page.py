@@ -5,6 +5,7 @@ weights and inputs are MXINT8, the inputs quantized in every call, takes turns w
 torch's dynamic INT8 in each of several processes; then the whole classifier does.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -143,12 +144,6 @@ def in_layer(
     return compare(t[MXINT8], strongest(t, rival))
 
 
-def in_model(r: Records, rival: str, sentences: int = 32) -> Contrast:
-    """The same in the whole classifier."""
-    t = times(r, f"{sentences}", what="evaluation")
-    return compare(t[MXINT8], strongest(t, rival))
-
-
 # ---- claims -------------------------------------------------------------------------------------
 
 
@@ -192,6 +187,12 @@ def processes(r: Records) -> Counted:
     return counted(len(found), of=found)
 
 
+def cold(r: Records, end: Callable[[Sequence[float]], float]) -> Counted:
+    """The speed over BF16 of one row, weights from memory, in the process at one end."""
+    speed = math.exp(end(faster_from_memory(r).comparison.by_unit))
+    return counted(round(speed, 1), "×", of=r.all(what="linear", layer="coursework"))
+
+
 def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
     """Megabytes, the same in all processes."""
     found = r.all(what="linear")
@@ -213,10 +214,10 @@ page.numbers(
     mxint8=partial(classifier, variant=MXINT8),
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
     int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST),
-    at_most_rows_small=partial(in_layer, rival=BF16, rows=MOST, layer="default"),
-    int8_small=partial(in_layer, rival=DYNAMIC, rows=MOST, layer="default"),
-    in_the_model=partial(in_model, rival=BF16),
-    int8_in_the_model=partial(in_model, rival=DYNAMIC),
+    at_sixteen=partial(in_layer, rival=BF16, rows=16, layer="default"),
+    int8_one_row=partial(in_layer, rival=DYNAMIC, rows=1),
+    least_cold=partial(cold, end=min),
+    most_cold=partial(cold, end=max),
     over_int8=more_accurate_than_int8,
     contended=contended,
     processes=processes,

@@ -257,7 +257,8 @@ def alt_text(chart: Chart, title: str = "") -> str:
             lies = chart.y.scale == "category"
             parts.append(f"{mark.label}: {shown(mark.value, chart.x if lies else chart.y)}")
         elif mark.kind == "span":
-            parts.append(f"Shaded, {mark.label}: {mark.low:g} to {mark.high:g}")
+            low, high = (shown(end, chart.x) for end in (mark.low, mark.high))
+            parts.append(f"Shaded, {mark.label}: {low} to {high}")
         else:
             parts += filter(None, (_ends(chart, mark, name) for name in mark.names(chart.rows)))
     return " ".join(f"{part}." for part in parts if part)
@@ -275,6 +276,8 @@ def _ends(chart: Chart, mark: Mark, name: str) -> str:
         return f"{name}: {number(values[0])} to {number(values[-1])} in {len(rows)} cells"
     lies = chart.y.scale == "category"
     along, across = (chart.y, chart.x) if lies else (chart.x, chart.y)
+    if (place := along.column) is not None and along.scale != "category":
+        rows.sort(key=lambda row: plain(row.get(place)) or 0)
     ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
     values = (f"{shown(row[column], across)}{_where(chart, along, row)}" for row in ends)
     return f"{name}: {' to '.join(values)}"

@@ -24,7 +24,7 @@ from madl.logbook.stats import superscript
 from madl.site.plotting import marks
 from madl.site.plotting.marks import Panel, categories, named
 from madl.site.plotting.palette import HEX, TEXT, looks
-from madl.site.plotting.size import FONT, LINE, SMALL, Size, cut, width, wrapped
+from madl.site.plotting.size import FONT, LINE, SMALL, Size, brief, cut, width, wrapped
 
 HOUSE = {
     "svg.fonttype": "none",
@@ -83,7 +83,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
     for name, ax in zip(facets, grid):
         rows = [r for r in chart.rows if not chart.facet or named(r.get(chart.facet)) == name]
         drawn: dict[str, Any] = {"chart": chart, "size": size, "looks": looks(chart)}
-        wide = (size.width - 70) / across
+        wide = (size.width - (24 if size.name == "thumb" else 70)) / across
         panel = Panel(ax=ax, rows=rows, wide=wide, tags=made.tags, facet=name, **drawn)
         for axis, setter in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
             if axis.scale.startswith("log"):
@@ -122,7 +122,7 @@ def _name_axes(figure: Figure, panel: Panel) -> None:
     def text(shown: Axis) -> str:
         if size.name != "thumb":
             return "\n".join(wrapped(shown.title, FONT, room))
-        return "" if shown.scale == "category" else cut(shown.title, FONT, room)
+        return "" if shown.scale == "category" else brief(shown.title, FONT, room)
 
     if chart.y.title:
         figure.suptitle(text(chart.y), x=2 / size.width, ha="left", fontsize=FONT)
@@ -237,7 +237,10 @@ def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
     names = categories(panel.chart, shown)
     is_x = shown is panel.chart.x
     if panel.size.name == "thumb":
-        short = [cut(name, FONT, room if is_x else panel.size.width * 0.42) for name in names]
+        short = [cut(name, FONT, panel.size.width * 0.5) for name in names]
+        if is_x:
+            lines = [wrapped(name, FONT, room) for name in names]
+            short = ["\n".join(cut(t, FONT, room) for t in (a, " ".join(b))) for a, *b in lines]
         return short if room >= (40 if is_x else LINE - 2) else [""] * len(names)
     lines = [wrapped(name, FONT, room if is_x else panel.size.width * 0.38) for name in names]
     if is_x and any(width(line, FONT) > room for each in lines for line in each):

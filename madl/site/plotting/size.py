@@ -5,6 +5,7 @@ Units: pixels of a phone or a page at its usual width.
 """
 
 import functools
+import re
 from dataclasses import dataclass
 
 from matplotlib.font_manager import FontProperties
@@ -45,6 +46,13 @@ def cut(text: str, size: float, room: float) -> str:
         return text
     kept = next((n for n in range(len(text), 0, -1) if width(f"{text[:n]} …", size) <= room), 0)
     return f"{text[:kept].rstrip(' ,')} …"
+
+
+def brief(title: str, size: float, room: float) -> str:
+    """Of a title without room, what stands before its last comma, colon or bracket with room."""
+    ends = (mark.start() for mark in re.finditer(r"[:,] | \(|$", title))
+    fits = [title[:end] for end in ends if width(title[:end], size) <= room]
+    return fits[-1] if fits else cut(title, size, room)
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
