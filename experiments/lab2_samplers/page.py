@@ -292,6 +292,7 @@ page.numbers(
         r, lambda one: found(one) < one.values["whole"]["validation_loss"]
     ),
     trials_agree=trials_agree,
+    at_one_rate=tpe_chooses_better,
     at_its_rate=tpe_beside_random_at_its_rate,
     by_trial=tpe_finds_less_loss,
     num_test=lambda r: counted(baseline.fp32(r).accuracy.n, of=baseline.fp32(r).records),
