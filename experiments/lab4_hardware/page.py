@@ -26,11 +26,9 @@ from experiments.lab4_hardware.records import (
     gates,
     part,
     part_chart,
+    saved,
     share_of,
     unit_rows,
-)
-from experiments.lab4_hardware.records import (
-    parts as parts_of,
 )
 from experiments.lab4_hardware.synthesis import PERIODS
 from madl.logbook import charts
@@ -154,13 +152,6 @@ def format_of(r: Records) -> Counted:
     return counted(one.value("bits"), f"bits: {one.label}", of=one.records)
 
 
-def saved(r: Records, name: str) -> Counted:
-    """One part's share of what MXINT8's unit saves on BF16's."""
-    wide, narrow = (parts_of(r, unit) for unit in (BF16, MXINT8))
-    share = (wide[name] - narrow[name]) / (sum(wide.values()) - sum(narrow.values()))
-    return counted(round(100 * share), "%", of=[gates(r, unit) for unit in (BF16, MXINT8)])
-
-
 def narrow_multipliers(r: Records) -> Counted:
     """Transistors of MXINT4's multipliers, of those of MXINT8's."""
     narrow, wide = (gates(r, unit) for unit in ("MXINT4", MXINT8))
@@ -190,8 +181,8 @@ page.numbers(
     powers=partial(share_of, a="block log 4", b="block float 4"),
     narrow_multipliers=narrow_multipliers,
     exponents=partial(part, unit=BF16, name="lane exponents"),
-    saved_registers=partial(saved, name=REGISTERS),
-    saved_exponents=partial(saved, name="lane exponents"),
+    saved_registers=partial(saved, a=MXINT8, b=BF16, name=REGISTERS),
+    saved_exponents=partial(saved, a=MXINT8, b=BF16, name="lane exponents"),
     simulated=vectors,
 )
 

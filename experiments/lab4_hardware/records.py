@@ -62,6 +62,12 @@ def part(r: Records, unit: str, name: str) -> Counted:
     return counted(round(100 * share), "%", of=[gates(r, unit)])
 
 
+def saved(r: Records, a: str, b: str, name: str) -> Counted:
+    """Which share of what unit A saves on unit B at equal delay is of one thing."""
+    share = (parts(r, b)[name] - parts(r, a)[name]) / (area(r, b) - area(r, a))
+    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
+
+
 def parts(r: Records, unit: str) -> dict[str, int]:
     """Transistors by part at equal delay, registers the last of them."""
     made = gates(r, unit).values["parts"]

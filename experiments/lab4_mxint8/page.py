@@ -144,6 +144,12 @@ def in_layer(
     return compare(t[MXINT8], strongest(t, rival))
 
 
+def in_model(r: Records, rival: str, sentences: int = 32) -> Contrast:
+    """The same in the whole classifier."""
+    t = times(r, f"{sentences}", what="evaluation")
+    return compare(t[MXINT8], strongest(t, rival))
+
+
 # ---- claims -------------------------------------------------------------------------------------
 
 
@@ -214,6 +220,7 @@ page.numbers(
     mxint8=partial(classifier, variant=MXINT8),
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
     int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST),
+    in_the_model=partial(in_model, rival=BF16),
     at_sixteen=partial(in_layer, rival=BF16, rows=16, layer="default"),
     int8_one_row=partial(in_layer, rival=DYNAMIC, rows=1),
     least_cold=partial(cold, end=min),

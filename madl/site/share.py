@@ -81,7 +81,7 @@ def _chart(chart: Chart, top: float) -> list[str]:
     for name, look in palette.looks(chart).items():
         if not name or name in plot.direct:
             continue
-        text = f"{svg.GLYPHS[look.marker]} {name}"
+        text = f"{look.glyph} {name}"
         parts.append(_text(text, x, top + NAMES, NAMES, palette.variable(look.color)))
         x += width(text, NAMES) + 1.5 * NAMES
     place = f'x="{MARGIN:g}" y="{top + 1.5 * NAMES:g}" preserveAspectRatio="xMidYMin"'

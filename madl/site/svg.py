@@ -29,8 +29,6 @@ from madl.site.plotting.palette import Look, variable
 from madl.site.plotting.size import NARROW, OPENING, THUMBNAIL, WIDE, Size
 
 SOURCES = (charts, stats, layout, marks, palette, size)
-GLYPHS = {"o": "●", "s": "■", "D": "◆", "^": "▲", "v": "▼", "P": "✚", "X": "✕", "h": "⬢"}
-HOLLOW = str.maketrans("●■◆▲▼✚⬢", "○□◇△▽✛⬡")
 
 
 def figure(
@@ -206,7 +204,6 @@ def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
 def _swatch(mark: Mark, look: Look) -> str:
     runs = mark.kind in ("line", "level")
     kinds = ["line"] * runs + ["dashed"] * bool(runs and look.dash)
-    sign = GLYPHS[look.marker] if not runs or (mark.kind == "line" and mark.markers) else ""
-    sign = "■" if mark.kind == "bars" else sign
-    sign = sign.translate(HOLLOW) if look.hollow else sign
+    sign = look.glyph if not runs or (mark.kind == "line" and mark.markers) else ""
+    sign = replace(look, marker="s").glyph if mark.kind == "bars" else sign
     return f'<i class="{" ".join(kinds)}" style="color:{variable(look.color)}">{sign}</i>'

@@ -83,7 +83,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
     for name, ax in zip(facets, grid):
         rows = [r for r in chart.rows if not chart.facet or named(r.get(chart.facet)) == name]
         drawn: dict[str, Any] = {"chart": chart, "size": size, "looks": looks(chart)}
-        wide = (size.width - (24 if size.name == "thumb" else 70)) / across
+        wide = (size.width - size.margin) / across
         panel = Panel(ax=ax, rows=rows, wide=wide, tags=made.tags, facet=name, **drawn)
         for axis, setter in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
             if axis.scale.startswith("log"):
@@ -237,11 +237,12 @@ def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
     names = categories(panel.chart, shown)
     is_x = shown is panel.chart.x
     if panel.size.name == "thumb":
-        short = [cut(name, FONT, panel.size.width * 0.5) for name in names]
-        if is_x:
-            lines = [wrapped(name, FONT, room) for name in names]
-            short = ["\n".join(cut(t, FONT, room) for t in (a, " ".join(b))) for a, *b in lines]
-        return short if room >= (40 if is_x else LINE - 2) else [""] * len(names)
+        if room < (40 if is_x else LINE - 2):
+            return [""] * len(names)
+        if not is_x:
+            return [cut(name, FONT, panel.size.width * 0.5) for name in names]
+        two = ([first, " ".join(rest)] for first, *rest in (wrapped(n, FONT, room) for n in names))
+        return ["\n".join(cut(line, FONT, room) for line in each if line) for each in two]
     lines = [wrapped(name, FONT, room if is_x else panel.size.width * 0.38) for name in names]
     if is_x and any(width(line, FONT) > room for each in lines for line in each):
         panel.ax.tick_params(axis="x", labelrotation=40)

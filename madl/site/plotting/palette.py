@@ -22,6 +22,7 @@ MARKERS = {
     "brown": "X",
     "slate": "h",
 }
+GLYPHS = dict(zip("osD^vPXh", zip("●■◆▲▼✚✕⬢", "○□◇△▽✛✕⬡")))  # filled, hollow
 KNOWN = {
     **{"fp32": "ink", "bf16": "purple"},
     **{"ptq": "blue", "qat": "orange"},
@@ -41,6 +42,11 @@ class Look:
     marker: str = "o"
     dash: tuple[float, ...] = ()  # in line widths
     hollow: bool = False
+
+    @property
+    def glyph(self) -> str:
+        """The marker, in a text."""
+        return GLYPHS[self.marker][self.hollow]
 
 
 def looks(chart: Chart) -> dict[str, Look]:

@@ -24,12 +24,13 @@ class Size:
     height: float
     ticks: int  # intervals between the ticks of a linear axis, at most
     columns: int  # of small multiples
+    margin: float = 70  # what stands to the left and right of them, about
 
 
 WIDE = Size(name="wide", width=700, height=370, ticks=7, columns=4)
 NARROW = Size(name="narrow", width=350, height=310, ticks=5, columns=2)
-THUMBNAIL = Size(name="thumb", width=260, height=150, ticks=3, columns=1)
-OPENING = Size(name="thumb", width=360, height=200, ticks=4, columns=1)
+THUMBNAIL = Size(name="thumb", width=260, height=150, ticks=3, columns=1, margin=24)
+OPENING = Size(name="thumb", width=360, height=200, ticks=4, columns=1, margin=24)
 
 
 @functools.lru_cache(maxsize=10_000)
