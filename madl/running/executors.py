@@ -110,7 +110,9 @@ def cluster(
                 running[future] = case
             finished = _finished(running, has_workers=bool(machines))
             for future in sorted(finished, key=lambda future: future.status != "finished"):
-                yield _record(future, running.pop(future), lost)
+                record = _record(future, running.pop(future), lost)
+                future.release()  # a result still asked for would be made anew if its worker died
+                yield record
     except OSError as error:  # what a connection that breaks raises
         raise MadlError(
             f"the Dask scheduler at {scheduler!r} is no longer there; finished cases are kept, "
