@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, arm, best, every_arm, speed_up, timed, versus
+from madl.logbook.arms import Arm, arm, speed_up, timed, versus
 from madl.logbook.charts import plain
 from madl.logbook.claims import compare
 from madl.logbook.records import Pending, sealed
@@ -24,22 +24,15 @@ def width(bits: int, correct: int, *, seed: int = 0, **kept):
 LUCKY = (width(4, 1900, validation=0.7), width(8, 1500, validation=0.8))  # 4 is better on test
 
 
-def test_the_best_is_chosen_by_validation_and_none_is_while_a_case_is_missing():
-    chosen = best(read(*LUCKY), method="a")
-    assert chosen.param("width") == 8
-    assert f"{chosen}" == "75.0 %"
-    once_lucky = [width(4, 1500, seed=s, validation=v) for s, v in enumerate((0.95, 0.5))]
-    steady = [width(8, 1500, seed=s, validation=0.8) for s in (0, 1)]
-    assert best(read(*once_lucky, *steady)).param("width") == 8  # by the mean over seeds
-    assert Arm(label="4", records=read(*once_lucky)).mean("validation_accuracy") == 0.725
-    tied = [width(bits, 1500, loss=loss) for bits, loss in ((4, 0.5), (8, 0.4), (16, 0.4))]
-    assert best(read(*tied)).param("width") == 8  # the smaller loss, then the first
-    assert best(read(*(width(bits, 1500) for bits in (4, 8)))).param("width") == 4
+def test_an_arm_has_every_seed_of_one_configuration_or_none():
+    with pytest.raises(MadlError, match=r"several configurations fit .*; also give width"):
+        arm(read(*LUCKY), method="a")
     missing = [width(16, 0).case]
-    for choose in (arm, best, every_arm):
-        with pytest.raises(Pending):
-            choose(read(*LUCKY, missing=missing), method="a")
+    with pytest.raises(Pending):
+        arm(read(*LUCKY, missing=missing), method="a")
     assert arm(read(*LUCKY, missing=missing), width=4).param("width") == 4
+    seeds = [width(4, 1500, seed=s, validation=v) for s, v in enumerate((0.95, 0.5))]
+    assert arm(read(*seeds), width=4).mean("validation_accuracy") == 0.725
 
 
 @pytest.mark.parametrize(
@@ -66,8 +59,8 @@ def test_the_best_is_chosen_by_validation_and_none_is_while_a_case_is_missing():
 )
 def test_nothing_is_chosen_by_the_test_split(choose):
     records = read(*LUCKY)
-    with pytest.raises(TypeError, match=r"a test value chooses nothing: .*best\(records, …\)"):
-        choose(records, every_arm(records))
+    with pytest.raises(TypeError, match="a test value chooses nothing: .*on the tuning seed"):
+        choose(records, [arm(records, width=bits) for bits in (4, 8)])
 
 
 def test_what_was_judged_is_sealed_however_deep_it_lies():
@@ -85,7 +78,7 @@ def half(part: int) -> np.ndarray:
 def test_seeds_are_paired_in_order_however_the_records_lie():
     first, second = half(0), half(1)
     there = [model(correct, params={"seed": s}) for s, correct in enumerate((first, second))]
-    a, (b,) = arm(read(*there)), every_arm(read(*reversed(there)))
+    a, b = arm(read(*there)), arm(read(*reversed(there)))
     assert [record.case.params["seed"] for record in b.records] == [0, 1]
     paired = versus(a, b)
     assert paired.effect == 0

@@ -205,7 +205,7 @@ def test_experiments_reach_test_values_through_arms_only(path):
     tree = parsed(path)
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            assert node.slice.value != "outcomes", f"line {node.lineno}: use arm(…) or best(…)"
+            assert node.slice.value != "outcomes", f"line {node.lineno}: use arm(…)"
         if isinstance(node, ast.Attribute):
             assert node.attr not in OF_TEST_VALUES, f"line {node.lineno}: .{node.attr}"
             if node.attr == "interval" and isinstance(node.value, ast.Attribute):

@@ -76,16 +76,6 @@ class Arm(Sealed):
         return stats.mean_of(self.each("loss"))
 
     @property
-    def validation(self) -> float:
-        """Validation accuracy, the mean over the seeds: to choose by."""
-        return fmean(float(judged["validation_accuracy"]) for judged in self._judged())
-
-    @property
-    def validation_loss(self) -> float:
-        """Mean over the seeds; infinite where it was not kept."""
-        return fmean(float(j.get("validation_loss", math.inf)) for j in self._judged())
-
-    @property
     def cases(self) -> tuple[Case, ...]:
         return tuple(record.case for record in self.records)
 
@@ -180,58 +170,24 @@ def arm(records: Records, label: str = "", /, *within: str | int, **where: Scala
         Pending: a seed is not there yet.
         MadlError: the parameters fit more than one configuration.
     """
-    arms = every_arm(records, label, *within, **where)
-    found = [record for one in arms for record in one.records]
-    if len({_seed(record) for record in found}) == len(found):
-        return replace(arms[0], records=tuple(sorted(found, key=_seed)))
-    if len(arms) > 1:
+    found = records.all(**where)
+    name = label or ", ".join(f"{key} {value}" for key, value in where.items())
+    if len({_seed(record) for record in found}) < len(found):
+        params = [record.case.params for record in found]
         differ = sorted(
             key
-            for key in {k for a in arms for k in a.records[0].case.params}
-            if len({a.records[0].case.params.get(key) for a in arms}) > 1
+            for key in {key for of in params for key in of}.difference(DRAWN)
+            if len({repr(of.get(key)) for of in params}) > 1
         )
         raise MadlError(
-            f"{len(arms)} configurations fit {label or dict(where)!r}; also give "
-            f"{', '.join(differ)}, or choose with best(…)"
+            f"several configurations fit {name!r}; also give {', '.join(differ)}, "
+            "or choose on the tuning seed"
         )
-    return arms[0]
-
-
-def every_arm(
-    records: Records, label: str = "", /, *within: str | int, **where: Scalar
-) -> list[Arm]:
-    """Every configuration with these parameters, in the order of the plan.
-
-    Raises:
-        Pending: one of its cases is not there yet.
-    """
-    found = records.all(**where)
-    by_configuration: dict[tuple[Any, ...], list[Record]] = {}
-    for record in found:
-        params = record.case.params.items()
-        configuration = tuple(sorted((k, repr(v)) for k, v in params if k not in DRAWN))
-        by_configuration.setdefault(configuration, []).append(record)
-    name = label or ", ".join(f"{key} {value}" for key, value in where.items())
-    return [
-        Arm(label=name, records=tuple(sorted(group, key=_seed)), within=within)
-        for group in by_configuration.values()
-    ]
+    return Arm(label=name, records=tuple(sorted(found, key=_seed)), within=within)
 
 
 def _seed(record: Record) -> Any:
     return record.case.params.get(SEED, 0)
-
-
-def best(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
-    """Of the configurations with these parameters, the one that validation prefers.
-
-    By validation accuracy, then by validation loss, then the first of the plan.
-
-    Raises:
-        Pending: one of them is not there yet, so none is the best.
-    """
-    arms = every_arm(records, label, *within, **where)
-    return max(arms, key=lambda a: (a.validation, -a.validation_loss))
 
 
 # ---- times --------------------------------------------------------------------------------------

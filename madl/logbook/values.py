@@ -95,8 +95,8 @@ class Interval(NamedTuple):
 
 
 _SEALED = (
-    "a test value chooses nothing: choose on validation with best(records, …), and compare on test "
-    "with compare(…)"
+    "a test value chooses nothing: choose by validation_loss on the tuning seed (r.tuning), and "
+    "compare on test with compare(…)"
 )
 
 
