@@ -34,7 +34,6 @@ from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Expe
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.searches import loss_by_rate
-from madl.logbook.stats import Estimate, per_cent, superscript
 from madl.training import baseline
 from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
@@ -300,15 +299,6 @@ def of_search(r: Records, what: str, unit: str = "") -> Counted:
     return counted(value, unit, of=[record])
 
 
-def mix_bits(r: Records) -> Counted:
-    return counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records)
-
-
-def once(r: Records, name: str) -> Arm:
-    """Trained on for a pass: of the first model alone where there are several."""
-    return trained(r.where(seed=CONFIRMING_SEEDS[0]), name)
-
-
 page.numbers(
     fp32=fp32,
     narrowest=narrowest,
@@ -316,12 +306,10 @@ page.numbers(
     kept=lambda r: counted(len(keeping(r.tuning)), of=r.of(STEM)),
     num_formats=lambda r: counted(len(planned(r)), of=r.of(STEM)),
     mix=mix_trained,
-    mix_bits=mix_bits,
+    mix_bits=lambda r: counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records),
     rival=rival_trained,
     rival_quantized=rival,
-    rival_bits=lambda r: counted(
-        rival(r).mean("bits"), f"bits ({rival(r).label})", of=rival(r).records
-    ),
+    rival_bits=lambda r: bits_of(rival(r)),
     mxint4=partial(untrained, preset="mxint4"),
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
@@ -332,7 +320,7 @@ page.numbers(
     fixed_8_as_it_comes=partial(
         when_tuned, name="fixed(8,4)", what="validation_accuracy", as_it_comes=True
     ),
-    ternary=partial(once, name="ternary(0.7)"),
+    ternary=lambda r: trained(r.where(seed=CONFIRMING_SEEDS[0]), "ternary(0.7)"),
     trials=lambda r: of_search(r, "trials"),
     price=lambda r: of_search(r, "price", "nats"),
     searches=lambda r: counted(len(r.tuning.all(part="search")), of=r.tuning.all(part="search")),
@@ -345,13 +333,10 @@ page.numbers(
 # ---- charts and tables --------------------------------------------------------------------------
 
 
-def labelled(r: Records) -> tuple[str, ...]:
-    return (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
-
-
 @page.chart
 def accuracy(r: Records) -> Chart:
-    every, named = tuned(r.tuning), labelled(r)
+    every = tuned(r.tuning)
+    named = (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
     rows: list[Row] = [
         {
             "format": name_of(name),
@@ -359,7 +344,7 @@ def accuracy(r: Records) -> Chart:
             "bits": every[name].values["bits"],
             "validation": every[name].values["validation_accuracy"],
             "test accuracy": untrained(r, name),
-            "named": name_of(name) if name in named else None,
+            "named": name_of(name) if name in named else "",
         }
         for name in planned(r)
     ]
@@ -431,37 +416,17 @@ def by_bits(r: Records) -> Sequence[Row]:
     for size in sorted({one.values["bits"] for one in every.values()}):
         near = [name for name, one in every.items() if one.values["bits"] == size]
         best = min(near, key=lambda name: every[name].values["validation_loss"])
+        made = difference[best].comparison
         rows.append(
             {
                 "bits": f"{size:g}",
                 "format": name_of(best),
                 "test": untrained(r, best),
-                "against FP32": estimate(difference[best]),
+                "against FP32": made.estimate(made.examples or 0),
                 "keep FP32, validation": f"{len(set(near) & set(kept))} of {len(near)}",
             }
         )
     return rows
-
-
-def estimate(made: Contrast) -> Estimate:
-    return made.comparison.estimate(made.comparison.examples or 0)
-
-
-@page.table
-def every_format(r: Records) -> Sequence[Row]:
-    """The narrow ones first."""
-    every, difference = tuned(r.tuning), against_fp32(r)
-    return [
-        {
-            "format": name_of(name),
-            "bits": f"{every[name].values['bits']:g}",
-            "places": (places(every[name]) or "").replace(",", " and "),
-            "loss, validation": f"{every[name].values['validation_loss']:.3f}",
-            "test": untrained(r, name),
-            "against FP32": estimate(difference[name]),
-        }
-        for name in sorted(planned(r), key=lambda name: every[name].values["bits"])
-    ]
 
 
 @page.table
@@ -486,30 +451,6 @@ def trained_row(quantized: Arm, on: Arm) -> Row:
         "gain": on - quantized,
         "models": len(on.records),
     }
-
-
-@page.table
-def every_search(r: Records) -> Sequence[Row]:
-    """How large its space is, and what it found."""
-    return [
-        {
-            "search": one.case.params["family"],
-            "combinations": rounded(one.values["points"]),
-            "trials": len(one.values["scores"]),
-            "least score": f"{min(one.values['scores']):.3f}",
-            "its bits": f"{one.values['bits']:.2f}",
-            "its accuracy, validation": per_cent(one.values["validation_accuracy"]),
-        }
-        for one in sorted(r.tuning.all(part="search"), key=lambda one: min(one.values["scores"]))
-    ]
-
-
-def rounded(count: int) -> str:
-    """A count, or a large one in powers of ten: "about 3.5 × 10¹²"."""
-    if count < 10**6:
-        return f"{count:,}"
-    digits, exponent = f"{count:.1e}".split("e")
-    return f"about {digits} × 10{superscript(int(exponent))}"
 
 
 @page.table
