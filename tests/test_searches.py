@@ -13,13 +13,14 @@ def test_the_interval_of_a_mean_and_of_each_point_of_a_curve_is_student_s():
     assert interval_of(made) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
     assert interval_of(searches.mean_estimate([0.8, 0.9, 1.0]))[1] == 1.0  # no share is more
     assert searches.mean_estimate([1.0]).interval is None
-    rows = searches.mean_rows({"A": [[0.4, 0.6], [0.5, 0.5]], "B": [[0.5]]})
+    rows = searches.mean_rows({"A": [[0.4, 0.6], [0.5, 0.5]], "B": [[0.5]], "C": [[None, 0.3]]})
     assert [row["trial"] for row in rows] == [1, 2]
     assert [plain(row["A"]) for row in rows] == [0.45, 0.55]
     low, high = interval_of(rows[1]["A"])
     assert low < 0.55 < high
     assert [plain(row["B"]) for row in rows] == [0.5, None]
     assert interval_of(rows[0]["B"]) is None
+    assert [plain(row["C"]) for row in rows] == [None, 0.3]
 
 
 def test_ranks_look_at_the_order_alone_and_a_curve_begins_with_what_fits_and_never_rises():

@@ -27,7 +27,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import number, scientific
+from madl.logbook.stats import Unit, scientific
 from madl.training import baseline
 
 page = Experiment(title="Compression-aware search", needs=("baseline",))
@@ -278,48 +278,12 @@ def curves(r: Records) -> Chart:
         ]
         for objective, name in SEARCHES.items()
     }
-    trials = range(min(len(study) for every in so_far.values() for study in every))
-
-    def at(every: Sequence[Sequence[float | None]], i: int) -> float | None:
-        found = [study[i] for study in every]
-        return fmean(x for x in found if x is not None) if None not in found else None
-
-    rows = [{"trial": i + 1, **{name: at(so_far[name], i) for name in so_far}} for i in trials]
     return Chart(
-        rows,
+        searches.mean_rows(so_far, Unit.NATS),
         x=linear("trial", "trials"),
         y=linear(label="least validation loss so far", unit="nats"),
         marks=[line(name, markers=False) for name in so_far],
     )
-
-
-@page.table
-def by_search(r: Records) -> Sequence[Row]:
-    return [
-        {
-            "search": name,
-            **{said: chosen(r, objective, s) for s, said in SCHEDULES.items()},
-            "after, less last": chosen(r, objective, BETWEEN) - chosen(r, objective, AFTER),
-        }
-        for objective, name in SEARCHES.items()
-    ]
-
-
-@page.table
-def every_shape(r: Records) -> Sequence[Row]:
-    """Every search's choice."""
-    return [
-        {
-            "seed": one.case.params["seed"],
-            "search": SEARCHES[str(one.case.params["objective"])],
-            "shape": " · ".join(map(str, one.values["chosen"])),
-            "size": f"{number(size_of(one) * MBIT)} Mbit",
-            **{SCHEDULES[s]: Arm(label=s, records=(one,), within=(s,)) for s in (AFTER, BETWEEN)},
-        }
-        for one in sorted(
-            r.of(STEM).all(part="search"), key=lambda one: int(one.case.params["seed"] or 0)
-        )
-    ]
 
 
 @page.table

@@ -15,7 +15,7 @@ from madl.logbook.arms import inside
 from madl.logbook.records import Record, Row
 from madl.logbook.stats import Estimate, Unit, scientific
 
-Study = Sequence[float]
+Study = Sequence[float | None]  # None: nothing yet
 
 
 def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
@@ -50,16 +50,16 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 
-def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
+def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) -> list[Row]:
     """A row a trial: per curve the mean over its studies, with its interval.
 
-    A curve that has fewer trials than another ends earlier, in None.
+    None where one of them has nothing yet, or no trial any more.
     """
     length = max(len(study) for studies in curves.values() for study in studies)
 
     def at(studies: Sequence[Study], i: int) -> Estimate | None:
-        values = [study[i] for study in studies if i < len(study)]
-        return mean_estimate(values) if len(values) == len(studies) else None
+        values = [value for study in studies for value in study[i : i + 1] if value is not None]
+        return mean_estimate(values, unit) if len(values) == len(studies) else None
 
     return [
         {"trial": i + 1, **{name: at(studies, i) for name, studies in curves.items()}}
