@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.lab2_samplers.records import STEM as SEARCH
-from experiments.lab2_samplers.records import best_trial, shape
+from experiments.lab2_samplers.records import best_trial
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
@@ -206,26 +206,27 @@ TRAINED = "epochs of training"
 Looks = Sequence[Mapping[str, Any]]  # what each seed's model was at one check
 
 
-def checks(r: Records, model: str) -> list[tuple[int, Looks, Arm | None]]:
-    """Every look at a model: the step, each seed's, and test where all of them looked."""
+def checks(r: Records) -> list[tuple[int, Looks, Arm | None]]:
+    """Every look at the best cut: the step, each seed's, and test where all of them looked."""
     found: list[tuple[int, Looks, Arm | None]] = []
-    together = zip(*(one.values["checks"] for one in every(r, model)), strict=True)
+    together = zip(*(one.values["checks"] for one in every(r, FOUND)), strict=True)
     for i, seen in enumerate(together):
         tested_too = all("test" in one for one in seen)
-        test = arm(r.of(STEM), model, "checks", i, "test", model_of=model) if tested_too else None
+        test = arm(r.of(STEM), FOUND, "checks", i, "test", model_of=FOUND) if tested_too else None
         found.append((seen[0]["step"], seen, test))
     return found
 
 
-def _losses(r: Records, model: str) -> Chart:
+@page.chart
+def loss(r: Records) -> Chart:
     """Of every training step, and of the checks; means over the seeds."""
-    values = [one.values for one in every(r, model)]
+    values = [one.values for one in every(r, FOUND)]
     per_epoch = values[0]["steps_per_epoch"]
     rows: dict[int, dict[str, Any]] = {
         step: {"epoch": step / per_epoch, "training": fmean(of)}
         for step, of in enumerate(zip(*(one["losses"] for one in values), strict=True), start=1)
     }
-    for step, seen, test in checks(r, model):
+    for step, seen, test in checks(r):
         row = rows.setdefault(step, {"epoch": step / per_epoch, "training": None})
         row["validation"] = mean_estimate([one["loss"] for one in seen], Unit.NATS)
         row["test"] = test and test.loss
@@ -238,18 +239,7 @@ def _losses(r: Records, model: str) -> Chart:
 
 
 @page.chart
-def loss(r: Records) -> Chart:
-    return _losses(r, FOUND)
-
-
-@page.chart
-def whole_loss(r: Records) -> Chart:
-    return _losses(r, WHOLE)
-
-
-@page.chart
 def accuracy(r: Records) -> Chart:
-    found = checks(r, FOUND)
     per_epoch = every(r, FOUND)[0].values["steps_per_epoch"]
     rows: list[Row] = [
         {
@@ -257,7 +247,7 @@ def accuracy(r: Records) -> Chart:
             "validation": mean_estimate([one["accuracy"] for one in seen]),
             "test": test,
         }
-        for step, seen, test in found
+        for step, seen, test in checks(r)
     ]
     return Chart(
         rows,
@@ -287,22 +277,6 @@ def models(r: Records) -> Sequence[Row]:
                 }
             )
     return rows
-
-
-@page.table
-def shapes(r: Records) -> Sequence[Row]:
-    """The best cut of each fine-tuned model, and where both start on validation."""
-    return [
-        {
-            "seed": cut.case.params["seed"],
-            "best cut": shape(shape_of(cut.case.params)),
-            "best epoch, cut": number(cut.values["best_step"] / cut.values["steps_per_epoch"]),
-            "best epoch, whole": number(
-                whole.values["best_step"] / whole.values["steps_per_epoch"]
-            ),
-        }
-        for cut, whole in zip(every(r, FOUND), every(r, WHOLE), strict=True)
-    ]
 
 
 # Of an earlier run with a shorter training: how the change of the loss differs from model to model,
