@@ -17,7 +17,6 @@ from experiments.lab4_hardware.records import (
     INT8,
     MIXED,
     MXINT8,
-    PERIOD,
     QUANTIZING,
     REGISTERS,
     SIGNS_APART,
@@ -141,11 +140,6 @@ def integers_over_powers(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def of_bf16(r: Records, period: int = PERIOD) -> Counted:
-    """The smallest unit, of bf16's."""
-    return share_of(r, FORMATS[smallest(r)], BF16, period)
-
-
 def format_of(r: Records) -> Counted:
     """Of the smallest unit: bits of a value, and its name."""
     one = chosen(r)
@@ -167,7 +161,7 @@ def vectors(r: Records) -> Counted:
 
 page.numbers(
     format=format_of,
-    of_bf16=of_bf16,
+    of_bf16=lambda r: share_of(r, FORMATS[smallest(r)], BF16),
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
     int8=partial(share_of, a=INT8, b=BF16),
@@ -228,20 +222,3 @@ def every_unit(r: Records) -> Sequence[Row]:
     models: dict[str, Arm | str] = dict.fromkeys(names, "no such model")
     models |= {unit: formats.untrained(r, preset) for unit, preset in presets.items()}
     return [{**row, "test accuracy": models[str(row["unit"])]} for row in unit_rows(r, names)]
-
-
-@page.table
-def by_period(r: Records) -> Sequence[Row]:
-    """Of bf16's transistors at each delay of a stage, and without registers."""
-    return [
-        {
-            "unit": unit,
-            **{
-                f"a result every {period} FO4": area(r, unit, period) / area(r, BF16, period)
-                for period in PERIODS
-            },
-            "logic alone": area(r, unit, None) / area(r, BF16, None),
-            "one stage (FO4)": gates(r, unit).values["delay"],
-        }
-        for unit in DRAWN
-    ]

@@ -183,11 +183,6 @@ def more_accurate_than_int8(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def share(r: Records, unit: str) -> Counted:
-    """A unit's transistors at an equal rate, of BF16's."""
-    return units.share_of(r, unit, units.BF16)
-
-
 def processes(r: Records) -> Counted:
     found = r.all(what="linear", layer="coursework")
     return counted(len(found), of=found)
@@ -209,11 +204,11 @@ def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
 
 
 page.numbers(
-    both_sides=partial(share, unit=units.MXINT8),
-    quantizing=partial(share, unit=QUANTIZING),
-    weights_alone=partial(share, unit=MIXED),
-    signs_apart=partial(share, unit=SIGNS_APART),
-    int8=partial(share, unit=INT8),
+    both_sides=partial(units.share_of, a=units.MXINT8, b=units.BF16),
+    quantizing=partial(units.share_of, a=QUANTIZING, b=units.BF16),
+    weights_alone=partial(units.share_of, a=MIXED, b=units.BF16),
+    signs_apart=partial(units.share_of, a=SIGNS_APART, b=units.BF16),
+    int8=partial(units.share_of, a=INT8, b=units.BF16),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
@@ -289,21 +284,3 @@ def time_or_why(r: Records, variant: str, at: str, **where: Scalar) -> TimedArm 
     failed = [record.values.get("failed_peers", {}) for record in r.all(**where)]
     why = next((one[name] for one in failed if (name := f"{variant} {size}") in one), None)
     return times(r, at, **where).get(variant, why)
-
-
-@page.table
-def layers(r: Records) -> Sequence[Row]:
-    """How many times as fast MXINT8 is, in both layers."""
-    return [
-        {
-            "layer": f"{num_in} → {num_out}",
-            "rows": int(n),
-            **{
-                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(n), s, layer), rival)
-                for rival, s in product((BF16, DYNAMIC), STATES)
-            },
-        }
-        for layer, (num_in, num_out) in LAYERS.items()
-        for n in rows_asked(r)
-        if n != "4"  # eight rows in all
-    ]
