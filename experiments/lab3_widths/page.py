@@ -347,21 +347,12 @@ def sensitivity(r: Records) -> Chart:
     return layer_map({x: round(1e3 * far) for x, far in by.items()}, "thousandths of a nat")
 
 
-def widths(r: Records, name: str) -> Chart:
-    one = choices(r.tuning)[name]
+@page.chart
+def asked_widths(r: Records) -> Chart:
+    one = choices(r.tuning)["asked"]
     offered = [int(text.split()[0]) for text in str(one.case.params["formats"]).split(", ")]
     given = zip(one.values["names"], one.values["layers"], strict=True)
     return layer_map({layer: offered[int(digit)] for layer, digit in given}, "bits")
-
-
-@page.chart
-def asked_widths(r: Records) -> Chart:
-    return widths(r, "asked")
-
-
-@page.chart
-def mix_widths(r: Records) -> Chart:
-    return widths(r, preferred(r.tuning))
 
 
 @page.table
