@@ -298,14 +298,9 @@ page.numbers(
     same_training=the_same_training_of_fp32,
     zeroed=zeroed,
     clipped=clipped,
-    chance=lambda r: counted(round(100 * larger_class(r)), "%", of=fp32(r).records),
+    chance=lambda r: counted(round(100 * baseline.larger_class(r)), "%", of=fp32(r).records),
     num_test=lambda r: counted(fp32(r).accuracy.n, of=fp32(r).records),
 )
-
-
-def larger_class(r: Records) -> float:
-    positive = float(fp32(r).value("positive_share"))
-    return max(positive, 1 - positive)
 
 
 # ---- figures and tables -------------------------------------------------------------------------
@@ -325,7 +320,7 @@ def accuracy(r: Records) -> Chart:
         for width in CHOSEN
     ]
     marks = [line("PTQ"), line("QAT"), line(one), level(fp32(r)), level(control(r))]
-    marks.append(level(larger_class(r), "larger class"))
+    marks.append(level(baseline.larger_class(r), "larger class"))
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 

@@ -35,7 +35,7 @@ from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import Estimate, Unit
+from madl.logbook.stats import Unit
 from madl.training import baseline
 
 page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
@@ -215,11 +215,6 @@ def found_at(study: Record) -> int:
     return study.values["losses"].index(found(study)) + 1
 
 
-def on_validation(r: Records, sampler: str) -> Estimate:
-    """Validation accuracy of what a sampler's studies chose, after its trial: their mean."""
-    return searches.mean_estimate([so_far(one)[-1] for one in studies(r, sampler)])
-
-
 def kept(every: Iterable[Record]) -> Counted:
     """Of the whole model's parameters, those of what these studies chose: the mean."""
     some = list(every)
@@ -354,7 +349,7 @@ def samplers(r: Records) -> Sequence[Row]:
         row = {
             "sampler": SAMPLERS[sampler],
             "studies": len(every),
-            "best trial, on validation": on_validation(r, sampler),
+            "best trial, on validation": searches.mean_estimate([so_far(x)[-1] for x in every]),
             "found at trial": f"{median(map(found_at, every)):g}",
             "parameters kept": f"{kept(every).value:g} %",
             "trained in full, on test": choices(r, sampler),
