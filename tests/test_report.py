@@ -58,8 +58,7 @@ def test_pages_are_the_golden_ones_and_made_again_where_a_build_left_them_broken
     store = fill(plan)
     report.write(plan, store)
     before = snapshot(plan.project.docs)
-    made = (".madl/build/written.json", "docs/ledger.json")
-    for name in (*made, "docs/labs/toy.md", "docs/index.md"):
+    for name in ("docs/ledger.json", "docs/labs/toy.md", "docs/index.md"):
         for text in (b"", b"\xff", b"[]", b'{"now": {"a": 1}, "before": {}}'):
             (plan.project.root / name).write_bytes(text)
             report.write(plan, store)
@@ -286,7 +285,6 @@ BROKEN = {  # what is done to a record (and with a sibling's), and what is said
         lambda one, two: one.write_bytes(two.read_bytes()),
         "is the record of another case",
     ),
-    "nothing": (lambda one, _: edit(one, square="gone"), "there is no value square"),
     "a text": (lambda one, _: edit(one, accuracy="high"), "accuracy is 'high', not a share"),
 }
 
@@ -315,6 +313,17 @@ def test_a_bad_record_costs_its_row_and_is_named(plan, how):
     assert "3 of 4 cases" in page(plan)
     assert "There are 4 squares" in words(plan, "other.md")
     assert state.rows[0]["status"] == "partly"
+
+
+def test_a_value_that_a_record_lacks_is_pending_where_it_is_read_and_named(plan):
+    store = fill(plan)
+    path = store._path(plan.cases("toy")[0])
+    edit(path, square="gone")
+    state = report.write(plan, store)
+    assert all(f"there is no value square in {path}" in problem for problem in state.problems)
+    assert {problem.partition(" of toy")[0] for problem in state.problems} == {"roots", "squares"}
+    assert state.rows[0]["status"] == "partly"
+    assert "4 of 4 cases" in page(plan)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Literal, TypeGuard
 
 from madl.errors import MadlError
@@ -53,17 +54,12 @@ def linear(
     return Axis(column=column, label=label or column or "", unit=unit, factor=factor, **more)
 
 
+log = partial(linear, scale="log10")  # for times against sizes
+
+
 def doubling(column: str | None, unit: str = "", *, label: str = "", **more: Any) -> Axis:
     """A base-2 axis, for widths, batches and lengths: a tick where there is a measurement."""
     return Axis(column=column, label=label or column or "", unit=unit, scale="log2", **more)
-
-
-def log(
-    column: str | None = None, label: str = "", unit: str = "", *, factor: float = 1.0, **more: Any
-) -> Axis:
-    """A base-10 axis, for times against sizes."""
-    label = label or column or ""
-    return Axis(column=column, label=label, unit=unit, scale="log10", factor=factor, **more)
 
 
 def category(column: str, label: str = "") -> Axis:

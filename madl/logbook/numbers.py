@@ -72,9 +72,7 @@ def number_of(name: str, made: Any, records: Records) -> Number:
             return _estimated(name, made, every, made.seeds, "model")
         case Counted():
             return _exact(name, made.value, made.unit, made.cases or every)
-        case bool():
-            pass
-        case int() | float():
+        case int() | float() if not isinstance(made, bool):
             return _exact(name, made, "", every)
         case _:
             pass

@@ -37,7 +37,7 @@ NOT_FOUND = (
     'their answers are on <a href="index.html">home</a>, every verdict is in the '
     '<a href="ledger.html">ledger</a>.</p>'
 )
-UNIT = re.compile(r"(\d) (%|×|ms|µs|MB|MiB|GB|KiB|dB)(?!\w)")
+UNIT = re.compile(r"(?<=\d) (?=(?:[%×→]|[mµ]?s|MB|MiB|GB|KiB|dB|points)(?!\w))|(?<=→) (?=\d)")
 
 
 def on_config(config: Any, **_: Any) -> None:
@@ -59,7 +59,7 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
     html = re.sub(cut, r"\1 data-search-exclude", html)
     parts = re.split(r"(<(pre|code|script)\b.*?</\2>|<[^>]*>)", html, flags=re.DOTALL)
-    parts[0::3] = [UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text) for text in parts[0::3]]
+    parts[0::3] = [UNIT.sub("\N{NO-BREAK SPACE}", text) for text in parts[0::3]]
     parts[2::3] = [""] * len(parts[2::3])
     made = "".join(parts)
     return (page and notebook_hooks.content(made, page)) or made

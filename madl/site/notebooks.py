@@ -12,12 +12,10 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically, write_if_changed
@@ -27,7 +25,6 @@ from madl.site.keeping import digest_of_drawing, kept
 
 FOLDER = "notebooks"  # below templates/ and below docs/
 Notebook = dict[str, Any]
-LIMIT_S = 120
 COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
     "#000000": "currentColor",
     "#0072b2": "var(--c-blue, #0072b2)",
@@ -39,6 +36,7 @@ COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
     "#6b3410": "var(--c-brown, #6b3410)",
     "#5d6b85": "var(--c-slate, #5d6b85)",
 }
+HOUSE: Any = {"svg.fonttype": "none", "figure.constrained_layout.use": True, "font.size": 13}
 SHARED = re.compile(r"from templates\.notebooks\.(_read) import .*")
 _READS = re.compile(r'\bread\("([^"]+)"\)')
 
@@ -97,32 +95,15 @@ def _source(path: Path) -> str:
 
 
 def _run(project: Project, source: Path) -> str:
-    """Execute in a process of its own, in the folder in which the notebook will lie."""
-    folder = project.docs / FOLDER
+    """Execute in the folder in which the notebook will lie."""
+    folder, source = project.docs / FOLDER, source.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    home = str(Path(__file__).resolve().parents[2])
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "madl.site.notebooks", str(source.resolve())],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            env={
-                **os.environ,
-                "PYTHONPATH": home,
-                "MPLBACKEND": "agg",
-                "PYTHONIOENCODING": "utf-8",
-            },
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise MadlError(f"{source.name} takes longer than {LIMIT_S} s; make it shorter") from error
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise MadlError(f"templates/{FOLDER}/{source.name} cannot be executed: {said}")
-    return done.stdout
+        with contextlib.chdir(folder):
+            return executed(source)
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise MadlError(f"templates/{FOLDER}/{source.name} cannot be executed: {said}") from error
 
 
 def _not_run(text: str, why: str) -> str:
@@ -170,17 +151,16 @@ def _written(made: Notebook) -> str:
     return nbformat.writes(made, version=4) + "\n"  # pyright: ignore
 
 
-# ---- executing, in a process of its own ---------------------------------------------------------
+# ---- executing ----------------------------------------------------------------------------------
 
 
 def executed(source: Path) -> str:
     """The notebook with what its cells print and show."""
+    import matplotlib
     import matplotlib.pyplot as plt
     from nbformat.v4 import new_output
 
-    plt.rcParams.update(
-        {"svg.fonttype": "none", "figure.constrained_layout.use": True, "font.size": 13}
-    )
+    matplotlib.use("agg")
     made = _notebook(_source(source))
     seen: dict[str, Any] = {"__name__": "__main__"}
     for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):
@@ -193,8 +173,11 @@ def executed(source: Path) -> str:
                     shown.append(_svg(plt.figure(number)))
             plt.close("all")
 
-        plt.show = show
-        with contextlib.redirect_stdout(printed):
+        with (
+            plt.rc_context(HOUSE),
+            mock.patch.object(plt, "show", show),
+            contextlib.redirect_stdout(printed),
+        ):
             exec(compile(cell["source"], source.name, "exec"), seen)
         cell["execution_count"] = count
         if printed.getvalue():
@@ -214,7 +197,3 @@ def _svg(figure: Any) -> str:
     for color, variable in COLORS.items():
         drawn = drawn.replace(color, variable)
     return drawn.replace("<svg ", head, 1)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(executed(Path(sys.argv[1])))

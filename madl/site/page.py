@@ -8,10 +8,8 @@ import contextlib
 import functools
 import html
 import json
-import logging
 import re
 import textwrap
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +32,6 @@ from madl.site.again import accuracies
 from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
 from madl.training import workloads
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -149,7 +145,7 @@ class PageCalls:
         return prose.secondary(self.page.view.results, self.records)
 
     def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call, which says "pending" where it fails and somebody is told."""
+        """The call, which says "pending" where it fails."""
 
         @functools.wraps(call)
         def told(*names: str, **more: str) -> Any:
@@ -160,12 +156,7 @@ class PageCalls:
             except MadlError:
                 raise
             except (Exception, SystemExit) as error:
-                view = self.page.view
-                problem = view.said_of(" ".join([call.__name__, *names]), error)
-                if view.problems is None:
-                    raise MadlError(problem) from error
-                view.problems.note(problem)
-                log.debug("%s", traceback.format_exc())
+                self.page.view.failed(" ".join([call.__name__, *names]), error)
                 return self._pending()
 
         return told
@@ -369,12 +360,10 @@ class PageCalls:
         return "\n".join(["## Notes", "", *(f"{note}\n" for note in found)]) if found else ""
 
     def _note(self, id: str) -> str:
-        """A note; nothing where it cannot be read and somebody is told."""
+        """A note; nothing where it cannot be read."""
         try:
             return notes.read(self.project.docs, id)
         except MadlError as error:
-            if self.page.view.problems is None:
-                raise
             self.page.view.problems.note(error)
             return ""
 
@@ -480,7 +469,7 @@ def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
 def _cell(value: Any, axis: Axis | None = None) -> str:
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
-        text = _glued(f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}")
+        text = f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}"
         return text.replace(", ", ",\u00a0") if estimate.unit is Unit.PERCENT else text
     if value is None:
         return NOT_RUN
@@ -488,12 +477,7 @@ def _cell(value: Any, axis: Axis | None = None) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return axis.number(value) if axis else number(value)
-    return "<br>".join(_glued(inline(line)) for line in str(value).split("<br>"))
-
-
-def _glued(text: str) -> str:
-    """A number and its unit, or two with an arrow, stay on one line."""
-    return re.sub(r"(?<=\d) (?=[×%→]|[mµ]?s\b|dB\b|points\b)|(?<=→) (?=\d)", "\u00a0", text)
+    return "<br>".join(inline(line) for line in str(value).split("<br>"))
 
 
 def prose_numbers(text: str) -> list[str]:

@@ -85,9 +85,7 @@ class Claims(Extension):
         missing = [one for one in VERDICTS if one not in bodies]
         if missing:
             parser.fail(f"claim {name!r} has no sentence for {', '.join(missing)}; write one", line)
-        used = {
-            found.name for body in bodies["undecided"] for found in body.find_all(nodes.Name)
-        } | {one.name for one in bodies["undecided"] if isinstance(one, nodes.Name)}
+        used = {one.name for body in bodies["undecided"] for one in body.find_all(nodes.Name)}
         if "smallest" not in used:
             parser.fail(
                 f"claim {name!r}: the sentence for undecided says the smallest effect that could "

@@ -20,7 +20,7 @@ from filelock import FileLock
 from markupsafe import Markup
 
 from madl.errors import MadlError
-from madl.files import file_sha256, read_text, write_if_changed
+from madl.files import read_text, write_if_changed
 from madl.logbook.claims import Claim, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
@@ -38,7 +38,6 @@ from madl.site import (
     share,
     templates,
 )
-from madl.site.keeping import digest
 from madl.site.markup import NOT_RUN, VERDICTS, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.replication import DECIDED
@@ -148,7 +147,6 @@ def _write(plan: StoredPlan, store: Store) -> Ledger:
     for path, content in files.items():
         write_if_changed(project.docs / path, content)
     _remove_stale(project.docs, {project.docs / path for path in files})
-    _remove_gone(project.docs, store.root / "build" / "written.json", texts)
     for stray in notes.strays(project.docs, sorted(q.id for p in planned for q in p.questions)):
         problems.note(stray)
     state.problems = problems.said + notebooks.write(project, store.root / "build")
@@ -190,7 +188,7 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str | bytes]:
 def _packed(records: Sequence[Record]) -> bytes:
     """Records as the site shows them, a line of JSON each: whole, fractions to four digits, as
     pages print three. The same records are the same bytes."""
-    lines = {_dense(_short(json.loads(encode(one)))): None for one in records}
+    lines = {_dense(json.loads(encode(one), parse_float=_short)): None for one in records}
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(zipfile.ZipInfo("cases.jsonl"), "\n".join([*lines, ""]), zipfile.ZIP_DEFLATED)
@@ -201,12 +199,8 @@ def _dense(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _short(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    return [_short(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+def _short(written: str) -> float:
+    return float(f"{float(written):.4g}")
 
 
 def _for_web(text: str) -> str:
@@ -215,36 +209,18 @@ def _for_web(text: str) -> str:
 
 
 def _remove_stale(docs: Path, written: set[Path]) -> None:
-    """Pages, figures and records of experiments that are gone; only below generated folders.
+    """Pages, figures and records of experiments that are gone.
 
-    What lies behind a link may be anything, and stays.
+    What lies behind a link may be anything, and stays. Beside pages written by hand only those that
+    say whose evidence they show are of an experiment.
     """
     for folder in (docs / "labs", docs / "figures", docs / "records"):
         for path in () if folder.is_symlink() else folder.rglob("*"):
             if path.is_file() and path not in written:
                 path.unlink()
-
-
-def _remove_gone(docs: Path, kept: Path, texts: Mapping[str, str]) -> None:
-    """Pages beside those written by hand that the build before this one made, and this one did not.
-
-    One that somebody has written in since then stays.
-    """
-    now = {path: digest(text) for path, text in texts.items() if "/" not in path}
-    for name, known in _written(kept).items():
-        page = docs / name
-        if name not in now and page.is_file() and file_sha256(page) == known:
+    for page in set(docs.glob("*.md")) - written:
+        if re.search('^evidence: "', page.read_text("utf-8", errors="replace"), re.MULTILINE):
             page.unlink()
-    write_if_changed(kept, json.dumps(now, sort_keys=True))
-
-
-def _written(kept: Path) -> dict[str, str]:
-    """The digests of what the build before this one wrote there; nothing where they are broken."""
-    try:
-        read = json.loads(kept.read_text("utf-8"))
-        return {str(name): str(known) for name, known in read.items() if "/" not in name}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return {}
 
 
 def _render_page(project: Project, calls: PageCalls) -> str:

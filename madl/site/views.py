@@ -4,7 +4,7 @@ A view computes results, numbers and rows from records and nothing else; what is
 Views of committed evidence stand beside this machine's own, or in its place where it has none.
 
 A record that cannot be used counts as missing, and a claim or chart that fails as not made, where
-`Problems` are given to be told of it; where not, it is raised.
+`Problems` only take note of it; where they raise, it is an error.
 """
 
 import functools
@@ -57,11 +57,14 @@ Status = Literal["answered", "partly", "open"]
 class Problems:
     """What was wrong with records, claims and charts, one line each, while pages were made."""
 
+    raises: bool = False  # rather than going on without it
     said: list[str] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)  # records, by their origin
 
     def note(self, problem: object) -> None:
+        """Take note of it. Raises: MadlError: it, if that is asked for."""
         line = " ".join(str(problem).split())
+        if self.raises:
+            raise problem if isinstance(problem, MadlError) else MadlError(line)
         if not any(said.endswith(line) for said in self.said):  # alone, or behind where it was met
             self.said.append(line)
 
@@ -75,11 +78,10 @@ class _Tolerant:
 
     def get(self, case: Case) -> Record | None:
         try:
-            record = self.source.get(case)
+            return self.source.get(case)
         except MadlError as error:
             self.problems.note(error)
             return None
-        return None if record and record.origin in self.problems.refused else record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +92,7 @@ class View:
     plan: StoredPlan
     published: bool
     elsewhere: Sequence[Source] = ()  # other machines' evidence, for what this one cannot run
-    problems: Problems | None = None  # who is told of what cannot be made
-    refuses: bool = False  # whether a record that lacks a value is raised all the same
+    problems: Problems = field(default_factory=lambda: Problems(raises=True))
 
     @property
     def experiment(self) -> Experiment:
@@ -243,31 +244,29 @@ class View:
         return made if isinstance(made, Chart) else made or None
 
     def _tried(self, what: str, make: Callable[[Records], T]) -> T | None:
-        """What it makes; None where it fails and somebody is told."""
+        """What it makes; None where it fails and that is noted."""
         try:
             if (made := make(self.records)) is None:
                 raise TypeError("it returns nothing")
             return made
-        except NoSuchValue as error:
-            if self.refuses:
-                raise
-            problem = (
-                f"{what} of {self.name}: there is no value {error.name} in {error.where}; correct "
-                f"experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
-            )
-            cause = error
-        except self._missing:
-            raise
         except (Exception, SystemExit) as error:
-            problem, cause = self.said_of(what, error), error
-        if self.problems is None:
-            raise MadlError(problem) from cause
-        self.problems.note(problem)
-        log.debug("%s", "".join(traceback.format_exception(cause)))
-        return None
+            if isinstance(error, self._missing) and not isinstance(error, NoSuchValue):
+                raise
+            self.failed(what, error)
+            return None
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """Take note of what failed, and where."""
+        log.debug("%s", "".join(traceback.format_exception(error)))
+        self.problems.note(self.said_of(what, error))
 
     def said_of(self, what: str, error: BaseException) -> str:
         """A failure in one line: of what, of which experiment, where."""
+        if isinstance(error, NoSuchValue):
+            return (
+                f"{what} of {self.name}: there is no value {error.name} in {error.where}; correct "
+                f"experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
+            )
         if isinstance(error, MadlError | TypeError):
             return f"{what} of {self.name}: {error}"
         here = str(self.plan.project.experiments / self.name / "page.py")
@@ -410,55 +409,16 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
     """Every experiment's page under this plan, published evidence merged in.
 
     Raises:
-        MadlError: a record, claim or chart that cannot be used or made, unless `problems` is there
-            to be told.
+        MadlError: a record, claim or chart that cannot be used or made, unless `problems` take
+            note of it.
     """
+    problems = problems or Problems(raises=True)
     evidence, unusable = published_by_machine(plan.project.docs / "data")
-    if problems is None:
-        if unusable:
-            raise unusable[0]
-        sources = _Sources(plan=plan, evidence=evidence, problems=None)
-        return [_page(sources, name) for name in plan.project.pages()]
     for error in unusable:
         problems.note(error)
     plan = replace(plan, store=_Tolerant(plan.store, problems))
     sources = _Sources(plan=plan, evidence=evidence, problems=problems)
-    return [_refusing(sources, name, problems) for name in plan.project.pages()]
-
-
-def _refusing(sources: "_Sources", name: str, problems: Problems) -> Page:
-    """A page made without the records that lack a value which it reads.
-
-    Unless most of them do, or all: then it is the experiment that asks for what there is not.
-    """
-    refused: list[NoSuchValue] = []
-    while True:
-        page = _page(sources, name, refuses=True)
-        try:
-            _ = page.view.results, page.view.numbers, page.view.shown
-            _ = [view.results for view in page.others]
-        except NoSuchValue as error:
-            refused.append(error)
-            problems.refused.add(error.record.origin)
-            others = [record for record in page.view.stored if record.case != error.record.case]
-            is_usual = not others or any(_has(record.values, error.name) for record in others)
-            is_kept = is_usual and error.record.origin and 2 * len(refused) <= len(others) + 1
-            if not is_kept:
-                problems.refused -= {one.record.origin for one in refused}
-            sources.forget()
-            if is_kept:
-                continue
-            return _page(sources, name)
-        for one in refused:
-            problems.note(one)
-        return page
-
-
-def _has(values: Any, name: str) -> bool:
-    """Whether there is a value of that name, at any depth."""
-    if isinstance(values, Mapping):
-        return name in values or any(_has(value, name) for value in values.values())  # pyright: ignore[reportUnknownVariableType]
-    return isinstance(values, list) and any(_has(value, name) for value in values)  # pyright: ignore[reportUnknownVariableType]
+    return [_page(sources, name) for name in plan.project.pages()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,15 +427,13 @@ class _Sources:
 
     plan: StoredPlan
     evidence: Mapping[str, Published]
-    problems: Problems | None
+    problems: Problems
     made: dict[object, StoredPlan] = field(default_factory=dict)
 
     @functools.cached_property
     def machines(self) -> Mapping[str, Source]:
         """What of each machine's evidence can be used."""
-        if (problems := self.problems) is None:
-            return self.evidence
-        return {host: _Tolerant(one, problems) for host, one in self.evidence.items()}
+        return {host: _Tolerant(one, self.problems) for host, one in self.evidence.items()}
 
     def workloads(self, host: str, experiment: str) -> list[Params]:
         """Ours, and every other that a machine has results of."""
@@ -486,18 +444,14 @@ class _Sources:
         distinct = [self.plan.workload, *(one for one in named if one is not None)]
         return list({frozenset(one.items()): one for one in distinct}.values())
 
+    @functools.cached_property
     def own(self) -> StoredPlan:
-        plan = self.plan.whole
-        return self.made.setdefault(None, replace(plan, is_fixed=True))
+        return replace(self.plan.whole, is_fixed=True)
 
     def published(self, workload: Params) -> list[StoredPlan]:
         made = published_plans(replace(self.plan, workload=workload), self.machines)
         of = frozenset(workload.items())
         return [self.made.setdefault((plan.host, of), plan) for plan in made]
-
-    def forget(self) -> None:
-        """What was looked up: records have been refused since."""
-        self.made.clear()
 
 
 @dataclass(frozen=True)
@@ -534,7 +488,7 @@ def _claims_elsewhere(
                 yield plan
 
 
-def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
+def _page(sources: _Sources, name: str) -> Page:
     def view(plan: StoredPlan) -> View:
         return View(
             name=name,
@@ -542,12 +496,11 @@ def _page(sources: _Sources, name: str, *, refuses: bool = False) -> Page:
             published=plan.host is not None,
             elsewhere=tuple(sources.machines.values()),
             problems=sources.problems,
-            refuses=refuses,
         )
 
     plan = sources.plan
     published = sources.published(plan.workload)
-    own = sources.own()
+    own = sources.own
     here = most_complete([own, beside_published(own, name, published), *published], name)
     others = [
         whole
