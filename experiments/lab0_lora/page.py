@@ -7,7 +7,6 @@ one pass over the same sentences in the same order, at a rate that the tuning se
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, inside, timed
 from madl.logbook.charts import Chart, category, intervals, linear, span
 from madl.logbook.claims import Contrast, compare
@@ -261,12 +260,7 @@ TRUTHS = {
     "LoRA loses one point": (MARGIN - 0.01, *SPREAD),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of the primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": full(r).accuracy.n}
-    return stats.chances(TRUTHS, claims=1, **of)
+page.power(TRUTHS, units=len(CONFIRMING_SEEDS))
 
 
 @page.table

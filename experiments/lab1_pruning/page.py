@@ -11,7 +11,6 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
-from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
@@ -447,12 +446,7 @@ SPREADS = {
     "L1-norm wins by 5 points": (0.05, 0.0173, 0.30),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of each primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": control(r).accuracy.n}
-    return stats.chances(SPREADS, claims=len(SPREADS), **of)
+page.power(SPREADS, units=len(CONFIRMING_SEEDS))
 
 
 @page.table

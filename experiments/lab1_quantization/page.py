@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
-from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
@@ -476,12 +475,7 @@ SPREADS = {
     "QAT at 4 bits: no loss": (0.020, 0.0066, 0.29),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of each primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": fp32(r).accuracy.n}
-    return stats.chances(SPREADS, claims=len(SPREADS), **of)
+page.power(SPREADS, units=len(CONFIRMING_SEEDS), claims=len(SPREADS))
 
 
 @page.table

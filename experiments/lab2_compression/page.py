@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
-from madl.logbook import searches, stats
+from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
@@ -305,9 +305,4 @@ SPREADS = {
     "training on gains 4 points": (0.04, 0.017, 0.30),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of each primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": every_choice(r, AFTER).accuracy.n}
-    return stats.chances(SPREADS, claims=len(SPREADS), **of)
+page.power(SPREADS, units=len(CONFIRMING_SEEDS))

@@ -283,10 +283,4 @@ def models(r: Records) -> Sequence[Row]:
 # and from sentence to sentence in the mean over them.
 SPREADS = {"the loss rises by 0.2 nats": (0.2, 0.051, 1.0)}
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of the primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": tested(r, FOUND, "last").accuracy.n}
-    rows = stats.chances(SPREADS, claims=len(SPREADS), **of)
-    return [{k: v for k, v in row.items() if not k.startswith("points")} for row in rows]
+page.power(SPREADS, units=len(CONFIRMING_SEEDS))

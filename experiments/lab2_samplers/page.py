@@ -415,9 +415,4 @@ SPREADS = {
     "TPE's choices lead by 3 points": (0.03, 0.031, 0.137),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of the primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS) * PAIRS, "examples": baseline.fp32(r).accuracy.n}
-    return stats.chances(SPREADS, claims=1, **of)
+page.power(SPREADS, units=len(CONFIRMING_SEEDS) * PAIRS)

@@ -26,7 +26,6 @@ from experiments.lab3_formats.records import (
     tuned,
     untrained,
 )
-from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, linear, log, percent, points
 from madl.logbook.claims import Contrast, compare, pooled
@@ -481,9 +480,4 @@ SPREADS = {
     "a search gains 2 points": (0.020, 0.0044, 0.14),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of each primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": fp32(r).accuracy.n}
-    return stats.chances(SPREADS, claims=len(SPREADS), **of)
+page.power(SPREADS, units=len(CONFIRMING_SEEDS))

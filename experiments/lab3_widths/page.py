@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from experiments.lab3_widths.layers import block, kind
-from madl.logbook import searches, stats
+from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, cells, level, line, linear, span
 from madl.logbook.claims import Contrast, compare
@@ -378,12 +378,7 @@ SPREADS = {
     "an order gains 2 points": (0.020, 0.007, 0.17),
 }
 
-
-@page.table
-def chances(r: Records) -> Sequence[Row]:
-    """Of each primary claim, if it is true by this much."""
-    of = {"units": len(CONFIRMING_SEEDS), "examples": untrained(r, str(ONE)).accuracy.n}
-    return stats.chances(SPREADS, claims=len(SPREADS), **of)
+page.power(SPREADS, units=len(CONFIRMING_SEEDS))
 
 
 @page.table

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
+from madl.logbook import stats
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Store, Values
@@ -247,6 +248,19 @@ class Experiment:
     def output(self, fn: Made) -> Made:
         """Declare a text that a case captured, an error message for example."""
         return self._show("output", fn)
+
+    def power(self, truths: stats.Truths, *, units: int, claims: int = 0) -> None:
+        """Declare the table `chances`: how likely the design decides what is true by this much.
+
+        `claims` of a family: as many as are primary, where none are given.
+        """
+
+        def chances(r: Records) -> Sequence[Row]:
+            primary = [claim for claim in self.claims.values() if claim.primary]
+            made = primary[0].test(r).comparison
+            return stats.chances(truths, made, claims=claims or len(primary), units=units)
+
+        self.table(chances)
 
     def _show(self, kind: str, fn: Made, **how: Any) -> Made:
         self._is_new(fn.__name__)

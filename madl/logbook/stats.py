@@ -175,18 +175,21 @@ def design_power(
     return power_at(abs(effect) / math.sqrt(variance), freedom, level)
 
 
-def chances(
-    truths: Mapping[str, tuple[float, float, float]], *, claims: int, units: int, examples: int
-) -> list[dict[str, Any]]:
+# Of each truth its distance from its margin, and what `design_power` takes as between and within.
+Truths = Mapping[str, tuple[float, float, float]]
+
+
+def chances(truths: Truths, made: Comparison, *, claims: int, units: int) -> list[dict[str, Any]]:
     """How likely a design decides claims that are true by so much: a row a truth, for a page.
 
-    `truths`: each one's distance from its margin, and what `design_power` takes as `between` and
-    `within`. With several `claims` Holm's hardest test has its own column.
+    `made` is a comparison on its examples. With several `claims` Holm's hardest test has its own
+    column.
     """
     levels = {"hardest": ALPHA / claims, "easiest": ALPHA} if claims > 1 else {"decided": ALPHA}
-    of = {"units": units, "examples": examples}
+    of = {"units": units, "examples": made.examples or made.units}  # of one model, its sentences
     return [
-        {"if the truth is": name, "points from the margin": round(100 * distance)}
+        {"if the truth is": name}
+        | ({"points from the margin": round(100 * distance)} if made.unit is Unit.POINTS else {})
         | {
             test: per_cent(design_power(distance, between=between, within=within, level=at, **of))
             for test, at in levels.items()
