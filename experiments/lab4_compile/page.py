@@ -111,7 +111,7 @@ def cases(plan: Plan) -> Iterable[Params]:
                 yield in_turn(plan, "time", process, one, **where)
     yield from every_way(plan, choose(smoke=(), quick=FEWER))
     for device, network in product(BATCHES, NETWORKS):
-        backend = choose(smoke="aot_eager", quick="inductor")
+        backend = choose(smoke="eager", quick="inductor")
         loop = {"kind": "naive", "naive_calls": NAIVE_CALLS, "backend": backend}
         yield loop | params_of(plan, network, device, 1)
 
