@@ -14,7 +14,8 @@ from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import number, per_cent
+from madl.logbook.searches import rate_rows
+from madl.logbook.stats import number
 from madl.training import baseline
 
 page = Experiment(
@@ -266,16 +267,7 @@ page.power(TRUTHS, units=len(CONFIRMING_SEEDS))
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Of the tuning seed."""
-    return [
-        {
-            "trained": (method := str(record.case.params["method"])),
-            "learning rate": f"{(rate := record.case.params['learning_rate']):g}",
-            "validation loss": f"{record.values['validation_loss']:.4f}",
-            "validation accuracy": per_cent(record.values["validation_accuracy"]),
-            "chosen": "yes" if rate == RATES[method] else "",
-        }
-        for record in r.tuning
-    ]
+    return rate_rows(r.tuning, {name: {"method": name} for name in RATES}, "learning_rate")
 
 
 # ---- what becomes of the graph ------------------------------------------------------------------

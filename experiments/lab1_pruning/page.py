@@ -24,7 +24,7 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.searches import loss_by_rate
+from madl.logbook.searches import rate_rows
 from madl.logbook.stats import number, per_cent
 from madl.training import baseline
 
@@ -457,7 +457,4 @@ def rates(r: Records) -> Sequence[Row]:
         "half of the weights removed, L1-norm": {"pruning": "l1"},
         "three in ten removed, random": {"pruning": "random"},
     }
-    return [
-        {"trained": name, **loss_by_rate(r.tuning.all(**where), "recovery_learning_rate")}
-        for name, where in what.items()
-    ]
+    return rate_rows(r.tuning, what, "recovery_learning_rate")

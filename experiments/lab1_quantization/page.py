@@ -16,7 +16,7 @@ from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
-from madl.logbook.searches import loss_by_rate
+from madl.logbook.searches import rate_rows
 from madl.logbook.stats import Estimate, per_cent, scientific
 from madl.training import baseline
 
@@ -497,7 +497,4 @@ def rates(r: Records) -> Sequence[Row]:
     widths = r.tuning.where(method="qat").each("width")
     what: dict[str, Params] = {"FP32": {"method": "control"}}
     what |= {f"{width} bits": {"method": "qat", "width": width} for width in widths}
-    return [
-        {"trained": name, **loss_by_rate(r.tuning.all(**where), "tune_learning_rate")}
-        for name, where in what.items()
-    ]
+    return rate_rows(r.tuning, what, "tune_learning_rate")

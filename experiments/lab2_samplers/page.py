@@ -401,11 +401,8 @@ def rates(r: Records) -> Sequence[Row]:
         "Random's choice": {"part": "study", "sampler": "random"},
     }
     alone = r.tuning.one(part="left alone").values["validation_loss"]
-    rows: list[Row] = [{"model": "uncut model, left alone", "no training": f"{alone:.4f}"}]
-    for name, where in what.items():
-        tried = r.tuning.all(**where)
-        rows.append({"model": name, **searches.loss_by_rate(tried, "full_learning_rate", "judged")})
-    return rows
+    first: Row = {"model": "uncut model, left alone", "no training": f"{alone:.4f}"}
+    return [first, *searches.rate_rows(r.tuning, what, "full_learning_rate", "judged")]
 
 
 # How an effect differs from unit to unit, and from sentence to sentence in the mean over them: of

@@ -32,7 +32,7 @@ from madl.logbook.claims import Contrast, compare, pooled
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.searches import loss_by_rate
+from madl.logbook.searches import rate_rows
 from madl.training import baseline
 from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
@@ -466,11 +466,8 @@ def taken(r: Records) -> Sequence[Row]:
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by rate."""
-    return [
-        {"trained on": {"mix": "searched mix", "rival": rival(r).label}[of]}
-        | loss_by_rate(r.tuning.all(part="trained", of=of), "tune_learning_rate")
-        for of in RATES
-    ]
+    what: dict[str, Params] = {"searched mix": {"of": "mix"}, rival(r).label: {"of": "rival"}}
+    return rate_rows(r.tuning, what, "tune_learning_rate")
 
 
 # How an effect differs from model to model, and from sentence to sentence in the mean over them: of

@@ -28,7 +28,6 @@ from madl.logbook.experiment import (
 )
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import per_cent, scientific
 from madl.training import baseline
 
 page = Experiment(title="Mixed precision: a width for every layer", needs=("baseline",))
@@ -384,11 +383,6 @@ page.power(SPREADS, units=len(CONFIRMING_SEEDS))
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Of the tuning seed."""
-    return [
-        {
-            "rate": scientific(record.case.params["tune_learning_rate"]),
-            "validation loss": f"{record.values['validation_loss']:.4f}",
-            "validation accuracy": per_cent(record.values["validation_accuracy"]),
-        }
-        for record in r.tuning.all(part="trained")
-    ]
+    return searches.rate_rows(
+        r.tuning, {"by sensitivity": {"part": "trained"}}, "tune_learning_rate"
+    )

@@ -12,7 +12,7 @@ import numpy as np
 
 from madl.logbook import stats
 from madl.logbook.arms import inside
-from madl.logbook.records import Record, Row
+from madl.logbook.records import Params, Records, Row
 from madl.logbook.stats import Estimate, Unit, scientific
 
 Study = Sequence[float | None]  # None: nothing yet
@@ -24,12 +24,18 @@ def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
     return [None if math.isinf(loss) else loss for loss in least]
 
 
-def loss_by_rate(tried: Iterable[Record], rate: str, *within: str) -> dict[str, str]:
-    """Cells of a row: validation loss by the rate, the parameter of that name, of a training."""
-    return {
-        scientific(one.case.params[rate]): f"{inside(one, within)['validation_loss']:.4f}"
-        for one in tried
-    }
+def rate_rows(tuned: Records, what: Mapping[str, Params], rate: str, *within: str) -> list[Row]:
+    """A row a training: its loss on validation by the rate, the parameter of that name."""
+    return [
+        {
+            "model": name,
+            **{
+                scientific(one.case.params[rate]): f"{inside(one, within)['validation_loss']:.4f}"
+                for one in tuned.all(**where)
+            },
+        }
+        for name, where in what.items()
+    ]
 
 
 def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimate:
