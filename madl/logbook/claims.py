@@ -254,10 +254,11 @@ def _state(claim: Claim, made: Contrast | None, registered: Mapping[str, Run]) -
     cases = made.cases if made else ()
     held = [registered[case.key] for case in cases if case.key in registered]
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
+    digest = claim.digest
 
     def of(run: Run) -> int:
         known = (run.at_first, run.claims)
-        return next((i for i, one in enumerate(known) if one.get(claim.name) == claim.digest), 2)
+        return next((i for i, one in enumerate(known) if one.get(claim.name) == digest), 2)
 
     return STATES[max(map(of, held), default=0)]
 
