@@ -71,7 +71,7 @@ from madl.errors import MadlError
 from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import contrast
 from madl.logbook.experiment import Experiment
-from madl.logbook.numbers import counted
+from madl.logbook.numbers import value
 from madl.logbook.stats import Unit, mean
 
 page = Experiment(title="Squares")
@@ -118,7 +118,7 @@ def grows(r):
     return contrast(mean(weighed, unit=Unit.BITS, drawn="scales"), [one])
 
 page.numbers(
-    one=lambda r: counted(r.one(x=1).values["square"], of=[r.one(x=1)]),
+    one=value("square", x=1),
     many=lambda r: len(r.all()),
 )
 '''

@@ -1,17 +1,16 @@
 """Question 0.1: the classifier as an FX graph, and two ways to take dropout out of it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from madl.logbook.arms import inside
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.numbers import value
+from madl.logbook.records import Params, Record, Records, Row, Values  # noqa: F401
 from madl.training import baseline
 
 page = Experiment(title="Capture, analyse and transform a graph")
@@ -54,25 +53,11 @@ def run(params: Params, ctx: Context) -> Values:
     return study(model, test.batch(range(EXAMPLE_ROWS)), probe)
 
 
-def _of(r: Records) -> Record:
-    return r.one(method="graph")
-
-
 def _values(r: Records) -> Values:
-    return _of(r).values
+    return r.one().values
 
 
 # ---- numbers ------------------------------------------------------------------------------------
-
-
-def value(*names: str) -> Callable[[Records], Counted]:
-    """What the case counted under these names; of a list its length."""
-
-    def read(r: Records) -> Counted:
-        found = inside(_of(r), names)
-        return counted(len(found) if isinstance(found, list) else found, of=[_of(r)])
-
-    return read
 
 
 page.numbers(

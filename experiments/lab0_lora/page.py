@@ -4,15 +4,15 @@ Every way of training starts from the same pretrained encoder with the same untr
 one pass over the same sentences in the same order, at a rate that the tuning seed prefers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from madl.logbook.arms import Arm, TimedArm, arm, inside, timed
+from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, category, intervals, linear, span
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import Counted, counted, value
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.searches import rate_rows
 from madl.logbook.stats import number
@@ -148,16 +148,6 @@ def fused_time(r: Records) -> Contrast:
 # ---- numbers ------------------------------------------------------------------------------------
 
 
-def value(method: str, *names: str | int, unit: str = "") -> Callable[[Records], Counted]:
-    """What the one case of this method gave under these names."""
-
-    def read(r: Records) -> Counted:
-        found = inside(record := r.one(method=method), names)
-        return counted(found * MB if unit == "MB" else found, unit, of=[record])
-
-    return read
-
-
 def at_peak(r: Records, method: str) -> Counted:
     """What lies in memory between steps, and what the allocator adds at a step's peak."""
     costs = r.one(method="costs")
@@ -195,26 +185,26 @@ page.numbers(
     lower=partial(seeds, lower=True),
     num_test=lambda r: counted(full(r).accuracy.n, of=full(r).records),
     share=share,
-    tiny=value("costs", "parameters", "BERT-tiny", 0),
-    tiny_nested=value("costs", "parameters", "BERT-tiny", 1),
+    tiny=value("parameters", "BERT-tiny", 0, method="costs"),
+    tiny_nested=value("parameters", "BERT-tiny", 1, method="costs"),
     lora_memory=partial(at_peak, method="lora"),
     full_memory=partial(at_peak, method="full"),
-    lora_moments=value("costs", "counted", "lora", "optimizer", unit="MB"),
-    full_moments=value("costs", "counted", "full", "optimizer", unit="MB"),
+    lora_moments=value("counted", "lora", "optimizer", unit="MB", factor=MB, method="costs"),
+    full_moments=value("counted", "full", "optimizer", unit="MB", factor=MB, method="costs"),
     fused_judged=partial(answers, changed=False),
     fused_changed=partial(answers, changed=True),
-    activations=value("costs", "counted", "lora", "saved", unit="MB"),
-    labels_gone=value("inputs", "removed", "labels"),
-    mask_gone=value("inputs", "removed", "attention mask"),
-    masked=value("inputs", "attention", "masked"),
-    masked_eager=value("inputs", "attention", "masked by the model"),
-    entries=value("inputs", "attention", "entries"),
-    entries_true=value("inputs", "attention", "true entries"),
-    whole_moved=value("inputs", "padding", "whole, no mask", "moved"),
-    padded_moved=value("inputs", "padding", "padded, no mask", "moved"),
-    padded_sentences=value("inputs", "padding", "padded, no mask", "sentences"),
-    padded_answers=value("inputs", "padding", "padded, no mask", "other answers"),
-    hidden_moved=value("inputs", "padding", "padded, mask", "moved"),
+    activations=value("counted", "lora", "saved", unit="MB", factor=MB, method="costs"),
+    labels_gone=value("removed", "labels", method="inputs"),
+    mask_gone=value("removed", "attention mask", method="inputs"),
+    masked=value("attention", "masked", method="inputs"),
+    masked_eager=value("attention", "masked by the model", method="inputs"),
+    entries=value("attention", "entries", method="inputs"),
+    entries_true=value("attention", "true entries", method="inputs"),
+    whole_moved=value("padding", "whole, no mask", "moved", method="inputs"),
+    padded_moved=value("padding", "padded, no mask", "moved", method="inputs"),
+    padded_sentences=value("padding", "padded, no mask", "sentences", method="inputs"),
+    padded_answers=value("padding", "padded, no mask", "other answers", method="inputs"),
+    hidden_moved=value("padding", "padded, mask", "moved", method="inputs"),
 )
 
 

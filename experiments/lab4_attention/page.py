@@ -13,7 +13,7 @@ from madl.logbook.arms import TimedArm, inside, timed
 from madl.logbook.charts import Chart, doubling, level, line, linear, log
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, contended, counted
+from madl.logbook.numbers import Counted, contended, counted, value
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
 from madl.logbook.stats import Estimate
 from madl.machine import lint
@@ -223,12 +223,6 @@ def positions(r: Records) -> Counted:
     return counted(int(str(at["length"])), of=r.all(**at))
 
 
-def scale_error(r: Records, inputs: str) -> Counted:
-    """Of attention without its scale, as a share of the largest output."""
-    record = r.one(kind="correct", device="cpu")
-    return counted(100 * record.values["scales"][inputs], "%", of=[record])
-
-
 def share_of_naive(r: Records, *steps: str) -> Counted:
     """What these steps take alone, of a whole naive call."""
     whole = arm(r, "naive", **APART)
@@ -268,8 +262,8 @@ page.numbers(
     fused_peak=partial(peak, form="flash"),
     naive_scores=partial(peak, form="naive", part="score_bytes"),
     tuned_scores=partial(peak, form="tuned", part="score_bytes"),
-    wrong_on_ones=partial(scale_error, inputs="ones"),
-    wrong_on_random=partial(scale_error, inputs="random"),
+    wrong_on_ones=value("scales", "ones", unit="%", factor=100, kind="correct", device="cpu"),
+    wrong_on_random=value("scales", "random", unit="%", factor=100, kind="correct", device="cpu"),
     in_between=lambda r: share_of_naive(r, "scale", "softmax"),
     naive_faults=partial(profiled, path=("fault_bytes", "naive"), unit="MB"),
     tuned_faults=partial(profiled, path=("fault_bytes", "tuned"), unit="MB"),

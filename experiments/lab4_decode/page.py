@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from madl.logbook.charts import Chart, line, linear, points, span
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.numbers import value
+from madl.logbook.records import Params, Record, Records, Row, Values  # noqa: F401
 from madl.logbook.stats import superscript
 
 CODES = 256 * 256
@@ -36,20 +36,11 @@ def run(params: Params, ctx: Context) -> Values:
     return study()
 
 
-def _of(r: Records) -> Record:
-    return r.one(codes=CODES)
-
-
-def _count(name: str, r: Records) -> Counted:
-    values = _of(r).values
-    return counted(values["wrong"]["all"] if name == "wrong" else values[name], of=[_of(r)])
-
-
 page.numbers(
-    codes=lambda r: _count("codes", r),
-    failing=lambda r: _count("wrong", r),
-    with_one=lambda r: _count("with_one", r),
-    without_one=lambda r: _count("without_one", r),
+    codes=value("codes"),
+    failing=value("wrong", "all"),
+    with_one=value("with_one"),
+    without_one=value("without_one"),
 )
 
 
@@ -138,7 +129,7 @@ def _alt(rows: Sequence[Row]) -> str:
 def loop(r: Records) -> Sequence[Row]:
     return [
         {**example, "where": where, "because": why}
-        for example in _of(r).values["examples"]
+        for example in r.one().values["examples"]
         for where, why in [CAUSES.get(_cause(example), ("", ""))]
     ]
 
@@ -155,7 +146,7 @@ def one(r: Records) -> Chart:
             "bits read as BF16": step["out"],
             "after the loop": step["result"],
         }
-        for step in _of(r).values["steps"]
+        for step in r.one().values["steps"]
     ]
     return Chart(
         rows,
@@ -177,7 +168,7 @@ def _typeset(value: str) -> str:
 
 @page.table
 def wrong(r: Records) -> Sequence[Row]:
-    values = _of(r).values
+    values = r.one().values
     first = {_cause(example): example for example in reversed(values["examples"])}
     return [
         {

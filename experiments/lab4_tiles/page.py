@@ -7,7 +7,7 @@ way round are mapped beside it, and the vectorised kernel here.
 
 import shutil
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 
 from experiments.lab4_tiles import study
 from experiments.lab4_tiles.study import (
@@ -24,7 +24,7 @@ from madl.errors import MadlError
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import counted, value
 from madl.logbook.records import Params, Records, Row, Values
 
 GROUPS = (8, 16, 32, 64, 128, 256, 512)
@@ -73,27 +73,21 @@ def run(params: Params, ctx: Context) -> Values:
     return study.study(group, int(params["elements"] or 0) // group)
 
 
-def _usual(r: Records, of: str, name: str) -> Counted:
-    """A value of a mapping at the usual group size."""
-    record = r.one(group=USUAL_GROUP)
-    return counted(record.values[name][of], of=[record])
-
-
 def _across(r: Records) -> list[int]:
     """Sectors that a load touches with the threads laid across the groups, by group size."""
     return [record.values[TRANSPOSED]["fetched"] // SECTOR_BYTES for record in r]
 
 
 page.numbers(
-    values=partial(_usual, of="threads", name=LAB),
-    vector_bytes=partial(_usual, of="bytes", name=TILE),
-    usual_group=partial(_usual, of="group", name=LAB),
+    values=value(LAB, "threads", group=USUAL_GROUP),
+    vector_bytes=value(TILE, "bytes", group=USUAL_GROUP),
+    usual_group=value(LAB, "group", group=USUAL_GROUP),
     wanted=lambda r: counted(WARP, of=[r.one(group=USUAL_GROUP)]),
-    touched=partial(_usual, of="fetched", name=TRANSPOSED),
+    touched=value(TRANSPOSED, "fetched", group=USUAL_GROUP),
     fewest_sectors=lambda r: counted(min(_across(r)), of=r),
     most_sectors=lambda r: counted(max(_across(r)), of=r),
-    fewer_threads=partial(_usual, of="threads", name=FEWER),
-    fewer_filled=partial(_usual, of="filled", name=FEWER),
+    fewer_threads=value(FEWER, "threads", group=USUAL_GROUP),
+    fewer_filled=value(FEWER, "filled", group=USUAL_GROUP),
     tallest=lambda r: counted(TALLEST, of=r),
 )
 

@@ -6,14 +6,14 @@ prints them, `{{ ptq4 }}`; the sentence stands in the template, the value in the
 Units: as `stats` has them, accuracies and differences as fractions; what is counted has its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, TimedArm
+from madl.logbook.arms import Arm, TimedArm, inside
 from madl.logbook.claims import Contrast
-from madl.logbook.records import Case, Pending, Record, Records
+from madl.logbook.records import Case, Pending, Record, Records, Scalar
 from madl.logbook.stats import CONTENDED, Estimate, Unit, number
 
 
@@ -29,6 +29,19 @@ class Counted:
 def counted(value: int | float, unit: str = "", *, of: Iterable[Record] = ()) -> Counted:
     """A value of these records; of all that the page reads where none are given."""
     return Counted(value=value, unit=unit, cases=tuple(record.case for record in of))
+
+
+def value(
+    *path: str | int, unit: str = "", factor: float = 1, **where: Scalar
+) -> Callable[[Records], Counted]:
+    """What the one case with these parameters gave under these names, each within the one before,
+    times the factor; of a list, its length."""
+
+    def read(r: Records) -> Counted:
+        found = inside(record := r.one(**where), path)
+        return counted(len(found) if isinstance(found, list) else found * factor, unit, of=[record])
+
+    return read
 
 
 def contended(records: Iterable[Record]) -> Counted:
