@@ -429,6 +429,22 @@ def by_bits(r: Records) -> Sequence[Row]:
 
 
 @page.table
+def every_format(r: Records) -> Sequence[Row]:
+    """The narrow ones first."""
+    every = tuned(r.tuning)
+    return [
+        {
+            "format": name_of(name),
+            "bits": f"{every[name].values['bits']:g}",
+            "places": (places(every[name]) or "").replace(",", " and "),
+            "loss, validation": f"{every[name].values['validation_loss']:.3f}",
+            "test": untrained(r, name),
+        }
+        for name in sorted(planned(r), key=lambda name: every[name].values["bits"])
+    ]
+
+
+@page.table
 def models(r: Records) -> Sequence[Row]:
     """What is trained on, as quantized and after it, on the same models."""
     rows: list[Row] = []

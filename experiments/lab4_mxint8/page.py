@@ -284,3 +284,21 @@ def time_or_why(r: Records, variant: str, at: str, **where: Scalar) -> TimedArm 
     failed = [record.values.get("failed_peers", {}) for record in r.all(**where)]
     why = next((one[name] for one in failed if (name := f"{variant} {size}") in one), None)
     return times(r, at, **where).get(variant, why)
+
+
+@page.table
+def layers(r: Records) -> Sequence[Row]:
+    """How many times as fast MXINT8 is, in both layers."""
+    return [
+        {
+            "layer": f"{num_in} → {num_out}",
+            "rows": int(n),
+            **{
+                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(n), s, layer), rival)
+                for rival, s in product((BF16, DYNAMIC), STATES)
+            },
+        }
+        for layer, (num_in, num_out) in LAYERS.items()
+        for n in rows_asked(r)
+        if n != "4"  # eight rows in all
+    ]
