@@ -10,7 +10,7 @@ from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Box, Panel, column
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import value
-from madl.logbook.records import Params, Record, Records, Row, Values  # noqa: F401
+from madl.logbook.records import Params, Records, Row, Values
 from madl.training import baseline
 
 page = Experiment(title="Capture, analyse and transform a graph")

@@ -10,7 +10,7 @@ from madl.logbook.charts import Chart, line, linear, points, span
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import value
-from madl.logbook.records import Params, Record, Records, Row, Values  # noqa: F401
+from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.stats import superscript
 
 CODES = 256 * 256
