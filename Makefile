@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && \
 	$(BIN)/pyright --pythonpath $(BIN)/python
 export NO_MKDOCS_2_WARNING := 1
+export PYTHONDONTWRITEBYTECODE :=  # or every process compiles again what is installed uncompiled
 
 .PHONY: logbook test test-all faults lint clean
 
