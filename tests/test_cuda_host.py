@@ -44,12 +44,11 @@ def test_every_thread_of_the_tile_writes_what_the_definition_says(tmp_path, flag
 @pytest.mark.parametrize(
     ("shapes", "flags"),
     [
-        (122, ("-O1", "-Wall", "-Werror", "-DMADL_FEW")),
-        pytest.param(679, ("-O2", "-Wall", "-Werror"), marks=pytest.mark.slow),
-        pytest.param(122, ("-O1", *SANITIZERS, "-DMADL_FEW"), marks=pytest.mark.slow),
+        (679, ("-O2", "-Wall", "-Werror")),
+        pytest.param(122, ("-O1", *SANITIZERS), marks=pytest.mark.slow),
     ],
 )
 def test_every_thread_of_the_linear_sums_what_the_definition_says(tmp_path, shapes, flags):
-    """In rings, stages and splits."""
+    """In rings, stages and splits; sanitized, on fewer shapes."""
     flags = ("-Wno-unknown-pragmas", "-fno-strict-aliasing", *flags)
     assert compile_and_run(tmp_path, "linear_all.cpp", *flags) == f"{shapes} shapes\n"

@@ -66,8 +66,7 @@ def timings(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
         "cpu": choose(smoke=(64,), quick=(128, 512, 1024, 2048, 4096)),
         "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 32768)),
     }
-    dtypes = choose(smoke=("float32", "bfloat16"), quick=tuple(DTYPES))
-    for process, (device, shape), dtype in product(processes, SHAPES.items(), dtypes):
+    for process, (device, shape), dtype in product(processes, SHAPES.items(), DTYPES):
         base = {**limits(plan, device), "dtype": dtype, "process": process}
         yield {"kind": "notebook", **base, **choose(smoke=TINY, quick=NOTEBOOK)}
         for length in lengths[device]:
