@@ -65,6 +65,18 @@ def test_pages_are_the_golden_ones_and_made_again_where_a_build_left_them_broken
             assert snapshot(plan.project.docs) == before
 
 
+def test_a_page_of_an_experiment_that_is_gone_goes_and_what_a_reader_wrote_stays(plan):
+    report.write(plan, store := fill(plan))
+    docs = plan.project.docs
+    (docs / "gone.md").write_text('---\ntitle: "Gone"\nevidence: "published"\n---\n\n# Gone\n')
+    (docs / "mine.md").write_text('# Mine\n\n```\nevidence: "published"\n```\n')
+    (docs / "folder.md").mkdir()
+    report.write(plan, store)
+    assert not (docs / "gone.md").exists()
+    assert (docs / "mine.md").is_file()
+    assert (docs / "folder.md").is_dir()
+
+
 def packed(path) -> list[dict]:
     with zipfile.ZipFile(path) as file:
         return [json.loads(line) for line in file.read("cases.jsonl").splitlines()]

@@ -161,6 +161,7 @@ def executed(source: Path) -> str:
     from nbformat.v4 import new_output
 
     matplotlib.use("agg")
+    plt.close("all")  # what another one left, which would be shown here
     made = _notebook(_source(source))
     seen: dict[str, Any] = {"__name__": "__main__"}
     for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):

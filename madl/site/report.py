@@ -44,6 +44,7 @@ from madl.site.replication import DECIDED
 from madl.site.views import Page, Problems, Status, pages
 
 SITE = ("ledger", "index", "reported")  # pages of the whole
+EVIDENCE = re.compile(r'---\n(?:.+\n)*evidence: "')  # in the front matter of an experiment's page
 
 
 @dataclass(kw_only=True)
@@ -219,7 +220,7 @@ def _remove_stale(docs: Path, written: set[Path]) -> None:
             if path.is_file() and path not in written:
                 path.unlink()
     for page in set(docs.glob("*.md")) - written:
-        if re.search('^evidence: "', page.read_text("utf-8", errors="replace"), re.MULTILINE):
+        if page.is_file() and EVIDENCE.match(page.read_text("utf-8", errors="replace")):
             page.unlink()
 
 
