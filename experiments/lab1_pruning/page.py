@@ -293,6 +293,12 @@ def changed(r: Records) -> Counted:
     return percents(a.value("changed") / a.value("of"), a.records)
 
 
+def short_of(r: Records) -> Counted:
+    """Training sentences of a few steps."""
+    a = recovered(r, FAR, after="short")
+    return counted(a.param("recovery_examples"), of=a.records)
+
+
 page.numbers(
     as_long=half_beside_training,
     l1_near=partial(pruned, at=NEAR["l1"]),
@@ -323,9 +329,7 @@ page.numbers(
     fresh=lambda r: pruned(r, THIRD, "fresh random", "inputs").first,
     csr_half=lambda r: sheet(r, "csr", HALF) / sheet(r, "dense"),
     csr_most=lambda r: sheet(r, "dense") / sheet(r, "csr", MOST),
-    num_short=lambda r: counted(
-        (a := recovered(r, FAR, after="short")).param("recovery_examples"), of=a.records
-    ),
+    num_short=short_of,
     num_test=lambda r: counted(control(r).accuracy.n, of=control(r).records),
 )
 

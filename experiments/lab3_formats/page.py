@@ -33,6 +33,7 @@ from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Expe
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.searches import rate_rows
+from madl.logbook.stats import Estimate
 from madl.training import baseline
 from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
@@ -343,7 +344,7 @@ def accuracy(r: Records) -> Chart:
             "bits": every[name].values["bits"],
             "validation": every[name].values["validation_accuracy"],
             "test accuracy": untrained(r, name),
-            "named": name_of(name) if name in named else "",
+            "named": name_of(name) if name in named else None,
         }
         for name in planned(r)
     ]
@@ -415,23 +416,26 @@ def by_bits(r: Records) -> Sequence[Row]:
     for size in sorted({one.values["bits"] for one in every.values()}):
         near = [name for name, one in every.items() if one.values["bits"] == size]
         best = min(near, key=lambda name: every[name].values["validation_loss"])
-        made = difference[best].comparison
         rows.append(
             {
                 "bits": f"{size:g}",
                 "format": name_of(best),
                 "test": untrained(r, best),
-                "against FP32": made.estimate(made.examples or 0),
+                "against FP32": estimate(difference[best]),
                 "keep FP32, validation": f"{len(set(near) & set(kept))} of {len(near)}",
             }
         )
     return rows
 
 
+def estimate(made: Contrast) -> Estimate:
+    return made.comparison.estimate(made.comparison.examples or 0)
+
+
 @page.table
 def every_format(r: Records) -> Sequence[Row]:
     """The narrow ones first."""
-    every = tuned(r.tuning)
+    every, difference = tuned(r.tuning), against_fp32(r)
     return [
         {
             "format": name_of(name),
@@ -439,6 +443,7 @@ def every_format(r: Records) -> Sequence[Row]:
             "places": (places(every[name]) or "").replace(",", " and "),
             "loss, validation": f"{every[name].values['validation_loss']:.3f}",
             "test": untrained(r, name),
+            "against FP32": estimate(difference[name]),
         }
         for name in sorted(planned(r), key=lambda name: every[name].values["bits"])
     ]
