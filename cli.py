@@ -127,14 +127,10 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, t
         type=click.IntRange(min=1),
         help="Cases side by side. [default: one a core, at most four]",
     ),
-    "executor": _option(
-        "--executor",
-        type=click.Choice(["processes", "inline", "dask"]),
-        default="processes",
-        help="Where cases run.",
-    ),
     "scheduler": _option(
-        "--scheduler", metavar="ADDRESS", help="Dask's: tcp://host:port, or its scheduler file."
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Cases run on Dask's workers: tcp://host:port, or its scheduler file.",
     ),
     "shard": _option("--shard", default="1/1", help="i/n: this machine's share."),
     "force": click.option("--force", is_flag=True, help="Run finished cases again."),
@@ -155,7 +151,7 @@ def _options(*names: str) -> Callable[[Command], Command]:
 
 
 PLAN = ("profile", "seeds", "workload", "model", "dataset")
-RUN = ("stems", *PLAN, "device", "jobs", "executor", "scheduler", "shard", "force")
+RUN = ("stems", *PLAN, "device", "jobs", "scheduler", "shard", "force")
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -468,7 +464,6 @@ def _prepared(
     stems: tuple[str, ...],
     device: str,
     jobs: int | None,
-    executor: str,
     scheduler: str | None,
     shard: str,
     force: bool,
@@ -483,9 +478,7 @@ def _prepared(
     _see_that_paths_exist()
     for stem in stems:
         plan.project.load(stem)
-    _see_that_jobs_count(jobs, executor, device)
-    if (executor == "dask") != (scheduler is not None):
-        raise WrongCommand("--executor dask and --scheduler ADDRESS go together; see docs/usage.md")
+    _see_that_jobs_count(jobs, scheduler, device)
     homes.keep_with(store.root)
     machine.wait_briefly()
     if scheduler is not None:  # each worker has its own devices
@@ -495,8 +488,7 @@ def _prepared(
     log.info("device %s (%s)", chosen, why)
     if chosen == "cuda" and jobs is not None and jobs > 1:
         log.info("cases take turns on a GPU: --jobs %d is of no effect", jobs)
-    workers = 1 if executor == "inline" else jobs or min(machine.num_cores(), 4)
-    jobs = 1 if chosen == "cuda" else workers
+    jobs = 1 if chosen == "cuda" else jobs or min(machine.num_cores(), 4)
     return plan, store, stems, plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
 
 
@@ -528,12 +520,10 @@ def _see_that_paths_exist() -> None:
             raise WrongCommand(str(error)) from error
 
 
-def _see_that_jobs_count(jobs: int | None, executor: str, device: str) -> None:
+def _see_that_jobs_count(jobs: int | None, scheduler: str | None, device: str) -> None:
     """Raises: WrongCommand: `--jobs` where something else says how many cases run at once."""
-    if executor == "dask" and jobs is not None:
-        raise WrongCommand("with --executor dask the workers are the jobs; leave out --jobs")
-    if executor == "inline" and jobs not in (None, 1):
-        raise WrongCommand("--executor inline runs one case at a time; leave out --jobs, or it")
+    if scheduler is not None and jobs is not None:
+        raise WrongCommand("Dask's workers are the jobs; leave out --jobs, or --scheduler")
     if device == "cuda" and jobs not in (None, 1):
         raise WrongCommand("cases take turns on a GPU; leave out --jobs, or --device cuda")
 

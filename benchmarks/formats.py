@@ -1,6 +1,6 @@
 """What quantizing costs, as ratios: to a copy of the same tensor, and to the float32 step it joins.
 
-    python cli.py bench formats [tensor] [model] [--budget-s 0.3] [--processes 5] [--publish]
+    python cli.py bench formats [--budget-s 0.3] [--processes 5] [--publish]
 
 Each table is of several fresh processes, in each of which all variants take turns
 (`madl.machine.timing.compare`), correctness checked first: in one process alone a training step
@@ -60,7 +60,6 @@ IN_MEMORY = "2560 × 2560 (memory)"
 NEW_MEMORY = "4096 × 4096 (new memory)"
 TRAINING = "training step, batch 32 × 27, AdamW"
 EVALUATION = "evaluation, batch 32 × 27"
-PARTS = {"tensor": (IN_CACHE, IN_MEMORY, NEW_MEMORY), "model": (TRAINING, EVALUATION)}
 SHAPES = {IN_CACHE: (864, 384), IN_MEMORY: (2560, 2560), NEW_MEMORY: (4096, 4096)}
 SAMPLES_OF = {TRAINING: 5, EVALUATION: 3}  # times the budget
 FORMATS = (
@@ -75,21 +74,18 @@ PRODUCTS = "bfloat16 products"
 
 
 @click.command(help=__doc__.splitlines()[0])
-@click.argument("parts", nargs=-1, type=click.Choice([*PARTS]))
 @budget(default=0.3, help="Seconds a variant and process.")
 @click.option(  # an interval needs two
     "--processes", type=click.IntRange(min=2), default=PROCESSES, show_default=True
 )
 @threads
 @click.option("--publish", is_flag=True, help="Write the table of the site.")
-def main(
-    parts: tuple[str, ...], budget_s: float, processes: int, threads: int, publish: bool
-) -> None:
+def main(budget_s: float, processes: int, threads: int, publish: bool) -> None:
     torch.set_num_threads(threads)
     print_machine()
     meter = ContentionMeter.start()
     rows: list[dict[str, Any]] = []
-    for work in (one for part in parts or PARTS for one in PARTS[part]):
+    for work in (IN_CACHE, IN_MEMORY, NEW_MEMORY, TRAINING, EVALUATION):
         asked = {"work": work, "threads": threads, "budget_s": budget_s}
         found = over_processes(
             "benchmarks.formats:in_process", asked, processes=processes, keep_caches=True

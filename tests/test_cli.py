@@ -31,15 +31,10 @@ def test_every_command_has_help_and_is_documented(command):
         (["doctor", "toy"], "only --repeat is of experiments; give it, or leave out toy"),
         (["run", "--profile", "full", "--seeds", "6"], "--seeds is 1 to 5; got '6'"),
         (["all", "--seeds", "1"], "--seeds is of the full profile; leave it out, or use --profile"),
-        (["run", "--executor", "inline", "--jobs", "2"], "--executor inline runs one case at a"),
-        (
-            ["run", "--executor", "dask", "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2"],
-            "with --executor dask the workers are the jobs; leave out --jobs",
-        ),
+        (["run", "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2"], "Dask's workers are the jobs"),
         (["run", "--device", "cuda", "--jobs", "2"], "cases take turns on a GPU; leave out --jobs"),
         (["run", "--device", "tpu"], "cannot use device 'tpu'"),
         (["run", "--model", "./nowhere"], "no folder ./nowhere"),
-        (["run", "--executor", "dask"], "--executor dask and --scheduler ADDRESS go together"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
     ],
 )
@@ -58,13 +53,13 @@ def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
         raise OSError(28, "No space left on device", "records/x.json")
 
     monkeypatch.setattr("madl.logbook.records.write_atomically", full)
-    result = call("run", "--executor", "inline")
+    result = call("run", "--jobs", "1")
     assert result.exit_code == 1
     assert "Error: the disk is full (records/x.json); free some space" in result.output
 
 
 def test_checklist_strict_fails_while_a_question_is_open(toy):
-    call("run", "--executor", "inline")
+    call("run", "--jobs", "1")
     assert call("checklist").exit_code == 0
     assert call("checklist", "--strict").exit_code == 1
     listed = json.loads(call("checklist", "--json").output)["questions"]
@@ -72,7 +67,7 @@ def test_checklist_strict_fails_while_a_question_is_open(toy):
 
 
 def test_status_says_when_code_has_changed(toy, tmp_path):
-    assert call("run", "9.1", "toy", "--executor", "inline").exit_code == 0
+    assert call("run", "9.1", "toy", "--jobs", "1").exit_code == 0
     assert len((tmp_path / "log").read_text().split()) == 4  # a question stands for its experiment
     source = toy.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("** 2", "** 2 + 0"))
@@ -84,7 +79,7 @@ def test_status_says_when_code_has_changed(toy, tmp_path):
 
 
 def test_status_names_a_damaged_record_and_shows_the_rest(toy):
-    call("run", "--executor", "inline")
+    call("run", "--jobs", "1")
     text = (toy.experiments / "toy" / "page.py").read_text()
     write(toy.experiments / "other" / "page.py", text)
     path = next((toy.state / "records" / "toy").glob("*.json"))

@@ -68,7 +68,7 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     slow_once, plan, cluster, cli, tmp_path
 ):
     cluster.add_worker("--nworkers", "2")
-    run = cli("run", "--executor", "dask", "--scheduler", str(cluster.file))
+    run = cli("run", "--scheduler", str(cluster.file))
     wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == 3)
     before = {path: path.stat().st_mtime_ns for path in stored(plan)}
     os.kill(int((tmp_path / "log.2.pid").read_text()), signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
 @pytest.mark.faults
 def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, tmp_path):
     cluster.add_worker()
-    run = cli("run", "--executor", "dask", "--scheduler", cluster.address)
+    run = cli("run", "--scheduler", cluster.address)
     wait_for(lambda: 2 in executed(tmp_path))
     cluster.scheduler.kill()
     _, stderr = run.communicate(timeout=120)
@@ -100,7 +100,7 @@ def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, t
         "lambda path: (path.mkdir(), log.with_suffix('.built').open('a').write('x'), time.sleep(1))"
     )
     page.write_text(page.read_text().replace("lambda path: path.mkdir()", built))
-    runs = [cli("run", "--executor", "inline", "--shard", f"{i}/2") for i in (1, 2)]
+    runs = [cli("run", "--jobs", "1", "--shard", f"{i}/2") for i in (1, 2)]
     for run in runs:
         _, stderr = run.communicate(timeout=60)
         assert run.returncode == 0, stderr

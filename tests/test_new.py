@@ -40,7 +40,7 @@ def made(project, tiny_model, tiny_dataset):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MADL_ROOT", str(project.root))
         written = call("new", STEM)
-        ran = call("all", STEM, "--profile", "smoke", "--executor", "inline", *workload)
+        ran = call("all", STEM, "--profile", "smoke", "--jobs", "1", *workload)
     chosen = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
     fresh = Project(project.root)
     plan = StoredPlan(fresh, Store(fresh.state), PROFILES["smoke"], chosen.params())

@@ -163,7 +163,7 @@ def test_a_kill_in_the_middle_of_a_case_loses_only_that_case(plan, cli, tmp_path
 
 
 def test_ctrl_c_stops_with_one_line_and_the_next_run_goes_on(plan, cli, tmp_path):
-    run = cli("run", "--executor", "inline", TOY_SLOW="1")
+    run = cli("run", "--jobs", "1", TOY_SLOW="1")
     wait_for(lambda: 1 in executed(tmp_path))
     time.sleep(0.3)
     run.send_signal(signal.SIGINT)
@@ -171,7 +171,7 @@ def test_ctrl_c_stops_with_one_line_and_the_next_run_goes_on(plan, cli, tmp_path
     assert run.returncode == 130
     assert "Traceback" not in stderr
     assert stderr.strip().endswith("stopped; run the same command again to go on")
-    assert cli("run", "--executor", "inline").wait() == 0
+    assert cli("run", "--jobs", "1").wait() == 0
     assert executed(tmp_path) == [0, 1, 1, 2, 3]
 
 

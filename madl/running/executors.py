@@ -129,7 +129,7 @@ def _connect(scheduler: str) -> Any:
         from distributed import Client
     except ImportError as error:
         raise MadlError(
-            "--executor dask needs Dask, which is not installed; run `pip install -e .[cluster]`"
+            "--scheduler needs Dask, which is not installed; run `pip install -e .[cluster]`"
         ) from error
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is raised

@@ -62,9 +62,9 @@ def fill(folder: Path) -> None:
 
 
 PLACES = {  # which disk is full → what cannot be written
-    "records": (".madl", ("run", "--executor", "inline")),
+    "records": (".madl", ("run", "--jobs", "1")),
     "records of workers": (".madl", ("run", "--jobs", "2")),
-    "artifacts": (".madl/artifacts", ("run", "--executor", "inline")),
+    "artifacts": (".madl/artifacts", ("run", "--jobs", "1")),
     "pages": ("docs", ("report",)),
     "evidence": ("docs/data", ("publish",)),
 }
@@ -74,7 +74,7 @@ PLACES = {  # which disk is full → what cannot be written
 def test_a_full_disk_is_one_line_and_with_room_everything_goes_on(small, root, call, what):
     place, command = PLACES[what]
     if command[0] != "run":
-        assert call("run", "--executor", "inline").returncode == 0
+        assert call("run", "--jobs", "1").returncode == 0
     disk = small.mount(root / place)
     fill(disk)
     done = call(*command, "--profile", "quick")
@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_line_and_with_room_everything_goes_on(small, root, c
     assert not [path for path in (root / ".madl" / "tmp").glob("*") if path.is_dir()]
     small.again(disk, "size=8m")
     (disk / "filler").unlink()
-    assert call("all", "--executor", "inline").returncode == 0
+    assert call("all", "--jobs", "1").returncode == 0
     assert len(list((root / ".madl" / "records" / "toy").glob("*.json"))) == 4
     assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
 
@@ -92,7 +92,7 @@ def test_a_full_disk_is_one_line_and_with_room_everything_goes_on(small, root, c
 @pytest.mark.parametrize(("place", "command"), [(".", ["run"]), ("docs", ["publish"])])
 def test_a_folder_that_cannot_be_written_is_one_line(small, root, call, place, command):
     if place == "docs":
-        assert call("run", "--executor", "inline").returncode == 0
+        assert call("run", "--jobs", "1").returncode == 0
     disk = small.mount(root / place, kb=8192)
     small.again(disk, "ro")
     assert call("status").returncode == 0
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(small, root, call, place, c
     assert is_one_line(done.stderr), done.stderr
     assert "read-only file system" in done.stderr
     small.again(disk, "rw")
-    assert call("all", "--executor", "inline").returncode == 0
+    assert call("all", "--jobs", "1").returncode == 0
     assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
 
 

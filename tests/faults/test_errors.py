@@ -49,7 +49,7 @@ BROKEN: dict[str, tuple[str, str | None, str | bytes, str]] = {  # file, old, ne
 def test_a_file_that_is_broken_is_one_line_that_names_it(toy, what):
     file, old, new, said = BROKEN[what]
     spoil(toy, file, old, new)
-    done = in_one_line("all", "--executor", "inline", "--device", "cpu")
+    done = in_one_line("all", "--jobs", "1", "--device", "cpu")
     assert done.exit_code == 1
     assert is_one_line(done.output)
     last = done.output.splitlines()[-1]
@@ -71,7 +71,7 @@ FAILS = {  # in a case → what its record says
 def test_a_case_that_fails_is_a_record_with_one_line(toy, what):
     code, said = FAILS[what]
     spoil(toy, EXPERIMENT, RUN, f"{code}\n    {RUN}")
-    done = in_one_line("all", "--executor", "inline", "--device", "cpu")
+    done = in_one_line("all", "--jobs", "1", "--device", "cpu")
     assert done.exit_code == 1
     assert (toy.docs / "labs" / "toy.md").exists()
     listed = in_one_line("status")

@@ -24,7 +24,7 @@ STOPS = {
     "hangup": signal.SIGHUP,
     "ctrl-c": signal.SIGINT,
 }
-LAYOUTS = {"inline": ("--executor", "inline"), "two": ("--jobs", "2")}
+LAYOUTS = {"inline": ("--jobs", "1"), "two": ("--jobs", "2")}
 
 
 def assert_all_ends_with(nest: Nest, run: subprocess.Popen[str]) -> str:
@@ -121,7 +121,7 @@ def test_what_a_dask_worker_has_started_ends_with_it(nest, way):
     dask = Cluster(nest.root, **nest.environment(way, 60))
     worker = dask.add_worker("--no-nanny")
     try:
-        run = nest.run("--executor", "dask", "--scheduler", dask.address, ways=way)
+        run = nest.run("--scheduler", dask.address, ways=way)
         nest.wait_until_inside(run)
         worker.kill()
         worker.wait()

@@ -20,7 +20,7 @@ from tests.test_report import snapshot
 def everything(call: Calls, **environment: str) -> None:
     """Each command, none of which may stumble."""
     for command in (
-        ("all", "--executor", "inline"),
+        ("all", "--jobs", "1"),
         ("status", "--json"),
         ("publish",),
         ("report",),  # of what is published now, too
@@ -63,7 +63,7 @@ def test_a_clock_that_goes_back_is_no_matter(root, call, no_torch):
     for place, path in enumerate(sorted(p for p in root.rglob("*") if "tmp" not in p.parts)):
         os.utime(path, (4e9, 4e9) if place % 2 else (0, 0))
     (no_torch / "sitecustomize.py").unlink()
-    done = call("all", "--executor", "inline")
+    done = call("all", "--jobs", "1")
     assert done.returncode == 0, done.stderr
     assert "0 cases run" in done.stderr
     assert snapshot(root / "docs") == before
@@ -124,7 +124,7 @@ def test_two_runs_and_reports_at_once_in_one_store(root, call, tmp_path):
     started = [call.start("all", "--jobs", "2")]
     try:
         wait_for(lambda: log.read_text())
-        refused = call("run", "--executor", "inline")
+        refused = call("run", "--jobs", "1")
         assert refused.returncode == 1
         assert is_one_line(refused.stderr)
         assert "a run is at work on" in refused.stderr
@@ -152,7 +152,7 @@ def test_what_is_swept_is_ours_and_nothing_behind_a_link(root, call, tmp_path):
     for name in (".madl/tmp/x", ".madl/records/toy/.x", ".madl/artifacts/.squares-x", "docs/labs"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(away)
-    done = call("all", "--executor", "inline")
+    done = call("all", "--jobs", "1")
     assert done.returncode == 0, done.stderr
     assert (away / "deep" / "kept").read_text() == "kept"
 
@@ -172,7 +172,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 @pytest.mark.faults
 def test_whatever_file_is_damaged_is_made_again_or_named(toy):
     """20 damages to what runs and reports have written; none is more than a line."""
-    run = ("all", "--executor", "inline", "--device", "cpu")
+    run = ("all", "--jobs", "1", "--device", "cpu")
     in_one_line(*run)
     in_one_line("publish")
     rng = random.Random(18)

@@ -13,7 +13,7 @@ from tests.conftest import product
 from tests.faults.conftest import ROOT, Done, python_of
 
 Run = Callable[..., Done]
-SMOKE = ("--profile", "smoke", "--device", "cpu", "--executor", "inline")
+SMOKE = ("--profile", "smoke", "--device", "cpu", "--jobs", "1")
 
 
 @pytest.fixture
