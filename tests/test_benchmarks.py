@@ -31,7 +31,9 @@ def test_times_are_ratios_of_as_many_samples_whatever_the_number_of_processes():
     assert same == "1.00 × [1.00, 1.00]"
     assert other == "2.0 × [0.4, 11.2]"
     publish({"float32": [[1e-3] * 1000] * 5, "fixed(8,4)": [[1e-3] * 30] * 2})
-    kept = [[len(taken) for taken in row["samples_us"]] for row in benchmarks.rows("formats")]
+    kept = [
+        [len(taken) for taken in row["samples_us"]] for row in benchmarks.read("formats")["rows"]
+    ]
     assert kept == [[8] * 5, [15] * 2]
     arm = benchmarks.arms("formats")[TRAINING]["float32"]
     assert [len(taken) for taken in arm.samples_s] == [8] * 5

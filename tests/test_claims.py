@@ -237,7 +237,7 @@ def view(plan, *, filled: int = 0, claims=None) -> View:
     for case in plan.cases("toy")[:filled]:
         values = {"square": case.params["x"] ** 2}
         plan.store.put(a_record(case=case, values=values, run=a_run(claims=claims or {})))
-    return View(name="toy", plan=plan, published=False)
+    return View(name="toy", plan=plan)
 
 
 COMPARES = '''
@@ -354,7 +354,7 @@ def test_a_digest_is_the_same_in_every_process(plan):
 
 
 def late(plan) -> bool:
-    return View(name="toy", plan=plan, published=False).results["grows"].state == "worded after"
+    return View(name="toy", plan=plan).results["grows"].state == "worded after"
 
 
 def test_a_run_registers_its_claims_and_a_claim_worded_later_is_marked(plan):

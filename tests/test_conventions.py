@@ -197,7 +197,7 @@ def test_experiments_import_torch_only_where_a_case_runs_and_read_nothing_privat
 # Not ours to rename: a named tuple's public API, and what torch and transformers have no public
 # name for.
 NOT_PRIVATE = {"_fields", "_replace", "_asdict", "_int_mm", "_attn_implementation"}
-OF_TEST_VALUES = {"effect", "interval_at", "tails", "columns"}  # numbers to choose by
+OF_TEST_VALUES = {"effect", "interval_at", "tails", "plain"}  # numbers to choose by
 UNSEALING = ("charts.plain", "charts.interval_of", "charts.data_rows", "charts.estimated")
 
 

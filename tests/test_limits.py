@@ -60,7 +60,6 @@ def test_a_short_page_passes_and_figures_code_and_what_is_folded_do_not_count():
             {"more": f"<table><tbody><tr>{'<td>a</td>' * 7}</tr></tbody></table>"},
             "a table has 7 columns",
         ),
-        ({"why": "It is not decided, alone it would be."}, "says 'is not decided, alone'"),
     ],
 )
 def test_what_is_too_much_is_said_in_one_line(changed, said):

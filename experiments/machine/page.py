@@ -100,7 +100,7 @@ def reached(r: Records, work: str, of: Callable[[Sequence[float]], float] = max)
 def verdicts(r: Records) -> tuple[int, int, int]:
     """On times, of the last `cli.py doctor --repeat N --publish`: all, alike in every run, and
     turned into their opposite."""
-    rows, runs = benchmarks.rows("repeats"), benchmarks.kept("repeats", "runs")
+    rows, runs = (benchmarks.read("repeats")[name] for name in ("rows", "runs"))
     found = [[row.get(name, 0) for name in ("supported", "refuted", "undecided")] for row in rows]
     opposite = sum(supported > 0 < refuted for supported, refuted, _ in found)
     return len(rows), sum(runs in counts for counts in found), opposite
@@ -111,7 +111,7 @@ page.numbers(
     **{work: partial(reached, work=work) for work in ("copy", "cached")},
     fp32_part=partial(reached, work="fp32 part"),
     usual_copy=partial(reached, work="copy", of=median),
-    repeats=lambda r: int(benchmarks.kept("repeats", "runs")),
+    repeats=lambda r: int(benchmarks.read("repeats")["runs"]),
     verdicts=lambda r: verdicts(r)[0],
     steady=lambda r: verdicts(r)[1],
     opposite=lambda r: verdicts(r)[2],
@@ -128,12 +128,12 @@ def ceilings(r: Records) -> Sequence[Row]:
         for name, (title, unit, size) in WORK.items():
             rows.append(
                 {
-                    "device": record.run.cpu if is_cpu else record.run.device,
                     "work": title,
                     "size": size.format(**record.case.params),
                     "unit": unit,
                     "reached": max(rates(record, name)),
                     "median": median(rates(record, name)),
+                    "device": record.run.cpu if is_cpu else record.run.device,
                 }
             )
     return rows
@@ -159,5 +159,5 @@ def again(r: Records) -> Sequence[Row]:
             **{name: row.get(name, 0) for name in benchmarks.OUTCOMES},
             "effects": " to ".join(stats.number(f(row["effects"])) for f in (min, max)) + " ×",
         }
-        for row in benchmarks.rows("repeats")
+        for row in benchmarks.read("repeats")["rows"]
     ]

@@ -1,8 +1,8 @@
 """An arm: one configuration over all its seeds, which is what gets compared, tabulated and drawn.
 
 Its test outcomes are sealed: they can be printed, drawn and compared, and nothing can be chosen by
-them. What is chosen ("the best fraction width") is chosen by `best`, on validation. A timed arm is
-the same for times: one variant over its processes, with what others used of the machine meanwhile.
+them: what is chosen ("the best fraction width") is chosen on validation. A timed arm is the same
+for times: one variant over its processes, with what others used of the machine meanwhile.
 """
 
 import math

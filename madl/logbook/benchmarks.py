@@ -67,8 +67,9 @@ def arms(name: str) -> dict[str, dict[str, TimedArm]]:
         Pending: it was never published.
     """
     found: dict[str, dict[str, TimedArm]] = {}
-    contention = _read(name)["run"]["contention"]
-    for row in rows(name):
+    published = read(name)
+    contention = published["run"]["contention"]
+    for row in published["rows"]:
         found.setdefault(row["work"], {})[row["variant"]] = arm(row, contention=contention)
     return found
 
@@ -80,27 +81,9 @@ def arm(row: Mapping[str, Any], *, contention: float | None) -> TimedArm:
     return TimedArm(label=row["variant"], records=(), runs=runs)
 
 
-def rows(name: str) -> list[dict[str, Any]]:
-    """The rows of the last published run.
-
-    Raises:
-        Pending: it was never published.
-    """
-    return _read(name)["rows"]
-
-
-def kept(name: str, value: str) -> Any:
-    """What the last published run keeps beside its rows; None where it does not.
-
-    Raises:
-        Pending: it was never published.
-    """
-    return _read(name).get(value)
-
-
 def run_table(name: str) -> Sequence[Row]:
     """On which machine, with which peers, and how busy it was."""
-    run = _read(name)["run"]
+    run = read(name)["run"]
     share = run["contention"]
     busy = "unknown" if share is None else f"{per_cent(share)} of the machine"
     return [
@@ -111,8 +94,13 @@ def run_table(name: str) -> Sequence[Row]:
     ]
 
 
-def _read(name: str) -> dict[str, Any]:
-    """Raises: Pending: it was never published; MadlError: it cannot be read."""
+def read(name: str) -> dict[str, Any]:
+    """The last published run: its `rows`, the machine (`run`), and what was kept beside them.
+
+    Raises:
+        Pending: it was never published.
+        MadlError: it cannot be read.
+    """
     path = FOLDER / f"{name}.json"
     if not path.exists():
         raise Pending(f"a published run of the benchmark {name}")

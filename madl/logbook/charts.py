@@ -184,7 +184,7 @@ class Chart:
 def plain(cell: Any) -> Any:
     """What a cell holds: a number or text as it is, the value of an Estimate, an Arm's accuracy."""
     estimate = estimated(cell)
-    return cell if estimate is None else estimate.columns("value")["value"]
+    return cell if estimate is None else estimate.plain[0]
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
@@ -194,11 +194,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 def interval_of(cell: Any) -> Interval | None:
     """The interval that a cell carries."""
     estimate = estimated(cell)
-    if estimate is None or estimate.interval is None:
-        return None
-    found = estimate.columns("value")
-    low, high = found["value low"], found["value high"]
-    return None if low is None or high is None else Interval(low, high)
+    return None if estimate is None else estimate.plain[1]
 
 
 def estimated(cell: Any) -> Estimate | None:

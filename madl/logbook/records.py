@@ -121,7 +121,7 @@ class Failed(Pending):
 class Records(Sequence[Record]):
     """What claims, charts and plans read: results, and the planned cases that have none.
 
-    `arm` and `best` (see `arms`) are the ways to a model's test outcomes.
+    `arm` (see `arms`) is the way to a model's test outcomes.
     """
 
     def __init__(
@@ -550,18 +550,12 @@ TIMES = ("samples_s", "warmup_s")  # lists of a measurement, which make most of 
 
 
 def _with_short_times(line: str) -> str:
-    def shortened(value: Any) -> Any:
-        if isinstance(value, list):
-            every: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-            return [shortened(one) for one in every]
-        if not isinstance(value, dict):
-            return value
-        found: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        for name, one in found.items():
-            found[name] = [float(f"{s:.4g}") for s in one] if name in TIMES else shortened(one)
-        return found
+    def shortened(found: dict[str, Any]) -> dict[str, Any]:
+        short = {n: [float(f"{s:.4g}") for s in found[n]] for n in TIMES if n in found}
+        return {**found, **short}
 
-    return json.dumps(shortened(json.loads(line)), sort_keys=True, separators=(",", ":"))
+    made = json.loads(line, object_hook=shortened)
+    return json.dumps(made, sort_keys=True, separators=(",", ":"))
 
 
 def publish(records: Sequence[Record], path: Path) -> int:

@@ -151,13 +151,13 @@ class Estimate(Sealed):
     def __str__(self) -> str:
         return format(self)
 
-    def columns(self, name: str) -> dict[str, float | None]:
-        """For a table of data: the value and its interval, as a reader sees them."""
-        low, high = self.interval or (None, None)
-        shown = {name: self._value, f"{name} low": low, f"{name} high": high}
+    @property
+    def plain(self) -> tuple[float, Interval | None]:
+        """The value and its interval, as a reader sees them."""
         if self.unit is not Unit.TIMES:
-            return shown
-        return {key: None if v is None else math.exp(v) for key, v in shown.items()}
+            return self._value, self.interval
+        drawn = None if self.interval is None else Interval(*map(math.exp, self.interval))
+        return math.exp(self._value), drawn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -305,34 +305,32 @@ def with_needs(plan: StoredPlan, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Readable:
-    """A store without the records that cannot be read; `damaged` says why, by experiment."""
+    """A store without the records that cannot be read; `note` is told why."""
 
     store: Source
-    damaged: dict[str, list[str]] = field(default_factory=dict)
+    note: Callable[[MadlError], object] = lambda error: None
 
     def get(self, case: Case) -> Record | None:
         try:
             return self.store.get(case)
         except MadlError as error:
-            said = self.damaged.setdefault(case.experiment, [])
-            if str(error) not in said:
-                said.append(str(error))
+            self.note(error)
             return None
 
 
 def check_records(plan: StoredPlan, names: Sequence[str]) -> None:
     """Raises: MadlError: every record of these experiments' cases that cannot be read."""
-    readable = Readable(plan.store)
+    damaged: dict[str, None] = {}  # what is wrong with each
+    readable = Readable(plan.store, lambda error: damaged.setdefault(str(error)))
     plan = replace(plan, store=readable)
     for name in names:
         if plan.is_ready(name):
             plan.finished(name)
-        elif readable.damaged:  # perhaps only therefore, and its cases may be known all the same
+        elif damaged:  # perhaps only therefore, and its cases may be known all the same
             with contextlib.suppress(MadlError, Pending):
                 plan.finished(name)
-    every = [line for lines in readable.damaged.values() for line in lines]
-    if every:
-        said = [line.removesuffix(f"; {RUNS_AGAIN}") for line in every]
+    if damaged:
+        said = [line.removesuffix(f"; {RUNS_AGAIN}") for line in damaged]
         them, their = ("it", "its case") if len(said) == 1 else ("them", "their cases")
         do = f"delete {them} and {their} will run again, or run with --force"
         raise MadlError("; ".join([*said, do]))
@@ -391,15 +389,15 @@ def without_values(
 
 def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
     """Counts of an experiment's cases, for `status`."""
-    readable = Readable(plan.store)
-    plan = replace(plan, store=readable)
+    damaged: dict[str, None] = {}  # what is wrong with each
+    its = Readable(plan.store, lambda error: damaged.setdefault(str(error)))
+    plan = replace(plan, store=Readable(plan.store))
     needs = plan.project.load(name).needs
     ready = plan.is_ready(name)
-    records = [readable.get(case) for case in plan.cases(name)] if ready else []
+    records = [its.get(case) for case in plan.cases(name)] if ready else []
     ok = [r for r in records if r and r.status == "ok"]
     failed = [r for r in records if r and r.status == "failed"]
     skipped = [r for r in records if r and r.status == "skipped"]
-    damaged = readable.damaged.get(name, [])
     code = sources.digest(plan.project.root, name)
     return {
         "name": name,
@@ -412,5 +410,5 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
         "damaged": len(damaged),
         "left": sum(record is None for record in records) - len(damaged),
         "changed": sum(record.run.code != code for record in ok),
-        "errors": sorted({record.error or "" for record in [*failed, *skipped]}) + damaged,
+        "errors": [*sorted({record.error or "" for record in [*failed, *skipped]}), *damaged],
     }

@@ -36,6 +36,7 @@ from madl.logbook.records import (
 from madl.logbook.stats import counted
 from madl.running.plans import (
     Listed,
+    Readable,
     StoredPlan,
     beside_published,
     most_complete,
@@ -69,28 +70,12 @@ class Problems:
             self.said.append(line)
 
 
-@dataclass(frozen=True)
-class _Tolerant:
-    """A source whose unusable records are noted, and are not there."""
-
-    source: Source
-    problems: Problems
-
-    def get(self, case: Case) -> Record | None:
-        try:
-            return self.source.get(case)
-        except MadlError as error:
-            self.problems.note(error)
-            return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class View:
     """One experiment as one machine has it under one plan."""
 
     name: str
     plan: StoredPlan
-    published: bool
     elsewhere: Sequence[Source] = ()  # other machines' evidence, for what this one cannot run
     problems: Problems = field(default_factory=lambda: Problems(raises=True))
 
@@ -105,8 +90,7 @@ class View:
     @functools.cached_property
     def own(self) -> list[Record]:
         """The good results of this experiment on this machine."""
-        found = (self.plan.store.get(case) for case in self.cases)
-        return [record for record in found if record and record.status == "ok"]
+        return self.plan.good(self.name)
 
     @functools.cached_property
     def used(self) -> list[Record]:
@@ -161,8 +145,12 @@ class View:
         return [record for record in finished if record.status == "skipped"]
 
     @property
+    def published(self) -> bool:
+        return self.plan.host is not None
+
+    @property
     def is_complete(self) -> bool:
-        return bool(self.own) and len(self.own) + len(self.skipped) == len(self.cases)
+        return self.plan.has_all(self.name)
 
     @functools.cached_property
     def is_older(self) -> bool:
@@ -416,7 +404,7 @@ def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
     evidence, unusable = published_by_machine(plan.project.docs / "data")
     for error in unusable:
         problems.note(error)
-    plan = replace(plan, store=_Tolerant(plan.store, problems))
+    plan = replace(plan, store=Readable(plan.store, problems.note))
     sources = _Sources(plan=plan, evidence=evidence, problems=problems)
     return [_page(sources, name) for name in plan.project.pages()]
 
@@ -433,7 +421,7 @@ class _Sources:
     @functools.cached_property
     def machines(self) -> Mapping[str, Source]:
         """What of each machine's evidence can be used."""
-        return {host: _Tolerant(one, self.problems) for host, one in self.evidence.items()}
+        return {host: Readable(one, self.problems.note) for host, one in self.evidence.items()}
 
     def workloads(self, host: str, experiment: str) -> list[Params]:
         """Ours, and every other that a machine has results of."""
@@ -493,7 +481,6 @@ def _page(sources: _Sources, name: str) -> Page:
         return View(
             name=name,
             plan=plan,
-            published=plan.host is not None,
             elsewhere=tuple(sources.machines.values()),
             problems=sources.problems,
         )
