@@ -174,9 +174,9 @@ def range_of(f: Mapping[str, Any]) -> str:
 
 
 def brief(value: float) -> str:
-    """Three digits, with a power of two where the number would be long."""
+    """All digits where they are few; else three, with a power of two."""
     if 1e-3 <= value < 1e5:
-        return number(float(value))
+        return f"{value:,.8g}"
     mantissa, exponent = math.frexp(value)
     power = f"2{superscript(exponent - 1)}"
     return power if mantissa == 0.5 else f"{number(2 * mantissa)} · {power}"

@@ -197,7 +197,7 @@ def front(r: Records) -> Chart:
     ]
     return Chart(
         rows,
-        x=log("transistors", "transistors of a unit, at an equal rate", "thousand", factor=1e-3),
+        x=log("transistors", "transistors, at an equal rate", "thousand", factor=1e-3),
         y=charts.percent("test accuracy"),
         marks=[
             level(formats.fp32(r), "FP32"),

@@ -196,7 +196,7 @@ def sure(results: Mapping[str, Result], folder: str) -> str:
     """A row a primary claim: hypothesis, effect against zero and margin, verdict, each unit."""
     family = [one for one in results.values() if one.primary]
     rows = [_sure_row(one, folder, len(family)) for one in family]
-    return _register("register claims", ("Hypothesis", "Effect", "Verdict"), rows)
+    return _register("register claims", ("Hypothesis", "Effect, its own interval", "Verdict"), rows)
 
 
 def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
@@ -216,7 +216,7 @@ def _sure_row(one: Result, folder: str, family: int) -> Markup:
     if made.these is not None:
         lines.append(f"these {made.population} alone: {_bracketed(made.these.interval, made.unit)}")
     if one.verdict == "undecided":
-        lines.append(f"smallest effect that could have been decided: {Spoken(one).smallest}")
+        lines.append(f"{Spoken(one).smallest} would be decided in four of five such studies")
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
     where, of = '<a href="{}/{}.json">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)

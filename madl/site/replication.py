@@ -46,7 +46,10 @@ def rows(pages: Iterable[Page]) -> list[Row]:
 def summary(page: Page) -> str:
     """How many of a page's primary claims came out alike in every run, in a few words."""
     counts = Counter(row["agreement"] for row in rows([page]))
-    return "; ".join(f"{counts[one]} {one}" for one in AGREEMENT if counts[one]) or "no other run"
+    return (
+        "; ".join(f"{counts[one]} {one}" for one in AGREEMENT if counts[one])
+        or "no other published run"
+    )
 
 
 def agreement(verdicts: Iterable[str]) -> str:
@@ -147,7 +150,7 @@ def _timed(view: View, made: Result) -> list[Case]:
 def _with(view: View, again: Source) -> View:
     """The view, with what was run again in the place of its evidence."""
     plan = replace(view.plan, store=FirstOf([again, view.plan.store]), is_fixed=True)
-    return View(name=view.name, plan=plan, published=False)
+    return View(name=view.name, plan=plan)
 
 
 def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:

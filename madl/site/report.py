@@ -40,7 +40,6 @@ from madl.site import (
 )
 from madl.site.markup import NOT_RUN, VERDICTS, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
-from madl.site.replication import DECIDED
 from madl.site.views import Page, Problems, Status, pages
 
 SITE = ("ledger", "index", "reported")  # pages of the whole
@@ -301,19 +300,14 @@ def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
 
 
 def _registered(state: Ledger) -> str:
-    """How many claims were worded beforehand, and how many of their verdicts may be wrong."""
+    """How many claims were worded beforehand, and what that makes of their verdicts."""
     claims = [claim for row in state.rows for claim in row["claims"]]
     counts = Counter(claim["state"] for claim in claims)
-    families = sum(
-        any(one["state"] == "registered" and one["verdict"] in DECIDED for one in row["claims"])
-        for row in state.rows
-    )
     return (
         f"Of {counted(len(claims), 'claim')} {counts['registered']} were registered before their "
         f"runs, {counts['known']} worded when an earlier run of the same cases was known, "
-        f"{counts['worded after']} after. A page's claims are one family, tested at "
-        f"{100 * ALPHA:g} %: of the registered ones, at most {families * ALPHA:.1f} pages are "
-        "expected to hold a wrong verdict by chance."
+        f"{counts['worded after']} after. A page's claims are one family: a page "
+        f"of registered ones holds a wrong verdict with a chance of at most {100 * ALPHA:g} %."
     )
 
 
