@@ -70,6 +70,34 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
     assert row["another"].startswith("refuted")
 
 
+def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_none(plan):
+    seeds = '"seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4))]'
+    project = changed_toy(
+        plan, seeds, '"seed": s, **plan.workload} for x in (0, 1, 2) for s in plan.seeds]'
+    )
+    project = changed_toy(
+        plan,
+        'one = r.one(x=1)\n    weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]',
+        'every = [r.one(x=x, seed=s) for x in (0, 1) for s in r.each("seed")]\n'
+        '    weighed = [5 + one.values["square"] + i / 100 for i, one in enumerate(every)]',
+    )
+    project = changed_toy(plan, 'drawn="scales"), [one])', 'drawn="scales"), every)')
+    store, here = Store(project.state), workloads.resolve("snippets").params()
+    mine = StoredPlan(project, store, PROFILES["full"], here)
+    list(runner.run(mine, store, [], Options()))
+    there = replace(mine, workload=workloads.resolve("imdb-openings").params(), num_seeds=2)
+    list(runner.run(replication.claimed(there), store, [], Options()))
+    found = replication.claimed(there).finished("toy")
+    assert len(found) == 4
+    path = project.docs / "data" / "toy.jsonl"
+    publish(mine.finished("toy"), path)
+    publish([found[0], found[3]], path)
+    assert replication.rows(pages(mine)) == []
+    publish(found, path)
+    (row,) = replication.rows(pages(mine))
+    assert row["agreement"] == "alike"
+
+
 def results(verdict: str, size: float, *, blocked: str = "") -> dict[str, SimpleNamespace]:
     compared = SimpleNamespace(blocked=blocked, unit=Unit.TIMES, effect=math.log(size))
     return {"toy.grows": SimpleNamespace(decided=verdict, comparison=compared)}

@@ -171,6 +171,12 @@ class View:
 
     # ---- what the records say -------------------------------------------------------------------
 
+    @property
+    def claimed(self) -> list[Case]:
+        """The cases that primary claims read."""
+        made = [one for one in self.results.values() if one.primary]
+        return list({case.key: case for one in made for case in one.cases}.values())
+
     @functools.cached_property
     def results(self) -> dict[str, Result]:
         """Every claim of the page, its primary ones judged as one family."""
@@ -454,26 +460,30 @@ class _Elsewhere:
 
 
 def _claims_elsewhere(
-    sources: _Sources, here: StoredPlan, name: str, whole: Sequence[StoredPlan]
+    sources: _Sources, view: View, whole: Sequence[StoredPlan]
 ) -> Iterator[StoredPlan]:
-    """What other machines and workloads have of this one's cases: as a rule, what claims read."""
+    """What other machines and workloads have of the cases that this one's primary claims read."""
+    name, here = view.name, view.plan
     if not here.has_all(name):
         return
     known = [(plan.host, plan.workload) for plan in (here, *whole)]
-    names = (*here.project.load(name).needs, name)
     for host, evidence in sources.machines.items():
         for workload in sources.workloads(host, name):
             if (host, workload) in known:
                 continue
-            cases = {one: [transferred(c, workload) for c in here.cases(one)] for one in names}
-            plan = Listed(
-                *(here.project, _Elsewhere(evidence, here.store), here.profile, workload),
-                host=host,
-                is_fixed=True,
-                listed=cases,
-            )
-            if plan.good(name):
-                yield plan
+            there = _Elsewhere(evidence, here.store)
+            read = [transferred(case, workload) for case in view.claimed]
+            found = [c.params.get("seed") for c in read if c.experiment == name and there.get(c)]
+            never = {*here.seeds}.difference(found)  # as with `--seeds 3`
+            listed = {
+                one: [*here.cases(one)] for one in view.experiment.needs if one.endswith(TUNING)
+            }
+            for case in read:
+                if case.params.get("seed") not in never:
+                    listed.setdefault(case.experiment, []).append(case)
+            if found:
+                of = (here.project, there, here.profile, workload)
+                yield Listed(*of, host=host, is_fixed=True, listed=listed)
 
 
 def _page(sources: _Sources, name: str) -> Page:
@@ -502,7 +512,6 @@ def _page(sources: _Sources, name: str) -> Page:
     again = None
     if of_ours and of_ours[0].is_ready(name):
         again = run_again(of_ours[0].cases(name), of_ours[0].store, plan.store)
-    others += _claims_elsewhere(sources, here, name, others)
-    return Page(
-        name=name, view=view(here), others=list(map(view, others)), questions=asked, again=again
-    )
+    shown = view(here)
+    others += _claims_elsewhere(sources, shown, others)
+    return Page(name=name, view=shown, others=list(map(view, others)), questions=asked, again=again)
