@@ -20,7 +20,8 @@ from madl.site.views import Page, View, pages
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
-AGREEMENT = ("reversed", "decided in some", "alike")  # of the runs of a claim, the worst first
+# of the runs of a claim, the worst first
+AGREEMENT = ("reversed", "decided in some", "decided in none", "alike")
 
 
 def rows(pages: Iterable[Page]) -> list[Row]:
@@ -57,6 +58,8 @@ def agreement(verdicts: Iterable[str]) -> str:
     found = set(verdicts)
     if found.issuperset(DECIDED):
         return "reversed"
+    if found.isdisjoint(DECIDED):
+        return "decided in none"
     return "alike" if len(found) == 1 else "decided in some"
 
 

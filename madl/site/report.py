@@ -289,7 +289,7 @@ def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
     shown = [
         (f"{state.count('answered')} of {len(state.rows)}", "questions answered"),
         *((str(counts[verdict]), verdict) for verdict in VERDICTS),
-        (f"{found['alike']} of {found.total()}", "claims alike in every other run"),
+        (f"{found['alike']} of {found.total()}", "claims decided alike in every other run"),
         (
             f"{sum(one.run for one in again):,} of {sum(one.cases for one in again):,}",
             "cases run again here",
