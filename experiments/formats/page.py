@@ -225,4 +225,4 @@ def times(r: Records) -> Sequence[Row]:
 @page.table
 def benchmark_run(r: Records) -> Sequence[Row]:
     """Where and when."""
-    return list(benchmarks.run_table("formats"))
+    return benchmarks.run_table("formats")

@@ -151,6 +151,11 @@ def products(r: Records) -> Chart:
 
 
 @page.table
+def again_on(r: Records) -> Sequence[Row]:
+    return benchmarks.run_table("repeats")
+
+
+@page.table
 def again(r: Records) -> Sequence[Row]:
     """Every claim on times: how often each outcome came out, the least and the largest effect."""
     return [
