@@ -9,11 +9,12 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Store, publish
 from madl.logbook.stats import Unit
 from madl.running import runner
-from madl.running.plans import Options, StoredPlan
+from madl.running.plans import FirstOf, Options, StoredPlan
 from madl.running.project import Project
 from madl.site import replication
 from madl.site.views import pages
 from madl.training import workloads
+from tests.conftest import a_record
 from tests.test_runner import executed
 
 
@@ -40,6 +41,17 @@ def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(pl
     assert [one["toy.grows"].decided for one in found] == ["supported", "supported"]
     assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*.json")} == before
     assert not list(store.root.glob(".repeat-*"))
+
+
+def test_what_cannot_run_here_does_not_hide_what_was_repeated(plan, tmp_path):
+    kept, again = Store(plan.project.state), Store(tmp_path / "again")
+    ran, skipped = plan.cases("toy")[:2]
+    kept.put(a_record(case=ran, values={"square": 1}))
+    again.put(a_record(case=ran, values={"square": 2}))
+    kept.put(a_record(case=skipped, status="skipped", values={}, error="no such device"))
+    first = FirstOf([again, kept])
+    assert first.get(ran).values == {"square": 2}
+    assert first.get(skipped).status == "skipped"
 
 
 def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):

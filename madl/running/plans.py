@@ -220,13 +220,13 @@ class Listed(StoredPlan):
 
 @dataclass(frozen=True)
 class FirstOf:
-    """The good result that the first of several sources has."""
+    """The good result that the first of several sources has; else what the last one has."""
 
     sources: Sequence[Source]
 
     def get(self, case: Case) -> Record | None:
-        found = (source.get(case) for source in self.sources)
-        return next((record for record in found if record and record.status == "ok"), None)
+        found = [source.get(case) for source in self.sources]
+        return next((record for record in found if record and record.status == "ok"), found[-1])
 
 
 def transferred(case: Case, workload: Params) -> Case:
