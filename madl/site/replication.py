@@ -113,7 +113,7 @@ def repeat(
     deleted afterwards; everything else is as in the most complete evidence.
 
     Raises:
-        MadlError: no case of a claim measures time, or a case fails.
+        MadlError: no case of a claim measures time, a case fails, or a claim has no result.
     """
     views = [page.view for page in pages(plan) if not stems or page.name in stems]
     timed = {
@@ -139,8 +139,7 @@ def repeat(
             yield {
                 f"{view.name}.{name}": made
                 for view in views
-                for name, made in measured(_with(view, again)).items()
-                if _timed(view, made)
+                for name, made in _judged_again(view, again).items()
             }
 
 
@@ -150,10 +149,19 @@ def _timed(view: View, made: Result) -> list[Case]:
     return [c for c in made.cases if c.experiment == view.name and runs_alone(c.params)]
 
 
-def _with(view: View, again: Source) -> View:
-    """The view, with what was run again in the place of its evidence."""
+def _judged_again(view: View, again: Source) -> dict[str, Result]:
+    """Its claims on times, with what was run again in the place of its evidence.
+
+    Raises:
+        MadlError: one has no result.
+    """
     plan = replace(view.plan, store=FirstOf([again, view.plan.store]), is_fixed=True)
-    return View(name=view.name, plan=plan)
+    results = View(name=view.name, plan=plan).results
+    found = {name: results[name] for name, made in measured(view).items() if _timed(view, made)}
+    for name, made in found.items():
+        if made.contrast is None:
+            raise MadlError(f"{view.name}.{name} ran again and has no result: {made.why}")
+    return found
 
 
 def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:
