@@ -225,8 +225,11 @@ class FirstOf:
     sources: Sequence[Source]
 
     def get(self, case: Case) -> Record | None:
-        found = [source.get(case) for source in self.sources]
-        return next((record for record in found if record and record.status == "ok"), found[-1])
+        record = None
+        for source in self.sources:
+            if (record := source.get(case)) and record.status == "ok":
+                break
+        return record
 
 
 def transferred(case: Case, workload: Params) -> Case:

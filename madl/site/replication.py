@@ -28,7 +28,7 @@ def rows(pages: Iterable[Page]) -> list[Row]:
     """Every primary claim that more than one run has measured, a column a run; reversals first."""
     made: list[dict[str, Any]] = []
     for page in pages:
-        runs = {run_name(view): measured(view) for view in (page.view, *page.others)}
+        runs = {run_name(view): view.measured for view in (page.view, *page.others)}
         for name, claim in page.view.experiment.claims.items():
             having = {run: results[name] for run, results in runs.items() if name in results}
             if len(having) > 1:
@@ -69,17 +69,6 @@ def run_name(view: View) -> str:
     return ", ".join([*workloads.differences(view.plan.workload, default), view.machine])
 
 
-def measured(view: View) -> dict[str, Result]:
-    """The primary claims that this run has measured; what is borrowed is another's."""
-    borrowed = {record.case.key for record in view.borrowed}
-    return {
-        name: made
-        for name, made in view.results.items()
-        if made.primary and made.contrast is not None
-        if not any(case.key in borrowed for case in made.cases)
-    }
-
-
 # ---- what primary claims read, run again --------------------------------------------------------
 
 
@@ -94,7 +83,7 @@ def claimed(plan: StoredPlan) -> Listed:
     default = workloads.resolve(workloads.DEFAULT).params()
     read: dict[str, dict[str, Case]] = {}
     for page in pages(replace(plan.whole, workload=default)):
-        for case in (case for made in measured(page.view).values() for case in made.cases):
+        for case in page.view.claimed:
             there = transferred(case, plan.workload)
             is_of_it = plan.workload == default or there != case
             if is_of_it and case.params.get("seed") in (None, *plan.whole.seeds):
@@ -118,7 +107,7 @@ def repeat(
     views = [page.view for page in pages(plan) if not stems or page.name in stems]
     timed = {
         view.name: list(
-            {c.key: c for r in measured(view).values() for c in _timed(view, r)}.values()
+            {c.key: c for r in view.measured.values() for c in _timed(view, r)}.values()
         )
         for view in views
     }
@@ -157,7 +146,7 @@ def _judged_again(view: View, again: Source) -> dict[str, Result]:
     """
     plan = replace(view.plan, store=FirstOf([again, view.plan.store]), is_fixed=True)
     results = View(name=view.name, plan=plan).results
-    found = {name: results[name] for name, made in measured(view).items() if _timed(view, made)}
+    found = {name: results[name] for name, made in view.measured.items() if _timed(view, made)}
     for name, made in found.items():
         if made.contrast is None:
             raise MadlError(f"{view.name}.{name} ran again and has no result: {made.why}")

@@ -172,10 +172,21 @@ class View:
     # ---- what the records say -------------------------------------------------------------------
 
     @property
+    def measured(self) -> dict[str, Result]:
+        """The primary claims that this run has measured; what is borrowed is another's."""
+        borrowed = {record.case.key for record in self.borrowed}
+        return {
+            name: made
+            for name, made in self.results.items()
+            if made.primary and made.contrast is not None
+            if not any(case.key in borrowed for case in made.cases)
+        }
+
+    @property
     def claimed(self) -> list[Case]:
-        """The cases that primary claims read."""
-        made = [one for one in self.results.values() if one.primary]
-        return list({case.key: case for one in made for case in one.cases}.values())
+        """The cases that they read."""
+        read = (case for made in self.measured.values() for case in made.cases)
+        return list({case.key: case for case in read}.values())
 
     @functools.cached_property
     def results(self) -> dict[str, Result]:
@@ -467,12 +478,13 @@ def _claims_elsewhere(
     if not here.has_all(name):
         return
     known = [(plan.host, plan.workload) for plan in (here, *whole)]
+    claimed = view.claimed
     for host, evidence in sources.machines.items():
         for workload in sources.workloads(host, name):
             if (host, workload) in known:
                 continue
             there = _Elsewhere(evidence, here.store)
-            read = [transferred(case, workload) for case in view.claimed]
+            read = [transferred(case, workload) for case in claimed]
             found = [c.params.get("seed") for c in read if c.experiment == name and there.get(c)]
             never = {*here.seeds}.difference(found)  # as with `--seeds 3`
             listed = {
@@ -481,9 +493,10 @@ def _claims_elsewhere(
             for case in read:
                 if case.params.get("seed") not in never:
                     listed.setdefault(case.experiment, []).append(case)
-            if found:
-                of = (here.project, there, here.profile, workload)
-                yield Listed(*of, host=host, is_fixed=True, listed=listed)
+            of = (here.project, there, here.profile, workload)
+            plan = Listed(*of, host=host, is_fixed=True, listed=listed)
+            if plan.good(name):
+                yield plan
 
 
 def _page(sources: _Sources, name: str) -> Page:
