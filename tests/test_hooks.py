@@ -32,7 +32,19 @@ def test_a_unit_stays_on_the_line_of_its_number_but_for_code(before, after):
     assert hooks.on_page_content(before, page=None) == after
 
 
-def test_a_build_without_pages_names_the_command(tmp_path):
+def test_what_is_not_there_leads_to_its_folder_and_a_build_without_pages_to_a_command(tmp_path):
+    theme = (
+        '<head><link href="/at/assets/a.css"></head><h1>404 - Not found</h1>'
+        '<a href="/at/index.html">'
+        '<script>x=new URL("/at/",location)</script><script id="__config">{"base": "/at", '
+        '"search": "/at/assets/s.js"}</script><script src="/at/assets/b.js"></script>'
+    )
+    made = hooks.not_found(theme, "/at/")
+    for link in ("assets/a.css", "index.html", "ledger.html", "assets/b.js"):
+        assert f'="{link}"' in made
+    assert 'here=location.protocol=="file:"?"":"/at/"' in made
+    assert made.index("<base") < made.index("assets/a.css")
+    assert '"base": ".", "search": "assets/s.js"' in made
     config = {"docs_dir": str(tmp_path)}
     with pytest.raises(hooks.PluginError, match="run `python cli.py report` first"):
         hooks.on_config(config)

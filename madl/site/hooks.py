@@ -3,9 +3,11 @@
 Source maps, the search stemmers of other languages, and the second copy of the search index: the
 offline plugin writes it as a script, which pages load wherever they are opened from. The search
 knows words, not the cells of tables, which lead nowhere alone, nor the code of files, which pages
-only cite. A number keeps its unit on its line.
+only cite. A number keeps its unit on its line. The page of what is not there opens from a folder,
+too, and from any address of a server.
 """
 
+import json
 import logging
 import re
 import sys
@@ -32,8 +34,8 @@ UNUSED = (
 )
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
-    'their answers are on <a href="{0}index.html">home</a>, every verdict is in the '
-    '<a href="{0}ledger.html">ledger</a>.</p>'
+    'their answers are on <a href="index.html">home</a>, every verdict is in the '
+    '<a href="ledger.html">ledger</a>.</p>'
 )
 UNIT = re.compile(r"(?<=\d) (?=(?:[%×→]|[mµ]?s|MB|MiB|GB|KiB|dB|points)(?!\w))|(?<=→) (?=\d)")
 
@@ -95,8 +97,27 @@ def on_post_build(config: Any, **_: Any) -> None:
     for path in site.rglob("*.html"):
         path.write_text(_named(path.read_text("utf-8")), "utf-8")
     lost = site / "404.html"
-    said = NOT_FOUND.format(urlsplit(config["site_url"] or "/").path)  # at any address
-    lost.write_text(lost.read_text("utf-8").replace("<h1>404 - Not found</h1>", said), "utf-8")
+    base = urlsplit(config["site_url"] or "/").path
+    lost.write_text(not_found(lost.read_text("utf-8"), base), "utf-8")
+
+
+def not_found(page: str, base: str) -> str:
+    """The theme's page of what is not there, whose links begin at the server's root, `base`.
+
+    They become relative, as it lies in its folder. A server sends it for any address, so a script
+    says there where they begin.
+    """
+    page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
+    page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
+    page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(here||".",location)', page)
+    begins = f"""var here=location.protocol=="file:"?"":{json.dumps(base)};
+        if(here)document.write('<base href="'+here+'">')"""
+    page = page.replace("<head>", f"<head><script>{begins}</script>", 1)
+    begins = """if(here){let its=document.getElementById("__config");
+        its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:here})}"""
+    at = page.find("</script>", page.find('id="__config"')) + len("</script>")
+    page = f"{page[:at]}<script>{begins}</script>{page[at:]}"
+    return page.replace("<h1>404 - Not found</h1>", NOT_FOUND)
 
 
 def _named(page: str) -> str:

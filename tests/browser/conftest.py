@@ -10,7 +10,7 @@ from tests.conftest import ROOT, product, python
 
 ASKED = tomllib.loads((ROOT / "experiments" / "questions.toml").read_text("utf-8")).values()
 STEMS = sorted(p.parent.name for p in (ROOT / "experiments").glob("*/page.py"))
-NAMES = ("index", "ledger", "reported", "usage", "own", "architecture", "log")
+NAMES = ("404", "index", "ledger", "reported", "usage", "own", "architecture", "log")
 PAGES = sorted(
     [
         *(f"{name}.html" for name in NAMES),
