@@ -249,7 +249,16 @@ def apart(r: Records) -> Counted:
     return counted(found[0].case.params["length"], of=found)
 
 
+def shape(r: Records, kind: str, name: str) -> Counted:
+    """Of the calls on the CPU."""
+    record = r.all(kind=kind, device="cpu")[0]
+    return counted(record.case.params[name], of=[record])
+
+
 page.numbers(
+    batch=partial(shape, kind="time", name="batch"),
+    heads=partial(shape, kind="time", name="heads"),
+    notebook_batch=partial(shape, kind="notebook", name="batch"),
     fp16=fused_is_faster_in_fp16,
     apart=apart,
     contended=contended,
