@@ -183,24 +183,36 @@ def all_(**given: Any) -> None:
 
 
 def _site(asked: Mapping[str, Any]) -> Sequence[str]:
-    """Render, build and say where it is; returns what could not be made."""
-    from madl.site import build
+    """Render, build and say where it is, one command at a time; returns what could not be made."""
+    from filelock import FileLock
 
     project = _project()
-    if (known := build.kept(project)).get("state") != build.state(project, asked):
-        summary, problems = _rendered(**asked)
-        state = build.state(project, asked)  # what is written from now on is not in the site
-        try:
-            build.build(project)
-        except MadlError as error:
-            problems = [*problems, str(error)]
-        known = {"summary": summary, "problems": problems}
-        build.keep(project, state=state, **known)
-    click.echo(known["summary"])
+    project.state.mkdir(parents=True, exist_ok=True)
+    with FileLock(project.state / "site.lock"):
+        made = _made(project, asked)
+    click.echo(made["summary"])
     first = project.root / "site" / "index.html"
     if first.is_file():
         click.echo(f"open {os.path.relpath(first)}")
-    return known["problems"]
+    return made["problems"]
+
+
+def _made(project: "Project", asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What there is, in a line, and what could not be made; nothing is made while no file has
+    changed since everything could be."""
+    from madl.site import build
+
+    if (known := build.kept(project)).get("state") == build.state(project, asked):
+        return known
+    summary, problems = _rendered(**asked)
+    state = build.state(project, asked)  # what is written from now on is not in the site
+    try:
+        build.build(project)
+    except MadlError as error:
+        problems = [*problems, str(error)]
+    if not problems:
+        build.keep(project, state=state, summary=summary, problems=[])
+    return {"summary": summary, "problems": problems}
 
 
 @main.command()
@@ -308,7 +320,10 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
     from madl.running import plans
     from madl.training import workloads
 
-    plan = _plan(**given)[0].whole
+    asked = _plan(**given)[0]
+    plan = asked if given["only"] else asked.whole
+    if plan.profile.name == "smoke":
+        raise WrongCommand("smoke's results are no evidence; publish those of --profile full")
     only = f" --only {given['only']}" if given["only"] else f" --profile {plan.profile.name}"
     chosen = f"{only}{workloads.arguments(plan.workload)}"
     command = " ".join(["python cli.py run", *stems]) + chosen
@@ -444,6 +459,8 @@ def _plan(
     from madl.running import plans
     from madl.training import workloads
 
+    if only and profile == "smoke":
+        raise WrongCommand("--only is of full's cases; leave out --profile smoke")
     project = _project()
     chosen = workloads.resolve(workload, model=model, dataset=dataset)
     store = Store(project.state)

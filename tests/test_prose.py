@@ -1,11 +1,16 @@
 """Sentences that the data choose: claim blocks, and what a template may not ask for."""
 
+import math
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from madl.errors import MadlError
-from madl.site import report
+from madl.logbook.claims import Result
+from madl.logbook.stats import Unit
+from madl.site import prose, report
 from tests.conftest import TEMPLATE, a_record
 from tests.test_report import fill, page
 
@@ -93,3 +98,41 @@ def test_a_page_that_imports_anothers_is_one_line(toy):
             toy.load("toy")
     path.write_text(f"{own}\n\ndef late():\n    from experiments.other.records import some\n")
     toy.load("toy")
+
+
+def test_an_effect_is_the_range_of_all_runs_unless_one_lies_on_the_other_side():
+    made = SimpleNamespace(effect=math.log(1.88), unit=Unit.TIMES)
+    result = cast("Result", SimpleNamespace(contrast=made, comparison=made))
+    for again, said in (
+        ([], "1.9 ×"),
+        ([1.4, 1.6], "1.4 to 1.9 ×"),
+        ([2.3, 1.91], "1.9 to 2.3 ×"),
+        ([1.4, 0.9, 1.6], "1.9 ×"),
+    ):
+        spoken = prose.Spoken(result, list(map(math.log, again)))
+        assert spoken.effect.replace("\u00a0", " ") == said
+    made.effect = math.log(0.5)
+    slower = prose.Spoken(result, [math.log(0.4)])
+    assert slower.effect.replace("\u00a0", " ") == "2 to 2.5 ×"
+
+
+BUSY = """
+
+@page.claim(primary=True)
+def grows(r):
+    \"\"\"One squared is more than a half.\"\"\"
+    made = _grows(r)
+    return replace(made, comparison=replace(made.comparison, blocked="contended"))
+"""
+
+
+def test_what_was_timed_beside_other_work_has_no_verdict_and_says_why(plan):
+    path = plan.project.experiments / "toy" / "page.py"
+    text = path.read_text().replace("@page.claim(primary=True)\ndef grows", "def _grows")
+    path.write_text(f"from dataclasses import replace\n{text}{BUSY}")
+    state = report.write(plan, fill(plan))
+    assert state.problems == []
+    (claim,) = state.rows[0]["claims"]
+    assert claim["verdict"] == "not measured"
+    assert "Not measured here yet" in state.rows[0]["answer"]
+    assert "other programs kept the machine busy" in page(plan)

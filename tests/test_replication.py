@@ -5,9 +5,13 @@ import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
+from madl.logbook import benchmarks
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Store, publish
 from madl.logbook.stats import Unit
+from madl.machine import device
 from madl.running import runner
 from madl.running.plans import FirstOf, Options, StoredPlan
 from madl.running.project import Project
@@ -110,19 +114,37 @@ def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_n
     assert row["agreement"] == "alike"
 
 
-def results(verdict: str, size: float, *, blocked: str = "") -> dict[str, SimpleNamespace]:
-    compared = SimpleNamespace(blocked=blocked, unit=Unit.TIMES, effect=math.log(size))
-    return {"toy.grows": SimpleNamespace(decided=verdict, comparison=compared)}
+def results(verdict: str, size: float | None) -> dict[str, SimpleNamespace]:
+    compared = SimpleNamespace(unit=Unit.TIMES, effect=math.log(size)) if size else None
+    made = SimpleNamespace(decided=verdict, comparison=compared, contrast=compared)
+    return {"toy.grows": made}
 
 
-A, B = results("supported", 1.649), results("undecided", 1.0)
+A, B, BUSY = results("supported", 1.649), results("undecided", 1.0), results("not measured", None)
 
 
 def test_every_outcome_is_counted_with_the_effects_of_all_runs(plan):
-    (row,) = replication.counts(plan, [A, A, B])
+    (row,) = replication.counts(plan, [A, A, BUSY, B])
     assert row == {
         **{"claim": "toy.grows", "hypothesis": "One squared is more than a half."},
-        **{"supported": 2, "undecided": 1, "effects": [1.649, 1.649, 1.0]},
+        **{"supported": 2, "undecided": 1, "beside other work": 1, "effects": [1.649, 1.649, 1.0]},
     }
     assert replication.changed(row)
     assert not replication.changed(replication.counts(plan, [A, A])[0])
+
+
+def test_what_was_run_again_is_of_the_same_page_machine_and_code(plan, monkeypatch):
+    folder = plan.project.docs / "data" / "benchmarks"
+    monkeypatch.setattr(benchmarks, "FOLDER", folder)
+    here = {"machine": device.host_label(), "code": plan.project.code("toy")}
+    assert benchmarks.repeated("toy", **here) == {}
+    rows = replication.counts(plan, [A, A])
+    replication.publish(plan, rows, 2)
+    found = benchmarks.repeated("toy", **here)["grows"]
+    assert found["supported"] == 2
+    assert found["effects"] == pytest.approx([0.5, 0.5], abs=1e-3)
+    assert benchmarks.repeated("oy", **here) == {}
+    for other in ("machine", "code"):
+        assert benchmarks.repeated("toy", **{**here, other: "another"}) == {}
+    (folder / "repeats.json").write_text("[]")
+    assert benchmarks.repeated("toy", **here) == {}

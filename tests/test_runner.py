@@ -136,6 +136,21 @@ def test_a_failed_case_is_a_record_tried_again_and_what_needs_it_waits(plan, mon
     assert again == [("toy", 2), *(("later", x) for x in range(4))]
 
 
+def test_a_share_that_waits_at_first_runs_what_becomes_ready(plan, monkeypatch):
+    with_later(plan)
+    plan.project.names()
+    store = Store(plan.project.state)
+
+    def wait(*_: object) -> None:
+        for case in plan.cases("toy"):
+            store.put(a_record(case=case))
+
+    monkeypatch.setattr(runner, "_wait_for_other_shards", wait)
+    monkeypatch.setattr(plans, "is_mine", lambda case, _: case.experiment == "later")
+    events = list(runner.run(plan, store, [], Options()))
+    assert [event.record.case.experiment for event in events] == ["later"] * 4
+
+
 @pytest.fixture
 def cli(no_torch, processes):
 
@@ -231,3 +246,14 @@ def test_a_moment_that_evidence_did_not_need_makes_no_day_of_the_time_left(plan)
     pace = Pace(plan, usual_s={quick.key: 0.02, slow.key: 100.0})
     pace.finished(a_record(case=quick, seconds=3.0))
     assert 100 < pace.expected_s(slow) < 120
+    pace.finished(a_record(case=slow, status="failed", seconds=0.1))
+    assert 100 < pace.expected_s(slow) < 120
+
+
+def test_the_same_case_takes_what_it_took_whatever_resembles_it(plan):
+    cases = plan.cases("toy")
+    known = [a_record(case=case, seconds=10.0 * (i + 1)) for i, case in enumerate(cases)]
+    publish(known, plan.project.docs / "data" / "toy.jsonl")
+    pace = Pace(plan)
+    pace.learn("toy", cases[:1])  # nothing tells it apart from the others
+    assert pace.expected_s(cases[0]) == 10.0

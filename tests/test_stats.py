@@ -223,10 +223,10 @@ SLOW = [[2 * sample for sample in one[::-1]] for one in FAST]
         ((0.0, 0.1, 0.0, 0.2, 0.0), 5, 0, ""),
         ((0.0, 0.5, 0.0, 0.9, 0.0), 3, 2, ""),
         ((0.0, 0.5, 0.5, 0.9, 0.0), 2, 3, ""),
-        ((0.0, 0.5, 0.5, 0.9, 0.3), 5, 4, "contended"),
-        ((0.0, None, 0.5, 0.0, 0.0), 5, 1, "unknown load"),
+        ((0.0, 0.5, 0.5, 0.9, 0.3), 5, 0, "contended"),
+        ((0.0, None, 0.5, 0.0, 0.0), 5, 0, "unknown load"),
         ((0.0,), 5, 0, ""),  # parts of the one process that there is
-        ((0.5,), 5, 1, "contended"),
+        ((0.5,), 5, 0, "contended"),
     ],
 )
 def test_contended_processes_are_dropped_one_by_one(contention, units, dropped, blocked):

@@ -10,7 +10,7 @@ on the tuning seed.
 Units: sizes in bits of the Linear layers; losses in nats.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -182,15 +182,15 @@ def losses_of(one: Record) -> dict[tuple[int, ...], float]:
     return {tuple(trial["shape"]): trial["validation_loss"] for trial in tried}
 
 
-def rank(r: Records, objective: str) -> Counted:
-    """Spearman's of the shapes that two searches of a model both tried; mean over the models."""
+def rank(r: Records, objective: str, of: Callable[[Sequence[float]], float] = fmean) -> Counted:
+    """Spearman's of the shapes that two searches of a model both tried, over the models."""
     pairs = list(zip(searches_of(r, PLAIN), searches_of(r, objective), strict=True))
     found: list[float] = []
     for a, b in pairs:
         plain, other = losses_of(a), losses_of(b)
         both = [(plain[shape], other[shape]) for shape in plain if shape in other]
         found.append(searches.rank_correlation(*zip(*both)) if len(both) > 1 else 0.0)
-    return counted(round(fmean(found), 2), of=[one for pair in pairs for one in pair])
+    return counted(round(of(found), 2), of=[one for pair in pairs for one in pair])
 
 
 def smaller(r: Records) -> Counted:
@@ -239,6 +239,10 @@ page.numbers(
     alike=alike,
     rank_after=partial(rank, objective=AFTER),
     rank_between=partial(rank, objective=BETWEEN),
+    least_after=partial(rank, objective=AFTER, of=min),
+    most_after=partial(rank, objective=AFTER, of=max),
+    least_between=partial(rank, objective=BETWEEN, of=min),
+    most_between=partial(rank, objective=BETWEEN, of=max),
     shapes=fitting,
     smaller=smaller,
     size=size,

@@ -167,20 +167,20 @@ def change_of_a_model(r: Records, pick: Callable[[Iterable[float]], float]) -> C
     return counted(points, "points", of=every(r, FOUND))
 
 
-def early_rise(r: Records) -> Counted:
-    """The best cut's validation loss from its lowest to the end of the first epoch, where the
-    lowest is before that: the mean over all models."""
-    found = every(r, FOUND)
-    rises: list[float] = []
-    for one in found:
-        ends = one.values["steps_per_epoch"]
-        within = [look["loss"] for look in one.values["checks"] if look["step"] <= ends]
-        rises.append(within[-1] - min(within) if one.values["best_step"] <= ends else 0.0)
-    return in_nats(fmean(rises), "last", found)
+def validation_loss(r: Records, model: str, epochs: int) -> Counted:
+    """After so many epochs of training on: the mean over all models."""
+    found = every(r, model)
+    looks = [{look["step"]: look["loss"] for look in one.values["checks"]} for one in found]
+    steps = [epochs * one.values["steps_per_epoch"] for one in found]
+    mean = fmean(at[max(step for step in at if step <= end)] for at, end in zip(looks, steps))
+    return in_nats(mean, "last" if epochs else "", found)
 
 
 page.numbers(
-    early_rise=early_rise,
+    cut_start=partial(validation_loss, model=FOUND, epochs=0),
+    cut_first=partial(validation_loss, model=FOUND, epochs=1),
+    whole_start=partial(validation_loss, model=WHOLE, epochs=0),
+    whole_first=partial(validation_loss, model=WHOLE, epochs=1),
     least_change=partial(change_of_a_model, pick=min),
     most_change=partial(change_of_a_model, pick=max),
     test_best=partial(mean_loss, model=FOUND, when="best", part="test"),

@@ -204,7 +204,6 @@ class TimedArm:
     label: str
     records: tuple[Record, ...]
     runs: tuple[Mapping[str, Any], ...] = field(repr=False)
-    within: tuple[str, ...] = ()  # where among a record's values its runs stand
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -223,8 +222,17 @@ class TimedArm:
     @property
     def _logs(self) -> list[float]:
         """Of its units, without the processes that `stats.ratio` would drop."""
-        samples, (kept, _) = self.samples_s, stats.quiet(self.contention)
-        return stats.log_medians([samples[i] for i in kept])
+        samples = self.samples_s
+        return stats.log_medians([samples[i] for i in self._quiet])
+
+    @property
+    def _quiet(self) -> list[int]:
+        return stats.quiet(self.contention)[0]
+
+    @property
+    def processes(self) -> int:
+        """How many are counted."""
+        return len(self._quiet)
 
     @property
     def median_s(self) -> float:
@@ -265,8 +273,7 @@ def timed(records: Records, variant: str, label: str = "", /, **where: Scalar) -
     found = records.all(**where)
     measured = [record.values.get("measurements", {}).get(variant, ()) for record in found]
     runs = [run for one in measured for run in (one if isinstance(one, list) else [one]) if run]
-    within = ("measurements", variant)
-    return TimedArm(label=label or variant, records=tuple(found), runs=tuple(runs), within=within)
+    return TimedArm(label=label or variant, records=tuple(found), runs=tuple(runs))
 
 
 def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:

@@ -5,6 +5,7 @@ What is kept are samples; a page says what follows from them.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -92,6 +93,24 @@ def run_table(name: str) -> Sequence[Row]:
         {"": "Date", " ": run["date"]},
         {"": "Used by other processes", " ": busy},
     ]
+
+
+def repeated(stem: str, *, machine: str, code: str) -> dict[str, dict[str, Any]]:
+    """A page's claims that `repeats` has of that machine and code, by claim: outcomes, and the
+    effects as log ratios, as only claims on times are run again.
+    """
+    try:
+        found = read("repeats")
+    except (Pending, MadlError):  # what is broken is said on the machine's page
+        return {}
+    if (found["run"]["machine"], found.get("code", {}).get(stem)) != (machine, code):
+        return {}
+    return {
+        row["claim"].removeprefix(f"{stem}."): row
+        | {"effects": list(map(math.log, row["effects"]))}
+        for row in found["rows"]
+        if row["claim"].startswith(f"{stem}.")
+    }
 
 
 def read(name: str) -> dict[str, Any]:

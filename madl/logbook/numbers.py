@@ -77,12 +77,13 @@ def number_of(name: str, made: Any, records: Records) -> Number:
         case Arm():
             return _estimated(name, made.accuracy, made.cases, len(made.records), "model")
         case TimedArm():
-            return _estimated(name, made.time, made.cases, len(made.runs), "process")
+            return _estimated(name, made.time, made.cases, made.processes, "process")
         case Contrast(comparison=one):
             estimate = Estimate(one.effect, one.interval, one.unit, one.examples or one.units)
             return _estimated(name, estimate, made.cases, one.units, one.population)
         case Estimate():
-            return _estimated(name, made, every, made.seeds, "model")
+            n = made.seeds if made.unit is not Unit.TIMES else 0
+            return _estimated(name, made, every, n, "model")
         case Counted():
             return _exact(name, made.value, made.unit, made.cases or every)
         case int() | float() if not isinstance(made, bool):
@@ -110,13 +111,15 @@ def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, unit:
         text=magnitude(value, made.unit),
         precise=magnitude(value, made.unit, more=1),
         interval=interval or "",
-        n=counted_units(n, unit),
+        n=counted_units(n, unit) if n else "",
         cases=cases,
     )
 
 
 def counted_units(n: int, unit: str) -> str:
     """How many of them: "5 models", "1 process", "3 studies"."""
+    if unit.startswith("parts of "):
+        return f"{n:,} {unit}"
     one = {"processes": "process", "studies": "study"}.get(unit, unit)
     one = one if one.endswith("ss") else one.removesuffix("s")
     many = {"process": "processes", "study": "studies"}.get(one, f"{one}s")

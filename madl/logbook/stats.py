@@ -522,8 +522,8 @@ def ratio(
         raise ValueError("one sample says nothing of its error; take two or more")
     what = PROCESSES if len(kept) > 1 else "parts of 1 process"
     made = mean(logs, unit=Unit.TIMES, drawn=what)
-    crowded = sum(share is not None and share > CONTENDED for share in contention)
-    return replace(made, method="log ratio, t", dropped=crowded, blocked=blocked)
+    dropped = len(contention) - len(kept)
+    return replace(made, method="log ratio, t", dropped=dropped, blocked=blocked)
 
 
 def quiet(contention: Sequence[float | None]) -> tuple[list[int], Blocked]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from madl.errors import WrongCommand
 from madl.files import read_text, write_atomically
+from madl.logbook.experiment import TUNING
 from madl.running.project import RESTORE, Project
 
 MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
@@ -50,6 +51,8 @@ def _check(project: Project, stem: str) -> None:
         )
     taken = [project.experiments / stem, project.docs / f"{stem}.md", project.docs / stem]
     there = next((path for path in taken if path.exists()), None)
+    if stem.endswith(TUNING):
+        raise WrongCommand(f"{stem!r} cannot be a page's name: {TUNING} ends that of its tuning")
     if stem in NOT_FREE or there is not None or stem in {q.stem for q in project.questions}:
         what = there.relative_to(there.parents[1]) if there else "a page of the logbook"
         raise WrongCommand(f"{stem!r} is taken ({what}); choose another name")

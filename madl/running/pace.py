@@ -30,12 +30,15 @@ class Pace:
 
     def learn(self, name: str, planned: Sequence[Case]) -> None:
         """Look for these cases, all that an experiment has, in the evidence."""
-        keys = varying(planned)
-        known = {_told_apart(r.case, keys): r.seconds for r in self._evidence(name)}
-        found = {case.key: known.get(_told_apart(case, keys)) for case in planned}
+        keys, evidence = varying(planned), self._evidence(name)
+        known = {_told_apart(r.case, keys): r.seconds for r in evidence}
+        same = {r.case.key: r.seconds for r in evidence}
+        found = {c.key: same.get(c.key, known.get(_told_apart(c, keys))) for c in planned}
         self.usual_s |= {key: seconds for key, seconds in found.items() if seconds is not None}
 
     def finished(self, record: Record) -> None:
+        if record.status != "ok":
+            return
         name = record.case.experiment
         self.took_s.setdefault(name, []).append(record.seconds)
         if usual_s := self.usual_s.get(record.case.key):

@@ -370,7 +370,9 @@ def why_nothing(plan: StoredPlan, names: Sequence[str]) -> Iterator[str]:
     whole: list[str] = []
     untaken = [name for name in names if plan.is_ready(name) and not plan.cases(name)]
     if untaken:
-        yield f"not in the quick profile, but in full: {', '.join(untaken)}"
+        is_quick = isinstance(plan, Sample) and plan.only is None
+        why = "not in the quick profile, but in full" if is_quick else "no case of this choice"
+        yield f"{why}: {', '.join(untaken)}"
     for name in (name for name in names if name not in untaken):
         found = plan.finished(name) if plan.is_ready(name) else []
         skipped = [record for record in found if record.status == "skipped"]

@@ -76,7 +76,6 @@ def run(
         queues.fill()
         code: dict[str, str] = {}
         if queues.next_way():
-            code = {name: sources.digest(plan.project.root, name) for name in names}
             log.info(queues.outlook())
         while True:
             queues.fill()
@@ -89,6 +88,7 @@ def run(
                 for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
                     log.info("%s", line)
                 return
+            code = code or {name: sources.digest(plan.project.root, name) for name in names}
             for record in _execute_queue(plan, store, queues, way, options, code):
                 yield queues.finished(record)
 

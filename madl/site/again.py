@@ -71,7 +71,8 @@ def run_again(cases: Sequence[Case], published: Source, own: Source) -> Again:
             gaps[label] = max(every, key=abs, default=0.0)
         elif ours := _times(here.values):
             theirs = _times(there.values)
-            ratios[label] = median(ours[name] / theirs[name] for name in ours if name in theirs)
+            if every := [ours[name] / theirs[name] for name in ours if name in theirs]:
+                ratios[label] = median(every)
             if _has_other_order(ours, theirs):
                 otherwise.append(label)
         elif not _alike(here.values, there.values):

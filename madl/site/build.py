@@ -60,6 +60,7 @@ def state(project: Project, asked: Mapping[str, Any]) -> str:
     folders += [project.root / name for name in ("docs", "experiments", "templates")]
     folders.append(project.state / "records")
     paths = [OURS / "cli.py", project.root / "mkdocs.yml"]
+    folders += [Path(asked[name]) for name in ("model", "dataset") if asked.get(name)]
     paths += [path for folder in folders for path in sorted(folder.rglob("*.*"))]
     files = [
         (str(path), stat.st_mtime_ns, stat.st_size)

@@ -23,6 +23,7 @@ from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
+from madl.logbook.experiment import CONFIRMING_SEEDS
 from madl.logbook.records import Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Unit, counted, number
 from madl.running.project import Project
@@ -50,7 +51,7 @@ class PageCalls:
             *(self.elsewhere, self.notes, self.param, self.reported, self.more, self.front_matter),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
-        find = prose.judged(view.results, where)
+        find = prose.judged(view, where)
 
         def mark(name: str) -> Markup:
             return prose.mark(find(name).result)
@@ -138,7 +139,7 @@ class PageCalls:
 
     def sure(self) -> str:
         """A row a primary claim: effect, verdict, and how every single unit came out."""
-        return prose.sure(self.page.view.results, self.records)
+        return prose.sure(self.page.view, self.records)
 
     def secondary(self) -> str:
         """The other comparisons, without verdicts."""
@@ -191,7 +192,7 @@ class PageCalls:
         view, page = self.page.view, self.page
         if not view.own:
             return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
-        seeds = len({case.params.get("seed") for case in view.cases} - {None})
+        seeds = len({record.case.params.get("seed") for record in view.own} - {None})
         parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
         if view.plan.profile.name == "smoke":
             parts.append("proves that it runs; its numbers mean nothing")
@@ -278,6 +279,8 @@ class PageCalls:
     def _command(self) -> str:
         plan = self.page.view.plan
         chosen = workloads.arguments(plan.workload)
+        if plan.profile.name == "full" and plan.num_seeds < len(CONFIRMING_SEEDS):
+            chosen = f" --seeds {plan.num_seeds}{chosen}"
         return f"python cli.py run {self.page.name} --profile {plan.profile.name}{chosen}"
 
     def _pending(self) -> str:
@@ -312,7 +315,7 @@ class PageCalls:
             if beside:
                 crowded += f", which took {sum(beside) / 60:.1f} min of it"
             rows += [
-                {"": "Machine", " ": f"{run.host}; device {run.device}"},
+                {"": "Machine", " ": f"{view.machine}; device {run.device}"},
                 {"": "Processor", " ": "; ".join(sorted({one.run.cpu for one in records}))},
                 {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
                 *({"": "Kernels", " ": "; or ".join(kernels)} for _ in kernels[:1]),

@@ -7,11 +7,11 @@
       smallest effect that these models can show.
     {% endclaim %}
 
-Inside a block `effect` is the effect without its sign, `smallest` the smallest effect that could
+Inside a block `effect` is the effect without its sign, from the least to the largest of all runs
+where its times were measured again; `smallest` the smallest effect that could
 have been decided, `agree` how many units came out on the hypothesis' side ("all five models").
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from madl.logbook.claims import Result
 from madl.logbook.experiment import SAID
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.records import Record
-from madl.logbook.stats import Unit
+from madl.logbook.stats import Unit, counted
 from madl.site.markup import NOT_RUN, chip, html, inline, words
 from madl.site.views import View
 
@@ -106,6 +106,7 @@ class Spoken:
     """A result as the sentences of a `claim` block see it."""
 
     result: Result
+    again: Sequence[float] = ()  # effects of further runs
 
     @property
     def verdict(self) -> str | None:
@@ -117,7 +118,10 @@ class Spoken:
         if self.result.contrast is None:
             return ""
         made = self.result.comparison
-        return magnitude(abs(made.effect), made.unit)
+        runs = [made.effect, *self.again]
+        low, high = sorted([min(runs), max(runs)], key=abs)
+        ends = (low, high) if low * high > 0 else (made.effect,)
+        return span([abs(end) for end in ends], made.unit)
 
     @property
     def smallest(self) -> str:
@@ -125,19 +129,25 @@ class Spoken:
             return ""
         made = self.result.comparison
         text = magnitude(self.result.smallest, made.unit)
-        bare = text.partition("\u00a0")[0]
-        return f"a factor of {bare}" if made.unit is Unit.TIMES else text
+        return f"a factor of {_bare(text)}" if made.unit is Unit.TIMES else text
 
     @property
     def agree(self) -> str:
         return agreeing(self.result)
 
 
+def _again(view: View, name: str) -> Sequence[float]:
+    """The effects of a claim's further runs."""
+    return view.again[name]["effects"] if name in view.again else ()
+
+
 def agreeing(result: Result) -> str:
     """How many units lie on the side of the hypothesis: "all five models", "three of five"."""
     if result.contrast is None:
         return ""
-    n, k, noun = result.comparison.units, result.agree, result.comparison.population
+    made = result.comparison
+    n, k = len(made.by_unit), result.agree
+    noun = made.population if n == made.units else "models"  # sentences are of models
     if n < 2:
         return "one model" if noun == "models" else ""
     if k == n:
@@ -145,6 +155,17 @@ def agreeing(result: Result) -> str:
     if k == 0:
         return f"none of {in_words(n)} {noun}"
     return f"{in_words(k)} of {in_words(n)} {noun}"
+
+
+def span(ends: Sequence[float], unit: Unit, *, more: int = 0) -> str:
+    """From the first to the last of these, once where they read alike: "1.4 to 1.9 ×"."""
+    *others, last = dict.fromkeys(magnitude(end, unit, more=more) for end in ends)
+    return " to ".join([*map(_bare, others), last])
+
+
+def _bare(text: str) -> str:
+    """Without its unit."""
+    return text.partition("\u00a0")[0]
 
 
 def in_words(n: int) -> str:
@@ -192,10 +213,11 @@ def mark(result: Result) -> Markup:
     return html(link, kind, Markup(result.name), says, says, MARKS[result.verdict])
 
 
-def sure(results: Mapping[str, Result], folder: str) -> str:
+def sure(view: View, folder: str) -> str:
     """A row a primary claim: hypothesis, effect against zero and margin, verdict, each unit."""
-    family = [one for one in results.values() if one.primary]
-    rows = [_sure_row(one, folder, len(family)) for one in family]
+    primary = [one for one in view.results.values() if one.primary]
+    family = sum(one.contrast is not None for one in primary)
+    rows = [_sure_row(one, _again(view, one.name), folder, family) for one in primary]
     return _register("register claims", ("Hypothesis", "Effect, its own interval", "Verdict"), rows)
 
 
@@ -206,7 +228,7 @@ def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup
     return html(table, look, head, Markup().join(rows)) if rows else Markup()
 
 
-def _sure_row(one: Result, folder: str, family: int) -> Markup:
+def _sure_row(one: Result, again: Sequence[float], folder: str, family: int) -> Markup:
     row = '<tr id="claim-{}"><td>{}</td><td>{}</td><td>{}</td></tr>'
     name, said = Markup(one.name), inline(one.hypothesis)
     if one.contrast is None or one.verdict is None:
@@ -217,6 +239,9 @@ def _sure_row(one: Result, folder: str, family: int) -> Markup:
         lines.append(f"these {made.population} alone: {_bracketed(made.these.interval, made.unit)}")
     if one.verdict == "undecided":
         lines.append(f"{Spoken(one).smallest} would be decided in four of five such studies")
+    if again:
+        ends = span([min(again), max(again)], made.unit, more=1)
+        lines.append(f"{counted(len(again), 'more run')}: {ends}")
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
     where, of = '<a href="{}/{}.json">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)
@@ -256,7 +281,7 @@ def with_interval(one: Result) -> str:
 
 
 def _bracketed(interval: tuple[float, float], unit: Unit) -> str:
-    ends = (re.sub(r"\u00a0.*", "", magnitude(value, unit, more=1)) for value in interval)
+    ends = (_bare(magnitude(value, unit, more=1)) for value in interval)
     return f"[{', '.join(ends)}]"
 
 
@@ -292,12 +317,14 @@ def bar_of(one: Result) -> Markup:
     )
 
 
-def judged(results: Mapping[str, Result], template: str) -> Callable[[str], Spoken]:
+def judged(view: View, template: str) -> Callable[[str], Spoken]:
     """What a `claim` block asks: a result that has a verdict.
 
     Raises:
         MadlError: there is no such claim, or it is a secondary comparison.
     """
+
+    results = view.results
 
     def find(name: str) -> Spoken:
         if name not in results:
@@ -308,7 +335,7 @@ def judged(results: Mapping[str, Result], template: str) -> Callable[[str], Spok
                 f"{template} asks for a verdict of {name!r}, a secondary comparison; print it as a "
                 "number, or declare @page.claim(primary=True)"
             )
-        return Spoken(results[name])
+        return Spoken(results[name], _again(view, name))
 
     return find
 

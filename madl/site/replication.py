@@ -12,11 +12,12 @@ from madl.logbook import benchmarks
 from madl.logbook.claims import Result
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Row, Source, Store
+from madl.logbook.stats import counted
 from madl.machine import device, sources
 from madl.running import runner
 from madl.running.plans import FirstOf, Listed, Options, StoredPlan, transferred
 from madl.site import prose
-from madl.site.views import Page, View, pages
+from madl.site.views import BLOCKED, Page, View, pages
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
@@ -28,7 +29,9 @@ def rows(pages: Iterable[Page]) -> list[Row]:
     """Every primary claim that more than one run has measured, a column a run; reversals first."""
     made: list[dict[str, Any]] = []
     for page in pages:
-        runs = {run_name(view): view.measured for view in (page.view, *page.others)}
+        runs: dict[str, Mapping[str, Result]] = {}
+        for view in (page.view, *page.others):  # of two by one name, the one that the page shows
+            runs.setdefault(run_name(view), view.measured)
         for name, claim in page.view.experiment.claims.items():
             having = {run: results[name] for run, results in runs.items() if name in results}
             if len(having) > 1:
@@ -47,10 +50,11 @@ def rows(pages: Iterable[Page]) -> list[Row]:
 def summary(page: Page) -> str:
     """How many of a page's primary claims came out alike in every run, in a few words."""
     counts = Counter(row["agreement"] for row in rows([page]))
-    return (
-        "; ".join(f"{counts[one]} {one}" for one in AGREEMENT if counts[one])
-        or "no other published run"
-    )
+    told = [f"{counts[one]} {one}" for one in AGREEMENT if counts[one]]
+    if again := list(page.view.again.values()):
+        steady, runs = sum(not changed(row) for row in again), len(again[0]["effects"])
+        told.append(f"{steady} of {len(again)} alike in {counted(runs, 'more run')}")
+    return "; ".join(told) or "no other published run"
 
 
 def agreement(verdicts: Iterable[str]) -> str:
@@ -104,6 +108,8 @@ def repeat(
     Raises:
         MadlError: no case of a claim measures time, a case fails, or a claim has no result.
     """
+    for stem in stems:
+        plan.project.load(stem)
     views = [page.view for page in pages(plan) if not stems or page.name in stems]
     timed = {
         view.name: list(
@@ -148,7 +154,7 @@ def _judged_again(view: View, again: Source) -> dict[str, Result]:
     results = View(name=view.name, plan=plan).results
     found = {name: results[name] for name, made in view.measured.items() if _timed(view, made)}
     for name, made in found.items():
-        if made.contrast is None:
+        if made.contrast is None and made.why not in BLOCKED.values():
             raise MadlError(f"{view.name}.{name} ran again and has no result: {made.why}")
     return found
 
@@ -160,9 +166,8 @@ def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict
         runs = [one[name] for one in found if name in one]
         stem, _, claim = name.partition(".")
         row = {"claim": name, "hypothesis": plan.project.load(stem).claims[claim].hypothesis}
-        compared = [one.comparison for one in runs]
-        busy = benchmarks.OUTCOMES[-1]
-        row |= Counter(busy if c.blocked else one.decided for c, one in zip(compared, runs))
+        busy, compared = benchmarks.OUTCOMES[-1], [r.comparison for r in runs if r.contrast]
+        row |= Counter(one.decided if one.contrast else busy for one in runs)
         effects = [float(f"{c.unit.shown(c.effect):.4g}") for c in compared]
         made.append(row | {"effects": effects})
     return made

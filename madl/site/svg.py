@@ -19,7 +19,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from madl.logbook import charts, stats
+from madl.logbook import charts, stats, values
 from madl.logbook.charts import Axis, Chart, Mark
 from madl.logbook.stats import number
 from madl.site.keeping import digest, digest_of_drawing, kept
@@ -28,7 +28,7 @@ from madl.site.plotting.layout import Plot
 from madl.site.plotting.palette import Look, variable
 from madl.site.plotting.size import NARROW, OPENING, THUMBNAIL, WIDE, Size
 
-SOURCES = (charts, stats, layout, marks, palette, size)
+SOURCES = (charts, stats, values, layout, marks, palette, size)
 
 
 def figure(

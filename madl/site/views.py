@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
+from madl.logbook import benchmarks
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Contrast, Result, judge
 from madl.logbook.experiment import TUNING, Experiment, Question
@@ -49,6 +50,10 @@ from madl.training import workloads
 
 log = logging.getLogger(__name__)
 
+BLOCKED = {  # why a comparison of times is none
+    "contended": "other programs kept the machine busy; run it again with --force",
+    "unknown load": "how busy the machine was meanwhile is not known",
+}
 _OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
 T = TypeVar("T")
 Status = Literal["answered", "partly", "open"]
@@ -196,6 +201,14 @@ class View:
         return judge(self.experiment.claims, contrasts, missing, registered)
 
     @functools.cached_property
+    def again(self) -> Mapping[str, Mapping[str, Any]]:
+        """Published claims on times that were run again, by claim (see `benchmarks.repeated`)."""
+        if not (self.published and self.own):
+            return {}
+        run = self.own[0].run
+        return benchmarks.repeated(self.name, machine=run.host, code=run.code)
+
+    @functools.cached_property
     def numbers(self) -> dict[str, Number | None]:
         """What the template prints by name; None where records are missing."""
 
@@ -218,6 +231,8 @@ class View:
                 continue
             if made is None:
                 missing[name] = "it could not be computed"
+            elif made.comparison.blocked:
+                missing[name] = BLOCKED[made.comparison.blocked]
             else:
                 contrasts[name] = made
         return contrasts, missing
@@ -288,7 +303,7 @@ class View:
 
     @property
     def machine(self) -> str:
-        return self.own[0].run.host if self.own else NOT_RUN
+        return "; ".join(dict.fromkeys(r.run.host for r in self.own)) or NOT_RUN
 
     @property
     def latest(self) -> str:
