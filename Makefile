@@ -1,4 +1,5 @@
-# `make logbook` makes everything from nothing; `make test` runs what continuous integration runs.
+# `make logbook` makes the environment, the published site, and runs a sample of it again;
+# `make test` runs lint, types and tests.
 PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= quick
@@ -45,5 +46,5 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements-dev.txt
 	touch $@
 
-clean:
+clean:  # this machine's own results, too
 	rm -rf $(VENV) .madl site

@@ -31,12 +31,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+ACTIVATE = (
+    "activate the environment that `make logbook` makes (source .venv/bin/activate), or "
+    "`pip install -r requirements.txt`"
+)
+
 try:
     import click
 
     from madl.errors import NO_ROOM, MadlError, WrongCommand
 except ImportError as missing:
-    sys.exit(f"Error: {missing}; use `make logbook`, or `pip install -r requirements.txt`")
+    sys.exit(f"Error: {missing}; {ACTIVATE}")
 
 if TYPE_CHECKING:
     from madl.logbook.claims import Result
@@ -92,6 +97,8 @@ def _what_to_do(error: Exception) -> str:
             f"a file or folder cannot be used ({(error.strerror or str(error)).lower()}); see that "
             "those given are ordinary ones, or run it as `cli.py -v …` to see which"
         )
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}; {ACTIVATE}"
     if isinstance(error, MemoryError):
         return "not enough memory; end other programs, or use fewer --jobs, and run it again"
     return (

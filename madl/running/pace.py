@@ -93,8 +93,8 @@ def how_to_make_whole(plan: StoredPlan, jobs: int) -> str:
     command = f"--profile full --seeds 1{workloads.arguments(plan.workload)}"
     about = f" (about {in_words(took_s)})" if took_s else ""
     return (
-        "nothing is published of this model and data, so that only what asks neither is run; "
-        f"for a whole logbook of them: python cli.py all {command}{about}"
+        "nothing is published of this model and data, so that only pages of them without tuning "
+        f"are run; for a whole logbook of them: python cli.py all {command}{about}"
     )
 
 

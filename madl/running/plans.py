@@ -175,8 +175,8 @@ def most_complete(plans: Iterable[StoredPlan], name: str) -> StoredPlan:
 class Sample(StoredPlan):
     """The quick profile: of full's cases, with equal keys, those that each page's `quick` takes.
 
-    With `only`, those of that device instead. The cases are those of the most complete evidence, so
-    nothing has to be run for its choices.
+    With `only`, those that have this value ("cuda") instead. The cases are those of the most
+    complete evidence, so nothing has to be run for its choices.
     """
 
     only: str | None = None
@@ -191,7 +191,7 @@ class Sample(StoredPlan):
             self._known["cases", name] = [
                 case
                 for case in every
-                if (case.params.get("device") == self.only if self.only else is_quick(case.params))
+                if (self.only in case.params.values() if self.only else is_quick(case.params))
             ]
         return self._known["cases", name]
 

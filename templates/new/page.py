@@ -16,7 +16,7 @@ from madl.training import baseline
 
 page = Experiment(title="TITLE")
 
-WIDTHS = (2, 4, 8)  # bits; the question in experiments/questions.toml asks for the same
+WIDTHS = (2, 4, 8)  # bits, 2 to 16; the question in experiments/questions.toml asks for the same
 
 
 @page.cases
