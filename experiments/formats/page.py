@@ -77,7 +77,7 @@ def db(r: Records, name: str, *, placed: bool = False, of: str = "weights") -> C
 
 def magnitude(r: Records, part: str, at: int) -> Counted:
     """A quantile of a part's magnitudes: 0 is the 5th percentile, 2 the 95th."""
-    return counted(float(f"{values(r)['magnitudes'][part][at]:.1g}"), of=r.of(STEM))
+    return counted(float(f"{values(r)['magnitudes'][part][at]:.2g}"), of=r.of(STEM))
 
 
 def how_many(r: Records, what: str) -> Counted:

@@ -25,7 +25,7 @@ from madl.logbook.experiment import (
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import rate_rows
-from madl.logbook.stats import number, per_cent
+from madl.logbook.stats import CONTENDED, number, per_cent
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -167,7 +167,7 @@ def control(r: Records) -> Arm:
 
 def untouched(r: Records) -> Arm:
     """Nothing removed, not trained on: the starting model, as 1.1 judged it."""
-    first = control(r).records[0]
+    first = recovered(r, HALF).records[0]
     method = "qat" if "tune_learning_rate" in first.case.params else "ptq"
     found = r.of(WIDTHS).without("step_per")
     return arm(found, "nothing removed", method=method, **picked(first, *FORMAT))
@@ -299,6 +299,12 @@ def short_of(r: Records) -> Counted:
     return counted(a.param("recovery_examples"), of=a.records)
 
 
+def crowded(r: Records) -> Counted:
+    """Processes beside which other work ran, of those that timed a product."""
+    dense = sheet(r, "dense")
+    return counted(sum((share or 0.0) > CONTENDED for share in dense.contention), of=dense.records)
+
+
 page.numbers(
     as_long=half_beside_training,
     l1_near=partial(pruned, at=NEAR["l1"]),
@@ -327,6 +333,8 @@ page.numbers(
     changed=changed,
     fixed=lambda r: pruned(r, THIRD, "random", "inputs").first,
     fresh=lambda r: pruned(r, THIRD, "fresh random", "inputs").first,
+    tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
+    crowded=crowded,
     csr_half=lambda r: sheet(r, "csr", HALF) / sheet(r, "dense"),
     csr_most=lambda r: sheet(r, "dense") / sheet(r, "csr", MOST),
     num_short=short_of,
@@ -343,8 +351,11 @@ def removed_at(r: Records, part: str, method: str, **where: Scalar) -> list[floa
 
 def points_of(r: Records, part: str) -> list[dict[str, Any]]:
     """A row a sparsity, from nothing removed on."""
-    before = {f"{name}, as pruned": untouched(r) for name in METHODS.values()}
-    rows = {0.0: {"removed": 0.0, **before, **{name: control(r) for name in METHODS.values()}}}
+    ends = untouched(r), control(r)
+    if part != "weights":  # which one model alone was judged on
+        ends = ends[0].first, ends[1].first
+    before = {f"{name}, as pruned": ends[0] for name in METHODS.values()}
+    rows = {0.0: {"removed": 0.0, **before, **dict.fromkeys(METHODS.values(), ends[1])}}
     for method, name in METHODS.items():
         for at in removed_at(r.without("recovery"), part, method):
             row = rows.setdefault(at, {"removed": at})
