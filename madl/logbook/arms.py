@@ -204,6 +204,7 @@ class TimedArm:
     label: str
     records: tuple[Record, ...]
     runs: tuple[Mapping[str, Any], ...] = field(repr=False)
+    within: tuple[str, ...] = ()  # where among a record's values its runs stand
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -273,7 +274,8 @@ def timed(records: Records, variant: str, label: str = "", /, **where: Scalar) -
     found = records.all(**where)
     measured = [record.values.get("measurements", {}).get(variant, ()) for record in found]
     runs = [run for one in measured for run in (one if isinstance(one, list) else [one]) if run]
-    return TimedArm(label=label or variant, records=tuple(found), runs=tuple(runs))
+    within = ("measurements", variant)
+    return TimedArm(label=label or variant, records=tuple(found), runs=tuple(runs), within=within)
 
 
 def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:
