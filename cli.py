@@ -196,21 +196,21 @@ def _site(asked: Mapping[str, Any]) -> Sequence[str]:
     project = _project()
     project.state.mkdir(parents=True, exist_ok=True)
     with FileLock(project.state / "site.lock"):
-        made = _made(project, asked)
-    click.echo(made["summary"])
+        summary, problems = _made(project, asked)
+    click.echo(summary)
     first = project.root / "site" / "index.html"
     if first.is_file():
         click.echo(f"open {os.path.relpath(first)}")
-    return made["problems"]
+    return problems
 
 
-def _made(project: "Project", asked: Mapping[str, Any]) -> Mapping[str, Any]:
+def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str]]:
     """What there is, in a line, and what could not be made; nothing is made while no file has
     changed since everything could be."""
     from madl.site import build
 
     if (known := build.kept(project)).get("state") == build.state(project, asked):
-        return known
+        return known["summary"], []
     summary, problems = _rendered(**asked)
     state = build.state(project, asked)  # what is written from now on is not in the site
     try:
@@ -218,8 +218,8 @@ def _made(project: "Project", asked: Mapping[str, Any]) -> Mapping[str, Any]:
     except MadlError as error:
         problems = [*problems, str(error)]
     if not problems:
-        build.keep(project, state=state, summary=summary, problems=[])
-    return {"summary": summary, "problems": problems}
+        build.keep(project, state=state, summary=summary)
+    return summary, problems
 
 
 @main.command()

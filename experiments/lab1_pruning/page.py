@@ -22,10 +22,10 @@ from madl.logbook.experiment import (
     Experiment,
     Plan,
 )
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import Counted, contended, counted
 from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
 from madl.logbook.searches import rate_rows
-from madl.logbook.stats import CONTENDED, number, per_cent
+from madl.logbook.stats import number, per_cent
 from madl.training import baseline
 
 WIDTHS = "lab1_quantization"  # where the starting model comes from
@@ -299,12 +299,6 @@ def short_of(r: Records) -> Counted:
     return counted(a.param("recovery_examples"), of=a.records)
 
 
-def crowded(r: Records) -> Counted:
-    """Processes beside which other work ran, of those that timed a product."""
-    dense = sheet(r, "dense")
-    return counted(sum((share or 0.0) > CONTENDED for share in dense.contention), of=dense.records)
-
-
 page.numbers(
     as_long=half_beside_training,
     l1_near=partial(pruned, at=NEAR["l1"]),
@@ -334,7 +328,7 @@ page.numbers(
     fixed=lambda r: pruned(r, THIRD, "random", "inputs").first,
     fresh=lambda r: pruned(r, THIRD, "fresh random", "inputs").first,
     tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
-    crowded=crowded,
+    contended=contended,
     csr_half=lambda r: sheet(r, "csr", HALF) / sheet(r, "dense"),
     csr_most=lambda r: sheet(r, "dense") / sheet(r, "csr", MOST),
     num_short=short_of,

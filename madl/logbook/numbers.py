@@ -45,10 +45,13 @@ def value(
 
 
 def contended(records: Iterable[Record]) -> Counted:
-    """Processes in which something was timed beside other work, and is left out."""
+    """Processes in which something was timed beside other work."""
     found = [record for record in records if "measurements" in record.values]
-    shares = [[m["contention"] for m in one.values["measurements"].values()] for one in found]
-    crowded = sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
+    crowded = 0
+    for one in found:  # of one process, or of several
+        runs = [m if isinstance(m, list) else [m] for m in one.values["measurements"].values()]
+        shares = ([run["contention"] for run in process] for process in zip(*runs))
+        crowded += sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
     return counted(crowded, of=found)
 
 

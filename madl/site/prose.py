@@ -323,7 +323,6 @@ def judged(view: View, template: str) -> Callable[[str], Spoken]:
     Raises:
         MadlError: there is no such claim, or it is a secondary comparison.
     """
-
     results = view.results
 
     def find(name: str) -> Spoken:

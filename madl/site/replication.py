@@ -52,7 +52,8 @@ def summary(page: Page) -> str:
     counts = Counter(row["agreement"] for row in rows([page]))
     told = [f"{counts[one]} {one}" for one in AGREEMENT if counts[one]]
     if again := list(page.view.again.values()):
-        steady, runs = sum(not changed(row) for row in again), len(again[0]["effects"])
+        steady = sum(not changed(row) for row in again)
+        runs = sum(again[0].get(name, 0) for name in benchmarks.OUTCOMES)
         told.append(f"{steady} of {len(again)} alike in {counted(runs, 'more run')}")
     return "; ".join(told) or "no other published run"
 
