@@ -6,6 +6,7 @@ Tables count as tables: rows and columns, not words.
 
 import re
 from collections.abc import Iterator
+from copy import copy
 
 from bs4 import BeautifulSoup, Tag
 
@@ -22,6 +23,7 @@ CAPTION = 25  # words
 _LEFT_OUT = (
     "a.mark, figure, pre, code, details, table, .facts, .headerlink, h1, .question, .register, nav"
 )
+_NO_WORDS = re.compile(r"<(svg|script)\b.*?</\1>", re.DOTALL)  # most of a page's elements
 _LONG = ("register", "explorer")  # tables that are not a page's own
 _NUMBER = re.compile(r"(?<![\w.])[−+]?\d[\d.,]*(?![\w])")
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|\d[\d.,]*")
@@ -30,7 +32,7 @@ _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“])")
 
 def problems(html: str) -> list[str]:
     """What a page of the new form exceeds, a line each; none of a page in another form."""
-    article = BeautifulSoup(html, "html.parser")
+    article = BeautifulSoup(_NO_WORDS.sub("", html), "html.parser")
     if article.select_one(".answer") is None:
         return []
     return list(_problems(article))
@@ -39,7 +41,7 @@ def problems(html: str) -> list[str]:
 def _problems(article: BeautifulSoup) -> Iterator[str]:
     for name, (words, numbers) in PARTS.items():
         for part in article.select(f"div.{name}"):
-            said = _text(part)
+            said = _said(_kept(part))
             yield from _more(f"its {name}", "words", len(_WORD.findall(said)), words)
             yield from _more(f"its {name}", "numbers", len(_NUMBER.findall(said)), numbers)
     for caption in article.select("figcaption"):
@@ -56,13 +58,14 @@ def _problems(article: BeautifulSoup) -> Iterator[str]:
         text
         for text in article.find_all(string=True)
         if text.find_parent("details")
-        and not text.find_parent(["table", "pre", "figure", "script"])
+        and not text.find_parent(["table", "pre", "figure"])
     )
     yield from _more("what is folded", "words", len(_WORD.findall(folded)), FOLDED_WORDS)
-    said = _text(article)
+    kept = _kept(article)
+    said = _said(kept)
     yield from _more("the page", "words", len(_WORD.findall(said)), WORDS)
     yield from _more("the page", "numbers outside tables", len(_NUMBER.findall(said)), NUMBERS)
-    for paragraph in _paragraphs(article):
+    for paragraph in _paragraphs(kept):
         words = len(_WORD.findall(paragraph))
         yield from _more(f"a paragraph ({paragraph[:40]}…)", "words", words, PARAGRAPH)
         for sentence in _END.split(paragraph):
@@ -76,16 +79,15 @@ def _more(what: str, of: str, found: int, most: int) -> Iterator[str]:
 
 
 def _kept(article: Tag) -> Tag:
-    copy = BeautifulSoup(str(article), "html.parser")
-    for left_out in copy.select(_LEFT_OUT):
+    kept = copy(article)
+    for left_out in kept.select(_LEFT_OUT):
         left_out.decompose()
-    return copy
+    return kept
 
 
-def _text(article: Tag) -> str:
-    return " ".join(_kept(article).get_text(" ").split())
+def _said(kept: Tag) -> str:
+    return " ".join(kept.get_text(" ").split())
 
 
-def _paragraphs(article: Tag) -> list[str]:
-    found = _kept(article).select("p, li")
-    return [" ".join(one.get_text(" ").split()) for one in found if not one.find(["p", "li"])]
+def _paragraphs(kept: Tag) -> list[str]:
+    return [_said(one) for one in kept.select("p, li") if not one.find(["p", "li"])]
