@@ -10,7 +10,8 @@
 // are in registers or coming: 4 KiB a warp, 32 KiB a block. x comes from the L2 cache: up to eight
 // rows straight into registers, one step ahead; more rows through shared memory, kAhead - 1 steps
 // ahead, so that 64 or 128 columns share one copy. Where columns alone make too few blocks, `splits`
-// blocks share a column's features and leave float32 sums, which a second kernel adds in order.
+// blocks share a column's features, and their float32 sums are added in order: from sm_90 on by the
+// blocks themselves, a cluster that reads each other's shared memory; else by a second kernel.
 //
 // The four lanes of a quad hold features 16 t ... 16 t + 15 of a chunk, where the instruction
 // expects 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of 16: the order of a sum's terms is free as long as A
@@ -36,7 +37,7 @@ struct Linear {
   const unsigned char* scales;
   const float* bias;
   void* y;
-  float* partials;  // null where one block sums all of a column's features
+  float* partials;  // null where one block, or a cluster of them, sums all of a column's features
   int rows, parts, num_in, num_out;
   int shift;  // a group is 1 << shift values
   int steps;  // of each split
@@ -113,6 +114,7 @@ MADL_HOST_DEVICE unsigned int decode_pair(unsigned int word, int at, unsigned in
 }
 
 struct alignas(16) Words { unsigned int at[4]; };  // 16 mantissas, or eight bfloat16
+struct alignas(16) Floats { float at[4]; };
 
 // 16 bytes that nobody reads again, so they leave the L1 cache to x. Unwanted ones stay as they were,
 // which costs no instruction where a branch or zeros would. Volatile, so that it is issued where it
@@ -137,11 +139,12 @@ struct LinearTile {
   static constexpr int kFeatures = kChunk * kSlices;  // of a step
   static constexpr int kAhead = 4;                      // steps of the weight on their way
   static constexpr int kResident = kTiles < 8 ? 2 : 1;  // blocks that a multiprocessor's registers hold
+  static constexpr int kMaxCluster = 8;                 // blocks, on every GPU that has clusters
   static constexpr bool kStaged = kWide > 1;  // x through shared memory
   static constexpr int kUnit = 8;            // bfloat16 in 16 bytes
   static constexpr int kRowUnits = kChunk / kUnit;
   static constexpr int kStageUnits = kStaged ? kSlices * kRows * kRowUnits : 0;
-  static constexpr int kStride = kOut + 4;  // of the partial sums: no two lanes in one bank
+  static constexpr int kStride = kOut + 4;  // of the partial sums: no two lanes in one bank, 16 bytes
   static constexpr int kPartialBytes = kSlices * kRows * kStride * 4;
   static constexpr int kStagesBytes = kAhead * kStageUnits * 16;
   static constexpr int kSharedBytes = kPartialBytes > kStagesBytes ? kPartialBytes : kStagesBytes;
@@ -252,42 +255,81 @@ struct LinearTile {
     }
   }
 
-  // Adds up the slices and the parts of x, and writes the block's columns of y, or of its split.
+  // Element i of the block's part of y: where it lies in y, or -1 where y has no such column.
+  MADL_HOST_DEVICE static long long place_in_y(const Linear& p, int block, int i) {
+    const int out = block * kOut + i % kOut;
+    return out < p.num_out ? static_cast<long long>(i / kOut) * p.num_out + out : -1;
+  }
+
+  // Its sum over the slices and the parts of x, the smallest first.
+  MADL_HOST_DEVICE static float block_sum(const Linear& p, int i, const float* partials) {
+    float sum = 0.0f;
+    for (int part = p.parts - 1; part >= 0; --part)
+      for (int slice = 0; slice < kSlices; ++slice)
+        sum += partials[(slice * kRows + part * p.rows + i / kOut) * kStride + i % kOut];
+    return sum;
+  }
+
+  // Writes the block's columns of y, or of its split.
   template <class Result>
   MADL_HOST_DEVICE static void finish(const Linear& p, int block, int split, int thread,
                                       const float* partials) {
     for (int i = thread; i < p.rows * kOut; i += kThreads) {
-      const int row = i / kOut, out = block * kOut + i % kOut;
-      if (out >= p.num_out) continue;
-      float sum = 0.0f;
-      for (int part = p.parts - 1; part >= 0; --part)  // the smallest first
-        for (int slice = 0; slice < kSlices; ++slice)
-          sum += partials[(slice * kRows + part * p.rows + row) * kStride + i % kOut];
-      const long long at = static_cast<long long>(row) * p.num_out + out;
+      const long long at = place_in_y(p, block, i);
+      if (at < 0) continue;
+      const float sum = block_sum(p, i, partials);
       if (p.partials)
         p.partials[static_cast<long long>(split) * p.rows * p.num_out + at] = sum;
       else
-        write<Result>(p.y, at, p.bias ? sum + p.bias[out] : sum);
+        write<Result>(p, at, sum);
     }
   }
 
-  template <class Result>
-  MADL_HOST_DEVICE static void write(void* y, long long at, float sum) {
-    if constexpr (sizeof(Result) == 2)
-      static_cast<unsigned short*>(y)[at] = round_to_bf16(sum);
-    else
-      static_cast<float*>(y)[at] = sum;
+  // A block of a cluster leaves its sums where the others find them, and then, once all have, adds
+  // up its share of them: `theirs(split, at)` reads four floats of another block's partials, and
+  // all of a sum's are on their way before the first is added.
+  MADL_HOST_DEVICE static void fold(const Linear& p, int thread, float* partials) {
+    for (int i = thread; i < p.rows * kOut; i += kThreads)
+      partials[i / kOut * kStride + i % kOut] = block_sum(p, i, partials);
   }
 
-  // The second pass, an element of y a thread: the splits in their order, then the bias.
+  template <class Result, class Theirs>
+  MADL_HOST_DEVICE static void finish_cluster(const Linear& p, int block, int split, int splits,
+                                              int thread, const Theirs& theirs) {
+    for (int i = 4 * (split * kThreads + thread); i < p.rows * kOut; i += 4 * splits * kThreads) {
+      Floats found[kMaxCluster];
+#pragma unroll
+      for (int other = 0; other < kMaxCluster; ++other)
+        if (other < splits) found[other] = theirs(other, i / kOut * kStride + i % kOut);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int other = 0; other < kMaxCluster; ++other)
+          if (other < splits) sum += found[other].at[j];
+        if (const long long at = place_in_y(p, block, i + j); at >= 0) write<Result>(p, at, sum);
+      }
+    }
+  }
+
+  // An element of y: a sum, and the bias.
   template <class Result>
-  MADL_HOST_DEVICE static void add_splits(const float* partials, const float* bias, void* y,
-                                          int splits, int rows, int num_out, long long at) {
-    const long long count = static_cast<long long>(rows) * num_out;
+  MADL_HOST_DEVICE static void write(const Linear& p, long long at, float sum) {
+    if (p.bias) sum += p.bias[at % p.num_out];
+    if constexpr (sizeof(Result) == 2)
+      static_cast<unsigned short*>(p.y)[at] = round_to_bf16(sum);
+    else
+      static_cast<float*>(p.y)[at] = sum;
+  }
+
+  // The second pass, an element of y a thread: the splits in their order.
+  template <class Result>
+  MADL_HOST_DEVICE static void add_splits(const Linear& p, int splits, long long at) {
+    const long long count = static_cast<long long>(p.rows) * p.num_out;
     if (at >= count) return;
     float sum = 0.0f;
-    for (int split = 0; split < splits; ++split) sum += partials[split * count + at];
-    write<Result>(y, at, bias ? sum + bias[at % num_out] : sum);
+    for (int split = 0; split < splits; ++split) sum += p.partials[split * count + at];
+    write<Result>(p, at, sum);
   }
 };
 

@@ -38,6 +38,25 @@ __device__ __forceinline__ void send_x(const madl::Linear& p, int step, int end,
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+#if __CUDA_ARCH__ >= 900
+// All threads of a cluster's blocks wait here; what they wrote to shared memory before is seen behind.
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\n"
+               "barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// What another block of the cluster has at the place of `own` in its shared memory.
+__device__ __forceinline__ madl::Floats shared_of(unsigned int block, const float* own) {
+  const auto address = static_cast<unsigned int>(__cvta_generic_to_shared(own));
+  madl::Floats found;
+  asm volatile("{.reg .u32 theirs; mapa.shared::cluster.u32 theirs, %4, %5;\n"
+               "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [theirs];}"
+               : "=f"(found.at[0]), "=f"(found.at[1]), "=f"(found.at[2]), "=f"(found.at[3])
+               : "r"(address), "r"(block));
+  return found;
+}
+#endif
+
 template <int kTiles, int kWide, class Result>
 __device__ __forceinline__ void linear(const madl::Linear& p) {
   using Tile = madl::LinearTile<kTiles, kWide>;
@@ -100,6 +119,18 @@ __device__ __forceinline__ void linear(const madl::Linear& p) {
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) Tile::leave(sums[tile], warp, lane, tile, partials);
   __syncthreads();
+#if __CUDA_ARCH__ >= 900
+  const int splits = gridDim.y;
+  if (splits > 1 && !p.partials) {  // they are one cluster
+    Tile::fold(p, threadIdx.x, partials);
+    wait_for_cluster();
+    Tile::template finish_cluster<Result>(
+        p, block, split, splits, threadIdx.x,
+        [partials](int other, int at) { return shared_of(other, partials + at); });
+    wait_for_cluster();  // nobody leaves while its memory is read
+    return;
+  }
+#endif
   Tile::template finish<Result>(p, block, split, threadIdx.x, partials);
 }
 #else
@@ -172,9 +203,11 @@ MADL_LINEAR(8, 8, float, fp32)
 
 #define MADL_SPLITS(type, name)                                                                   \
   extern "C" __global__ void __launch_bounds__(256) madl_linear_splits_##name(                    \
-      const float* partials, const float* bias, void* y, int splits, int rows, int num_out) {     \
+      float* partials, const float* bias, void* y, int splits, int rows, int num_out) {           \
+    const madl::Linear p{.bias = bias, .y = y, .partials = partials, .rows = rows,                \
+                         .num_out = num_out};                                                     \
     const long long at = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;                  \
-    madl::LinearTile<1, 1>::add_splits<type>(partials, bias, y, splits, rows, num_out, at);       \
+    madl::LinearTile<1, 1>::add_splits<type>(p, splits, at);                                      \
   }
 
 MADL_SPLITS(unsigned short, bf16)

@@ -53,10 +53,16 @@ def _pointer(x: Tensor | None) -> ctypes.c_void_p:
 
 
 def _launch(
-    cubin: Path, name: str, device: int, grid: tuple[int, int], arguments: Sequence[Argument]
+    cubin: Path,
+    name: str,
+    device: int,
+    grid: tuple[int, int],
+    arguments: Sequence[Argument],
+    *,
+    in_cluster: bool = False,
 ) -> None:
     kernel = cuda_driver.kernel(cubin, name, device)
-    cuda_driver.launch(kernel, device, grid, _THREADS, arguments)
+    cuda_driver.launch(kernel, device, grid, _THREADS, arguments, in_cluster=in_cluster)
 
 
 # ---- dequantize ---------------------------------------------------------------------------------
@@ -145,10 +151,12 @@ PASS_ROWS = 64  # of bfloat16 x that the kernel takes at once; a float32 row is 
 WIDE = {1: 1, 2: 4, 4: 8, 8: 8}  # tiles of eight rows: warps side by side, each 16 columns
 RESIDENT = {1: 2, 2: 2, 4: 2, 8: 1}  # blocks that a multiprocessor's registers hold
 CHUNK, WARPS, AHEAD = 64, 8, 4  # features of a step and slice; steps on their way
+MAX_CLUSTER = 8  # blocks, on every GPU that has clusters
 # What the model of `linear_plan` assumes of a GPU; an H200's, from published figures.
 NEEDED_BYTES = 23 << 10  # on their way in a multiprocessor, for all of the memory's bandwidth
 L2_BYTES_A_BYTE = 1.4  # what comes from the L2 cache while a byte comes from memory
 SECOND_PASS_BYTES = 5e6  # what the memory moves while another kernel starts, some 1.2 µs
+CLUSTER_BYTES = 2.6e6  # while a cluster waits for itself twice and reads, some 0.6 µs
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +167,29 @@ class LinearPlan:
     parts: int
     steps: int
     grid: tuple[int, int]  # columns, splits
+    in_cluster: bool  # the splits of a column add up among themselves
     traffic: float
 
 
 @functools.lru_cache(maxsize=1024)
 def linear_plan(
-    rows: int, num_in: int, num_out: int, *, is_float: bool, multiprocessors: int
+    rows: int, num_in: int, num_out: int, *, is_float: bool, multiprocessors: int, clusters: bool
 ) -> LinearPlan:
     """The fewest tiles that hold the rows, and into how many splits the features go.
 
     Features are split only where columns make fewer than two waves of blocks, and into as many
     splits as a model of the bytes likes best:
 
-        traffic = max(weight / share, (weight + x) / L2_BYTES_A_BYTE) + [splits > 1] * second
+        traffic = max(weight / share, (weight + x) / L2_BYTES_A_BYTE) + [splits > 1] * adding
         share(n) = min(1, n * 8 KiB * min(steps, AHEAD) / (multiprocessors * NEEDED_BYTES))
         x = 2 bytes * parts * rows * num_in * column blocks / resident blocks of the narrow kernel
-        second = SECOND_PASS_BYTES + 2 * 4 bytes * splits * rows * num_out / L2_BYTES_A_BYTE
+        adding = SECOND_PASS_BYTES + 2 * 4 bytes * splits * rows * num_out / L2_BYTES_A_BYTE
+            or CLUSTER_BYTES + 4 bytes * splits * rows * num_out / L2_BYTES_A_BYTE
 
-    weight being 1 + 1/32 bytes a value, and n the blocks that run at a time: `resident` on each
-    multiprocessor, and in the last wave those that are left. Traffic over the memory's bandwidth is
-    the time that the model predicts, without the time until the first bytes arrive.
+    the second where there are `clusters` (from sm_90 on) and one holds the splits; weight being
+    1 + 1/32 bytes a value, and n the blocks that run at a time: `resident` on each multiprocessor,
+    and in the last wave those that are left. Traffic over the memory's bandwidth is the time that
+    the model predicts, without the time until the first bytes arrive.
     """
     parts = 3 if is_float else 1
     tiles = next(tiles for tiles in WIDE if rows * parts <= 8 * tiles)
@@ -200,9 +211,11 @@ def linear_plan(
         full, rest = divmod(blocks, slots)
         waves = full * slots / share(slots) + (rest / share(rest) if rest else 0.0)
         traffic = max(weight / blocks * waves, (weight + x) / L2_BYTES_A_BYTE)
+        in_cluster = clusters and 1 < splits <= MAX_CLUSTER
+        sums = 4 * splits * rows * num_out / L2_BYTES_A_BYTE
         if splits > 1:
-            traffic += SECOND_PASS_BYTES + 8 * splits * rows * num_out / L2_BYTES_A_BYTE
-        return LinearPlan(tiles, parts, steps, (columns, splits), traffic)
+            traffic += CLUSTER_BYTES + sums if in_cluster else SECOND_PASS_BYTES + 2 * sums
+        return LinearPlan(tiles, parts, steps, (columns, splits), in_cluster, traffic)
 
     most = min(all_steps, 2 * slots // columns) if columns < 2 * slots else 1
     return min(map(planned, range(1, most + 1)), key=lambda plan: plan.traffic)
@@ -300,11 +313,10 @@ def _launch_linear(
     (num_out, num_in), device = mantissas.shape, x.device.index
     is_float = x.dtype is torch.float32
     kind = "fp32" if is_float else "bf16"
+    capability = torch.cuda.get_device_capability(device)
     flat, out = x.view(-1, num_in), y.view(-1, num_out)
     if not (
-        torch.cuda.get_device_capability(device) >= (8, 0)
-        and fits_tensor_cores(num_in, group)
-        and _is_aligned(x, mantissas)
+        capability >= (8, 0) and fits_tensor_cores(num_in, group) and _is_aligned(x, mantissas)
     ):
         sizes = map(ctypes.c_int, (len(flat), num_in, num_out, group))
         grid = (-(-num_out // 8), 1)  # a warp a column
@@ -316,20 +328,23 @@ def _launch_linear(
     for part, result in zip(flat.split(step), out.split(step)):
         rows = len(part)
         plan = linear_plan(
-            rows, num_in, num_out, is_float=is_float, multiprocessors=_sizes(device)[0]
+            rows,
+            num_in,
+            num_out,
+            is_float=is_float,
+            multiprocessors=_sizes(device)[0],
+            clusters=capability >= (9, 0),
         )
         operand = _split(cubin, part) if is_float else part
-        splits = plan.grid[1]
-        partials = (
-            torch.empty((splits, rows, num_out), dtype=torch.float32, device=x.device)
-            if splits > 1
-            else None
-        )
+        splits, partials = plan.grid[1], None
+        if splits > 1 and not plan.in_cluster:
+            partials = torch.empty((splits, rows, num_out), dtype=torch.float32, device=x.device)
         tensors = (operand, mantissas, scales, bias, result, partials)
         sizes = (rows, plan.parts, num_in, num_out, shift_of(group), plan.steps)
         arguments = (*map(_pointer, tensors), *map(ctypes.c_int, sizes))
-        _launch(cubin, f"madl_linear_{kind}_{plan.tiles}", device, plan.grid, arguments)
-        if splits > 1:
+        name = f"madl_linear_{kind}_{plan.tiles}"
+        _launch(cubin, name, device, plan.grid, arguments, in_cluster=plan.in_cluster)
+        if partials is not None:
             tensors, sizes = (partials, bias, result), (splits, rows, num_out)
             arguments = (*map(_pointer, tensors), *map(ctypes.c_int, sizes))
             grid = (-(-rows * num_out // _THREADS), 1)

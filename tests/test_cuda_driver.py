@@ -1,11 +1,12 @@
 """The CUDA driver's side without a GPU: contexts, refusals and messages, by a fake driver."""
 
 import ctypes
+import subprocess
 import threading
 
 import pytest
 
-from kernels import cuda_driver
+from kernels import build_cuda, cuda_driver
 
 MESSAGES = {200: (b"CUDA_ERROR_INVALID_IMAGE", b"device kernel image is invalid")}
 MESSAGES |= {500: (b"CUDA_ERROR_NOT_FOUND", b"named symbol not found")}
@@ -52,8 +53,11 @@ class FakeDriver:
         function._obj.value = 8
         return self._needs_context() or (0 if name == b"known" else 500)
 
-    def cuLaunchKernel(self, function, *rest):
-        self.calls.append(("launch", function.value, rest[:6], *self.stack))
+    def cuLaunchKernelEx(self, config, function, arguments, extra):
+        config = config._obj
+        shape = (*config.grid, *config.block, config.shared_bytes, config.stream)
+        asked = [(one.id, *one.cluster) for one in config.attributes[: config.num_attributes]]
+        self.calls.append(("launch", function.value, shape, asked, *self.stack))
         return self._needs_context()
 
     def cuGetErrorName(self, status, text):
@@ -85,15 +89,18 @@ def test_a_fresh_thread_launches_in_the_device_s_context_and_leaves_none(driver,
 
     def work():
         function = cuda_driver.kernel(cubin, "known", 1)
-        cuda_driver.launch(function, 1, (3, 2), 256, [ctypes.c_int(4)])
+        for in_cluster in (False, True):
+            arguments = [ctypes.c_int(4)]
+            cuda_driver.launch(function, 1, (3, 2), 256, arguments, in_cluster=in_cluster)
 
     for _ in range(2):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    launch = ("launch", 8, (3, 2, 1, 256, 1, 1), 1001)
-    # retained and loaded once, launched twice, always in the context of GPU 1 alone
-    assert driver.calls == [("retain", 1), ("load", b"code", 1001), launch, launch]
+    launch = ("launch", 8, (3, 2, 1, 256, 1, 1, 0, 5))
+    plain, cluster = (*launch, [], 1001), (*launch, [(4, 1, 2, 1)], 1001)
+    # retained and loaded once, launched twice a thread, always in the context of GPU 1 alone
+    assert driver.calls == [("retain", 1), ("load", b"code", 1001), *([plain, cluster] * 2)]
     assert driver.stack == []
 
 
@@ -109,3 +116,29 @@ def test_errors_have_the_driver_s_words_and_name(driver, tmp_path):
     with pytest.raises(RuntimeError, match="cannot find f in old.cubin: named symbol not found"):
         cuda_driver.kernel(old, "f", 0)
     assert driver.stack == []
+
+
+LAYOUT = """
+#include <cuda.h>
+#include <stddef.h>
+#include <stdio.h>
+int main() {
+  printf("%zu %zu %zu %zu %zu %zu %d", sizeof(CUlaunchConfig), offsetof(CUlaunchConfig, hStream),
+         offsetof(CUlaunchConfig, attrs), offsetof(CUlaunchConfig, numAttrs),
+         sizeof(CUlaunchAttribute), offsetof(CUlaunchAttribute, value),
+         CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+}
+"""
+
+
+def test_structures_lie_in_memory_as_in_cuda_h(tmp_path):
+    compiler = build_cuda.find_nvcc()
+    if compiler is None:
+        pytest.skip("no nvcc here, nor cuda.h")
+    (tmp_path / "layout.cpp").write_text(LAYOUT)
+    subprocess.run([compiler, "layout.cpp", "-o", "layout"], cwd=tmp_path, check=True)
+    said = subprocess.run(tmp_path / "layout", capture_output=True, text=True, check=True).stdout
+    config, attribute = cuda_driver.LaunchConfig, cuda_driver.LaunchAttribute
+    ours = [ctypes.sizeof(config), config.stream.offset, config.attributes.offset]
+    ours += [config.num_attributes.offset, ctypes.sizeof(attribute), attribute.cluster.offset]
+    assert [*map(int, said.split())] == [*ours, cuda_driver.CLUSTER_DIMENSION]

@@ -60,7 +60,8 @@ def test_the_tile_grid_covers_every_group(group):
         assert x < 2**31
 
 
-H200 = {"multiprocessors": 132}
+H200 = {"multiprocessors": 132, "clusters": True}
+A100 = {"multiprocessors": 108, "clusters": False}
 SHAPES = ((1, 16), (40, 64), (1024, 4096), (4096, 4096), (11008, 4096), (4096, 11008))  # out, in
 
 
@@ -78,16 +79,18 @@ def test_the_linear_takes_the_fewest_tiles_that_hold_the_rows_and_whole_groups()
     assert [mxint8_cuda.fits_tensor_cores(*one) for one in shapes] == [True] * 2 + [False] * 3
 
 
+@pytest.mark.parametrize("gpu", [H200, A100], ids=["H200", "A100"])
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 21, 32, 64])
 @pytest.mark.parametrize(("num_out", "num_in"), SHAPES)
-def test_the_splits_cover_every_step_once_and_none_is_empty(rows, num_out, num_in):
-    plan = mxint8_cuda.linear_plan(rows, num_in, num_out, is_float=False, **H200)
+def test_the_splits_cover_every_step_once_and_none_is_empty(rows, num_out, num_in, gpu):
+    plan = mxint8_cuda.linear_plan(rows, num_in, num_out, is_float=False, **gpu)
     wide = mxint8_cuda.WIDE[plan.tiles]
     columns, splits = plan.grid
     assert (columns - 1) * 16 * wide < num_out <= columns * 16 * wide
     assert (splits - 1) * plan.steps < -(-num_in // (64 * 8 // wide)) <= splits * plan.steps
-    two_waves = 2 * 132 * mxint8_cuda.RESIDENT[plan.tiles]
+    two_waves = 2 * gpu["multiprocessors"] * mxint8_cuda.RESIDENT[plan.tiles]
     assert splits == 1 or columns * splits <= two_waves
+    assert plan.in_cluster == (gpu["clusters"] and 1 < splits <= 8)
 
 
 def test_the_constants_of_plans_are_those_of_the_kernels():
@@ -96,6 +99,7 @@ def test_the_constants_of_plans_are_those_of_the_kernels():
         assert f"MADL_LINEAR({tiles}, {wide}, " in text
     header = (build_cuda.SOURCES / "linear_tile.h").read_text()
     assert f"kAhead = {mxint8_cuda.AHEAD};" in header
+    assert f"kMaxCluster = {mxint8_cuda.MAX_CLUSTER};" in header
     assert "kResident = kTiles < 8 ? 2 : 1;" in header
     assert mxint8_cuda.RESIDENT == {1: 2, 2: 2, 4: 2, 8: 1}
 

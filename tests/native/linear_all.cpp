@@ -4,6 +4,7 @@
 // takes all its bits, and leaves the rounding of float32 sums. Shared memory begins as NaN, and the
 // ring of stages is filled and read in the kernel's order, so that what was never written, or
 // written too late, is seen. Pairs are decoded as the kernel does, all 65,536 codes of them.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -97,24 +98,38 @@ void run_block(const madl::Linear& p, int block, int split, float* partials) {
                     warp, lane, tile, partials);
 }
 
+// In splits that a second pass adds up, or that are a cluster.
 template <int kTiles, int kWide, class Result>
-void run(madl::Linear p, int splits) {
+void run(madl::Linear p, int splits, bool in_cluster) {
   using Tile = madl::LinearTile<kTiles, kWide>;
   const int all = Tile::all_steps(p);
   p.steps = (all + splits - 1) / splits;
   splits = (all + p.steps - 1) / p.steps;
+  in_cluster &= splits > 1 && splits <= Tile::kMaxCluster;
   std::vector<float> between(static_cast<size_t>(splits) * p.rows * p.num_out, NAN);
-  p.partials = splits > 1 ? between.data() : nullptr;
-  for (int split = 0; split < splits; ++split)
-    for (int block = 0; block < (p.num_out + Tile::kOut - 1) / Tile::kOut; ++block) {
-      std::vector<float> partials(Tile::kPartialBytes / 4, NAN);
-      run_block<Tile>(p, block, split, partials.data());
+  p.partials = splits > 1 && !in_cluster ? between.data() : nullptr;
+  for (int block = 0; block < (p.num_out + Tile::kOut - 1) / Tile::kOut; ++block) {
+    std::vector<std::vector<float>> shared(splits, std::vector<float>(Tile::kPartialBytes / 4, NAN));
+    for (int split = 0; split < splits; ++split) {
+      run_block<Tile>(p, block, split, shared[split].data());
       for (int thread = 0; thread < Tile::kThreads; ++thread)
-        Tile::template finish<Result>(p, block, split, thread, partials.data());
+        if (in_cluster)
+          Tile::fold(p, thread, shared[split].data());
+        else
+          Tile::template finish<Result>(p, block, split, thread, shared[split].data());
     }
-  if (splits > 1)
+    for (int split = 0; in_cluster && split < splits; ++split)
+      for (int thread = 0; thread < Tile::kThreads; ++thread)
+        Tile::template finish_cluster<Result>(
+            p, block, split, splits, thread,
+            [&shared](int other, int at) {
+              const float* of = shared.at(other).data();
+              return madl::Floats{of[at], of[at + 1], of[at + 2], of[at + 3]};
+            });
+  }
+  if (p.partials)
     for (long long at = 0; at < static_cast<long long>(p.rows) * p.num_out + 3; ++at)
-      Tile::template add_splits<Result>(between.data(), p.bias, p.y, splits, p.rows, p.num_out, at);
+      Tile::template add_splits<Result>(p, splits, at);
 }
 
 template <class T>
@@ -148,7 +163,7 @@ void check(int rows, int parts, int num_in, int num_out, int group, bool with_bi
   }
   const madl::Linear p{x, weight, scales, with_bias ? bias : nullptr, y, nullptr, rows, parts, num_in,
                        num_out, __builtin_ctz(group), 0};
-  run<kTiles, kWide, float>(p, splits);
+  run<kTiles, kWide, float>(p, splits, false);
   for (int row = 0; row < rows; ++row)
     for (int out = 0; out < num_out; ++out) {
       double sum = with_bias ? bias[out] : 0.0, terms = 0.0;
@@ -166,7 +181,12 @@ void check(int rows, int parts, int num_in, int num_out, int group, bool with_bi
       }
     }
   std::vector<float> exact(y, y + rows * num_out);
-  run<kTiles, kWide, unsigned short>(p, splits);  // the same, rounded to bfloat16
+  if (splits > 1) {
+    std::fill(y, y + rows * num_out, NAN);
+    run<kTiles, kWide, float>(p, splits, true);
+    if (std::memcmp(y, exact.data(), exact.size() * sizeof(float))) std::exit(7);
+  }
+  run<kTiles, kWide, unsigned short>(p, splits, rows % 2);  // the same, rounded to bfloat16
   for (int i = 0; i < rows * num_out; ++i) {
     const float rounded = bf16(reinterpret_cast<unsigned short*>(y)[i]);
     if (std::abs(rounded - exact[i]) > std::ldexp(std::abs(exact[i]), -8)) std::exit(4);
