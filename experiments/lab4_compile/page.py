@@ -110,7 +110,7 @@ def cases(plan: Plan) -> Iterable[Params]:
                 where = {"network": network, "device": device, "batch": batch}
                 yield in_turn(plan, "time", process, one, **where)
     yield from every_way(plan, choose(smoke=(), quick=FEWER))
-    for device, network in product(BATCHES, NETWORKS):
+    for device, network in product(BATCHES, choose(smoke=("resnet18",), quick=tuple(NETWORKS))):
         backend = choose(smoke="eager", quick="inductor")
         loop = {"kind": "naive", "naive_calls": NAIVE_CALLS, "backend": backend}
         yield loop | params_of(plan, network, device, 1)

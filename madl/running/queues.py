@@ -1,4 +1,4 @@
-"""The order of cases: what others need, then what is known to be short; what is timed is last."""
+"""The order of cases: what others need, then what is known to be long; what is timed is last."""
 
 import functools
 import logging
@@ -157,19 +157,23 @@ class Queues:
         return lambda case: Way(True, 1) if alone(case.params) else Way(False, beside)
 
     def _sort(self) -> None:
-        """What others need first, then what is known to be shorter.
+        """What others need first, then the longest, so that all workers end at about the same time.
 
-        The queues stay the same objects, as they are being worked on.
+        Cases of one experiment, which share what they load, stay together. What nobody knows may
+        be long. The queues stay the same objects, as they are being worked on.
         """
         for queue in self.cases.values():
-            lasts_s = dict.fromkeys((case.experiment for case in queue), 0.0)
+            usual_s = {case.key: self.pace.usual_s.get(case.key, math.inf) for case in queue}
+            longest_s = dict.fromkeys((case.experiment for case in queue), 0.0)
             for case in queue:
-                lasts_s[case.experiment] += self.pace.usual_s.get(case.key, math.inf)
+                longest_s[case.experiment] = max(longest_s[case.experiment], usual_s[case.key])
             ordered = sorted(
                 queue,
-                key=lambda case, lasts_s=lasts_s: (
+                key=lambda case, usual_s=usual_s, longest_s=longest_s: (
                     not self.is_needed(case.experiment),
-                    lasts_s[case.experiment],
+                    -longest_s[case.experiment],
+                    case.experiment,
+                    -usual_s[case.key],
                 ),
             )
             queue.clear()

@@ -284,12 +284,16 @@ class PageCalls:
         return f"python cli.py run {self.page.name} --profile {plan.profile.name}{chosen}"
 
     def _pending(self) -> str:
-        if self.page.view.is_complete:
-            why = inline(self.page.view.why_skipped)
-            broken = "It could not be made; <code>cli.py report</code> says why."
-            said = f"Not run here: {why}." if why else broken
-            return f'<p class="pending">{said}</p>\n'
-        return f'<p class="pending">{inline(self.how_to_run())}</p>\n'
+        view = self.page.view
+        if not view.is_complete:
+            said = inline(self.how_to_run())
+        elif why := view.why_skipped:
+            said = f"Not run here: {inline(why)}."
+        elif any(f" of {view.name}: " in problem for problem in view.problems.said):
+            said = "It could not be made; <code>cli.py report</code> says why."
+        else:
+            said = f"The cases of the {view.plan.profile.name} profile are too few for it."
+        return f'<p class="pending">{said}</p>\n'
 
     def param(self, name: str) -> Any:
         """The values of a parameter in the cases that have it, run or not."""
