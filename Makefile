@@ -26,7 +26,7 @@ test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m ""
 
 faults: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(LINT)

@@ -30,8 +30,8 @@ settings.load_profile("here")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest file goes first, so that all workers end at about the same time."""
-    items.sort(key=lambda item: item.path.name != "test_whole_run.py")
+    """The longest files go first, so that all workers end at about the same time."""
+    items.sort(key=lambda item: item.path.name not in ("test_whole_run.py", "test_text.py"))
     if why := no_device({"device": "cuda"}):
         for item in items:
             if item.get_closest_marker("cuda"):

@@ -57,8 +57,7 @@ def _problems(article: BeautifulSoup) -> Iterator[str]:
     folded = " ".join(
         text
         for text in article.find_all(string=True)
-        if text.find_parent("details")
-        and not text.find_parent(["table", "pre", "figure"])
+        if text.find_parent("details") and not text.find_parent(["table", "pre", "figure"])
     )
     yield from _more("what is folded", "words", len(_WORD.findall(folded)), FOLDED_WORDS)
     kept = _kept(article)
