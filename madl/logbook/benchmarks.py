@@ -113,14 +113,14 @@ def repeated(stem: str, *, machine: str, code: str) -> dict[str, dict[str, Any]]
     }
 
 
-def read(name: str) -> dict[str, Any]:
+def read(name: str, folder: Path | None = None) -> dict[str, Any]:
     """The last published run: its `rows`, the machine (`run`), and what was kept beside them.
 
     Raises:
         Pending: it was never published.
         MadlError: it cannot be read.
     """
-    path = FOLDER / f"{name}.json"
+    path = (folder or FOLDER) / f"{name}.json"
     if not path.exists():
         raise Pending(f"a published run of the benchmark {name}")
     to_do = "restore it, or publish the run again"

@@ -1,5 +1,6 @@
 """What replicates: every primary claim in every run of its cases, and in the same timings again."""
 
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,9 +12,9 @@ from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.claims import Result
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Case, Row, Source, Store
+from madl.logbook.records import Case, Pending, Row, Source, Store
 from madl.logbook.stats import counted
-from madl.machine import device, sources
+from madl.machine import device
 from madl.running import runner
 from madl.running.plans import FirstOf, Listed, Options, StoredPlan, transferred
 from madl.site import prose
@@ -180,16 +181,31 @@ def changed(row: Mapping[str, Any]) -> bool:
 
 
 def publish(plan: StoredPlan, rows: Sequence[Mapping[str, Any]], times: int) -> Path:
-    """Keep with the project what came out, for the page of the machine."""
-    stems = dict.fromkeys(row["claim"].partition(".")[0] for row in rows)
+    """Keep with the project what came out, for the page of the machine.
+
+    What as many runs of other pages' code, as it is, gave on this machine stays beside it.
+    """
+    folder, machine = plan.project.docs / "data" / "benchmarks", device.host_label()
+    how = {"runs": times, "profile": plan.profile.name}
+    code = {stem: plan.project.code(stem) for stem in dict.fromkeys(map(_stem, rows))}
+    with contextlib.suppress(Pending, MadlError):
+        before = benchmarks.read("repeats", folder)
+        if before["run"]["machine"] == machine and how.items() <= before.items():
+            others = {s: was for s, was in before["code"].items() if s not in code}
+            others = {s: was for s, was in others.items() if plan.project.code(s) == was}
+            rows = [*(row for row in before["rows"] if _stem(row) in others), *rows]
+            code = others | code
     return benchmarks.publish(
         "repeats",
         rows,
-        machine=device.host_label(),
+        machine=machine,
         peers=("torch",),
         contention=None,  # of all runs together; a row says how many ran beside other work
-        folder=plan.project.docs / "data" / "benchmarks",
-        runs=times,
-        profile=plan.profile.name,
-        code={stem: sources.digest(plan.project.root, stem) for stem in stems},
+        folder=folder,
+        **how,
+        code=code,
     )
+
+
+def _stem(row: Mapping[str, Any]) -> str:
+    return row["claim"].partition(".")[0]
