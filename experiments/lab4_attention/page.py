@@ -66,7 +66,7 @@ def timings(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
         "cpu": choose(smoke=(64,), quick=(128, 512, 1024, 2048, LONGEST)),
         "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 32768)),
     }
-    dtypes = choose(smoke=("float32", "bfloat16"), quick=tuple(DTYPES))
+    dtypes = choose(smoke=("bfloat16",), quick=tuple(DTYPES))
     for process, (device, shape), dtype in product(processes, SHAPES.items(), dtypes):
         base = {**limits(plan, device), "dtype": dtype, "process": process}
         yield {"kind": "notebook", **base, **choose(smoke=TINY, quick=NOTEBOOK)}

@@ -100,7 +100,8 @@ def tuning(plan: Plan) -> Iterable[Params]:
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    for process, network in product(choose(smoke=(1,), quick=CONFIRMING), NETWORKS):
+    networks = choose(smoke=("bert",), quick=tuple(NETWORKS))
+    for process, network in product(choose(smoke=(1,), quick=CONFIRMING), networks):
         for device, batch in ((where, batch) for where in BATCHES for batch in BATCHES[where]):
             built = [BUILT, FASTEST[network]] if batch == 1 else [BUILT]
             if device == "cuda":

@@ -68,7 +68,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         "rows": choose(smoke=4, quick=24),
         **baseline.drawn_params(plan, plan.seeds[0]),
     }
-    names = choose(smoke=AGAIN[:2], quick=tuple(units.UNITS))
+    names = choose(smoke=AGAIN[:1], quick=tuple(units.UNITS))
     for name in names:
         yield {"kind": "gates", "unit": name}
     for name in names:

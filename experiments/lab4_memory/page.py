@@ -44,12 +44,13 @@ page = Experiment(title="Why the memory saved is not the formula's", version=3)
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     default = {"model": plan.workload["model"], "length": choose(smoke=16, quick=128)}
-    yield {"what": "ledger", "of": LARGE}
     yield {"what": "ledger", "of": DEFAULT, **default}
     for repeat in range(choose(smoke=1, quick=3)):
-        for variant in (FP32, MXINT8):
+        for variant in choose(smoke=(MXINT8,), quick=(FP32, MXINT8)):
             yield {"what": "resident", "variant": variant, "repeat": repeat, **default}
-    for what in ("replay", "cuda"):
+    for of in choose(smoke=(), quick=(LARGE,)):
+        yield {"what": "ledger", "of": of}
+    for what in choose(smoke=("cuda",), quick=("replay", "cuda")):
         yield {"what": what, "tokens": TOKENS}
 
 

@@ -57,7 +57,7 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
     assert done.returncode == 0, done.stderr
     before = records(run.root)
     assert "ok" in {json.loads(text)["status"] for text in before.values()}
-    done = run("all", "machine", "baseline", *SMOKE, **alone)
+    done = run("run", "machine", "baseline", *SMOKE, **alone)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     said = [line for line in done.stderr.splitlines() if "cannot fetch" in line]
@@ -69,6 +69,7 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
     assert {name: after[name] for name in before} == before
     (failed,) = (name for name in after if name not in before)
     assert json.loads(after[failed])["status"] == "failed"
+    assert run("report", *SMOKE[:2], **alone).returncode == 0
     assert "Waiting for" in (run.root / "docs" / "baseline.md").read_text()
     left = [path.name for path in (tmp_path / "a cache ü" / "assets").iterdir()]
     assert [name for name in left if not name.endswith(".lock")] == []
