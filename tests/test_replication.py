@@ -144,6 +144,12 @@ def test_what_was_run_again_is_of_the_same_page_machine_and_code(plan, monkeypat
     assert found["supported"] == 2
     assert found["effects"] == pytest.approx([0.5, 0.5], abs=1e-3)
     assert benchmarks.repeated("oy", **here) == {}
+    another = [{**rows[0], "claim": "another.grows"}]
+    replication.publish(plan, another, 2)  # beside what as many runs gave of the same code
+    assert benchmarks.repeated("toy", **here)["grows"] == found
+    replication.publish(plan, another, 3)
+    assert benchmarks.repeated("toy", **here) == {}
+    replication.publish(plan, rows, 2)
     for other in ("machine", "code"):
         assert benchmarks.repeated("toy", **{**here, other: "another"}) == {}
     (folder / "repeats.json").write_text("[]")

@@ -289,7 +289,7 @@ class PageCalls:
             said = inline(self.how_to_run())
         elif why := view.why_skipped:
             said = f"Not run here: {inline(why)}."
-        elif any(f" of {view.name}: " in problem for problem in view.problems.said):
+        elif view.is_broken:
             said = "It could not be made; <code>cli.py report</code> says why."
         else:
             said = f"The cases of the {view.plan.profile.name} profile are too few for it."

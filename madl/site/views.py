@@ -296,6 +296,11 @@ class View:
         return f"{what} of {self.name}: {type(error).__name__}: {error}{where}"
 
     @property
+    def is_broken(self) -> bool:
+        """Whether something of it failed, which `problems` have as `said_of` has it."""
+        return any(f" of {self.name}: " in problem for problem in self.problems.said)
+
+    @property
     def _missing(self) -> tuple[type[Exception], ...]:
         """What records that are not there can raise; once all are there, that is a bug."""
         all_here = bool(self.cases) and len(self.own) == len(self.cases)

@@ -240,6 +240,11 @@ class Calls:
         finally:
             run.kill()
 
+    def run_and_report(self) -> None:
+        for command in (("run", "--jobs", "1"), ("report",)):
+            done = self(*command)
+            assert done.returncode == 0, done.stderr
+
 
 @pytest.fixture
 def call(root: Path, tmp_path: Path, no_torch: Path) -> Calls:

@@ -84,8 +84,7 @@ def test_a_full_disk_is_one_line_and_with_room_everything_goes_on(small, root, c
     assert not [path for path in (root / ".madl" / "tmp").glob("*") if path.is_dir()]
     small.again(disk, "size=8m")
     (disk / "filler").unlink()
-    for again in (("run", "--jobs", "1"), ("report",)):
-        assert call(*again).returncode == 0
+    call.run_and_report()
     assert len(list((root / ".madl" / "records" / "toy").glob("*.json"))) == 4
     assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
 
@@ -102,8 +101,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(small, root, call, place, c
     assert is_one_line(done.stderr), done.stderr
     assert "read-only file system" in done.stderr
     small.again(disk, "rw")
-    for again in (("run", "--jobs", "1"), ("report",)):
-        assert call(*again).returncode == 0
+    call.run_and_report()
     assert "4 of 4 cases" in (root / "docs" / "toy.md").read_text()
 
 
