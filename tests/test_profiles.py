@@ -89,3 +89,11 @@ def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
     done(seeded, "toy", "another")
     done(seeded, "seeded", "another", num_seeds=2)
     assert most_complete(candidates(seeded), "seeded").host == "another"
+
+
+def test_a_machine_that_has_not_run_what_a_page_needs_follows_what_another_chose(seeded):
+    done(seeded, "toy")
+    done(seeded, "seeded", "another")
+    page = next(page for page in pages(seeded) if page.name == "seeded")
+    assert page.view.machine == "another"
+    assert [record.values for record in page.view.own] == [{"best": 9}] * 5

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from madl.errors import MadlError
 from madl.logbook.records import Case, Pending, Record, published_by_machine
-from madl.running.plans import StoredPlan, most_complete, published_plans
+from madl.running.plans import StoredPlan, most_complete, published_plans, readied
 from madl.training import workloads
 
 UNSEEN_S = 20.0  # as if that much had run as fast as in evidence: short times say little
@@ -77,7 +77,7 @@ def published_results(plan: StoredPlan, name: str) -> list[Record]:
     for workload in (plan.workload, workloads.resolve(workloads.DEFAULT).params()):
         there = published_plans(replace(plan.whole, workload=workload), machines)
         with contextlib.suppress(MadlError, Pending):  # said where it is read
-            if there and (found := most_complete(there, name).good(name)):
+            if there and (found := most_complete(readied(there, name), name).good(name)):
                 return found
     return []
 

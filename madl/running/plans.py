@@ -134,7 +134,7 @@ def published_plans(plan: StoredPlan, machines: Mapping[str, Source]) -> list[St
 
 @dataclass(frozen=True)
 class _Beside:
-    """This store's results of an experiment, and of what it needs others' where it has none."""
+    """One store's results of an experiment, and of what it needs others' where it has none."""
 
     own: Source
     name: str
@@ -149,10 +149,18 @@ class _Beside:
         return next((other for other in others if other and other.status == "ok"), record)
 
 
-def beside_published(plan: StoredPlan, name: str, published: Sequence[StoredPlan]) -> StoredPlan:
-    """The plan of this store's own results, on published evidence of what the experiment needs."""
-    sources = [one.store for one in published]
-    return replace(plan.whole, store=_Beside(plan.store, name, sources), is_fixed=True)
+def readied(plans: Sequence[StoredPlan], name: str) -> list[StoredPlan]:
+    """Each plan; on others' published evidence of what the experiment needs, where it lacks that.
+
+    What others chose is followed then: it is not chosen anew on each machine.
+    """
+    published = [plan.store for plan in plans if plan.host is not None]
+    return [
+        plan
+        if plan.is_ready(name)
+        else replace(plan, store=_Beside(plan.store, name, published), is_fixed=True)
+        for plan in plans
+    ]
 
 
 def most_complete(plans: Iterable[StoredPlan], name: str) -> StoredPlan:
@@ -183,9 +191,7 @@ class Sample(StoredPlan):
 
     def cases(self, name: str) -> list[Case]:
         if ("cases", name) not in self._known:
-            own, *published = self._plans
-            beside = beside_published(own, name, published)
-            shown = most_complete([own, beside, *published], name)
+            shown = most_complete(readied(self._plans, name), name)
             every = shown.cases(name) if shown.is_ready(name) else []
             is_quick = self.project.load(name).is_quick
             self._known["cases", name] = [

@@ -39,9 +39,9 @@ from madl.running.plans import (
     Listed,
     Readable,
     StoredPlan,
-    beside_published,
     most_complete,
     published_plans,
+    readied,
     transferred,
 )
 from madl.site.again import Again, run_again
@@ -530,13 +530,12 @@ def _page(sources: _Sources, name: str) -> Page:
 
     plan = sources.plan
     published = sources.published(plan.workload)
-    own = sources.own
-    here = most_complete([own, beside_published(own, name, published), *published], name)
+    here = most_complete(readied([sources.own, *published], name), name)
     others = [
         whole
         for host in sources.machines
         for workload in sources.workloads(host, name)
-        for other in sources.published(workload)
+        for other in readied(sources.published(workload), name)
         if other.host == host and (host, workload) != (here.host, here.workload)
         if (whole := most_complete([other], name)).has_all(name)
     ]
