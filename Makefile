@@ -12,9 +12,9 @@ export PYTHONDONTWRITEBYTECODE :=  # or every process compiles again what is ins
 
 .PHONY: logbook test test-all faults lint clean
 
-logbook: $(VENV)/.report
-	-test -e site/index.html || $(BIN)/python cli.py report --build
-	$(MAKE) $(VENV)/.run
+logbook: $(VENV)/.report  # the site beside the rest of the installation
+	{ test -e site/index.html || $(BIN)/python cli.py report --build; } & site=$$!; \
+	$(MAKE) $(VENV)/.run; installed=$$?; wait $$site; exit $$installed
 	$(BIN)/python cli.py all --profile $(PROFILE)
 
 test: $(VENV)/.dev  # lint and types beside the tests, and what they say behind them

@@ -70,9 +70,10 @@ def agreement(verdicts: Iterable[str]) -> str:
 
 
 def run_name(view: View) -> str:
-    """A run by its data and machine."""
+    """A run by its data, its machine, and whether it is of the code that there is."""
     default = workloads.resolve(workloads.DEFAULT).params()
-    return ", ".join([*workloads.differences(view.plan.workload, default), view.machine])
+    older = ["older code"] * view.is_older
+    return ", ".join([*workloads.differences(view.plan.workload, default), view.machine, *older])
 
 
 # ---- what primary claims read, run again --------------------------------------------------------
