@@ -183,7 +183,7 @@ def all_(**given: Any) -> None:
     work = _prepared(**given)
     problems = _site(asked) if given["profile"] != "smoke" else []
     ran, failed = _run(*work)
-    if ran or given["profile"] == "smoke":
+    if ran or given["profile"] == "smoke" or not (problems or _is_made(asked)):
         problems = _site(asked)
     _say(problems)
     sys.exit(1 if failed or problems else 0)
@@ -209,10 +209,12 @@ def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str]]
     changed since everything could be."""
     from madl.site import build
 
-    if (known := build.kept(project)).get("state") == build.state(project, asked):
+    before = build.state(project, asked)
+    if (known := build.kept(project)).get("state") == before:
         return known["summary"], []
     summary, problems = _rendered(**asked)
-    state = build.state(project, asked)  # what is written from now on is not in the site
+    # what was read may have changed meanwhile: that is not in the site
+    state = before | {"docs": build.state(project, asked)["docs"]}
     try:
         build.build(project)
     except MadlError as error:
@@ -220,6 +222,14 @@ def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str]]
     if not problems:
         build.keep(project, state=state, summary=summary)
     return summary, problems
+
+
+def _is_made(asked: Mapping[str, Any]) -> bool:
+    """Whether the site is of what there is."""
+    from madl.site import build
+
+    project = _project()
+    return build.kept(project).get("state") == build.state(project, asked)
 
 
 @main.command()
@@ -325,15 +335,13 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's full results under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running import plans
-    from madl.training import workloads
 
     asked = _plan(**given)[0]
     plan = asked if given["only"] else asked.whole
     if plan.profile.name == "smoke":
         raise WrongCommand("smoke's results are no evidence; publish those of --profile full")
-    only = f" --only {given['only']}" if given["only"] else f" --profile {plan.profile.name}"
-    chosen = f"{only}{workloads.arguments(plan.workload)}"
-    command = " ".join(["python cli.py run", *stems]) + chosen
+    only = [f"--only {given['only']}"] if given["only"] else []
+    command = " ".join(["python cli.py run", *stems, *only, plan.options])
     published = 0
     for name in plans.with_needs(plan, stems):
         records = plan.finished(name) if plan.is_ready(name) else []
@@ -438,7 +446,8 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
     from madl.machine import lifeline
 
     with lifeline.guarded(project.state / "tmp"):
-        environment = {**os.environ, "PYTHONPATH": str(project.root)}
+        places = dict.fromkeys((str(project.root), str(Path(__file__).parent)))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
         sys.exit(subprocess.call([sys.executable, str(scripts[name]), *arguments], env=environment))
 
 

@@ -41,6 +41,12 @@ def test_accuracies_are_the_same_or_the_largest_difference_is_named():
     )
 
 
+def test_outcomes_that_have_no_accuracy_are_compared_as_they_are():
+    theirs = [{"outcomes": {"n": 2}}, {"outcomes": {"n": 3}}]
+    found = made_again(theirs, [{"outcomes": {"n": 2}}, {"outcomes": {"n": 2}}])
+    assert (found.gaps, found.otherwise) == ({}, ["1"])
+
+
 def test_times_are_a_ratio_and_exact_values_as_published_but_for_sums_in_another_order():
     theirs = [times(a=1.0, b=2.0), times(a=1.0, b=2.0)]
     found = made_again(theirs, [times(a=2.0, b=4.0), times(a=3.0, b=2.0)])

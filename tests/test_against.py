@@ -16,7 +16,7 @@ ROW = '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\nmeasur
 @pytest.mark.parametrize("row", PROJECT.against, ids=lambda row: f"{row.stem}-{row.place}")
 def test_each_row_names_numbers_and_a_chart_that_its_page_has(row):
     calls = CALLS[row.stem]
-    said = against.measured(PROJECT, row, calls)
+    said = against.measured(row, calls)
     if not calls.page.view.is_complete:
         return
     assert "not run here" not in said

@@ -91,3 +91,24 @@ def test_status_names_a_damaged_record_and_shows_the_rest(toy):
     assert f"{path} is not a whole record" in result.output
     rows = json.loads(call("status", "--json").output)["experiments"]
     assert [row["damaged"] for row in rows] == [0, 1]
+
+
+def test_what_changes_while_the_site_is_made_is_in_the_next_one(toy, monkeypatch):
+    rendered = []
+
+    def render(**asked):
+        rendered.append(asked)
+        write(toy.docs / "toy.md", f"rendered {len(rendered)} times")
+        if len(rendered) == 1:
+            write(toy.experiments / "toy" / "page.md.j2", "changed meanwhile")
+        return "a summary", []
+
+    monkeypatch.setattr(cli, "_rendered", render)
+    monkeypatch.setattr("madl.site.build.build", lambda project: None)
+    write(toy.root / "site" / "index.html", "")
+    for expected in (1, 2, 2):
+        assert cli._made(toy, {}) == ("a summary", [])
+        assert len(rendered) == expected
+    monkeypatch.setenv("SITE_URL", "https://example.org/")
+    cli._made(toy, {})
+    assert len(rendered) == 3

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Store, publish
@@ -56,6 +57,15 @@ def test_what_cannot_run_here_does_not_hide_what_was_repeated(plan, tmp_path):
     first = FirstOf([again, kept])
     assert first.get(ran).values == {"square": 2}
     assert first.get(skipped).status == "skipped"
+
+
+def test_what_cannot_be_timed_here_is_not_counted_as_repeated(plan, monkeypatch):
+    plan = timed(plan, 'timed=lambda params: params["x"] == 1')
+    store = Store(plan.project.state)
+    list(runner.run(plan, store, [], Options()))
+    monkeypatch.setenv("TOY_MISSING", "no such device")
+    with pytest.raises(MadlError, match="nothing to repeat"):
+        list(replication.repeat(plan, store, [], 1))
 
 
 def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):

@@ -224,7 +224,7 @@ def test_other_data_stand_beside_and_say_what_replicates(plan):
         assert re.search(
             r"One squared is more than a half \| reversed \| supported, .* \| refuted, ", one
         )
-        assert re.search(r"theirs, a machine \|$", one, re.MULTILINE)
+        assert re.search(r"theirs, a machine, older code \|$", one, re.MULTILINE)
 
 
 def test_what_this_machine_cannot_run_is_borrowed_if_anybody_has_it_and_named(plan):

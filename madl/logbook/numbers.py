@@ -14,7 +14,7 @@ from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm, inside
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Case, Pending, Record, Records, Scalar
-from madl.logbook.stats import CONTENDED, Estimate, Unit, number
+from madl.logbook.stats import CONTENDED, MODELS, PROCESSES, Estimate, Unit, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +78,15 @@ def number_of(name: str, made: Any, records: Records) -> Number:
     every = tuple(record.case for record in records)
     match made:
         case Arm():
-            return _estimated(name, made.accuracy, made.cases, len(made.records), "model")
+            return _estimated(name, made.accuracy, made.cases, len(made.records), MODELS)
         case TimedArm():
-            return _estimated(name, made.time, made.cases, made.processes, "process")
+            return _estimated(name, made.time, made.cases, made.processes, PROCESSES)
         case Contrast(comparison=one):
             estimate = Estimate(one.effect, one.interval, one.unit, one.examples or one.units)
             return _estimated(name, estimate, made.cases, one.units, one.population)
         case Estimate():
             n = made.seeds if made.unit is not Unit.TIMES else 0
-            return _estimated(name, made, every, n, "model")
+            return _estimated(name, made, every, n, MODELS)
         case Counted():
             return _exact(name, made.value, made.unit, made.cases or every)
         case int() | float() if not isinstance(made, bool):
@@ -106,7 +106,7 @@ def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) ->
     return Number(name=name, text=text, precise=text, interval="", n="", cases=cases)
 
 
-def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, unit: str) -> Number:
+def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, units: str) -> Number:
     value = float(format(made, ".17g"))
     interval = made.interval and f"[{', '.join(_shown(v, made.unit, 1) for v in made.interval)}]"
     return Number(
@@ -114,19 +114,15 @@ def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, unit:
         text=magnitude(value, made.unit),
         precise=magnitude(value, made.unit, more=1),
         interval=interval or "",
-        n=counted_units(n, unit) if n else "",
+        n=counted_units(n, units) if n else "",
         cases=cases,
     )
 
 
-def counted_units(n: int, unit: str) -> str:
+def counted_units(n: int, units: str) -> str:
     """How many of them: "5 models", "1 process", "3 studies"."""
-    if unit.startswith("parts of "):
-        return f"{n:,} {unit}"
-    one = {"processes": "process", "studies": "study"}.get(unit, unit)
-    one = one if one.endswith("ss") else one.removesuffix("s")
-    many = {"process": "processes", "study": "studies"}.get(one, f"{one}s")
-    return f"{n:,} {one if n == 1 else many}"
+    one = {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
+    return f"{n:,} {one if n == 1 else units}"
 
 
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:

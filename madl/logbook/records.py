@@ -228,11 +228,9 @@ class NoSuchValue(Unusable, KeyError):
 class _SealedValues(dict[str, Any]):
     """Values that say whose they are when one is missing."""
 
-    record: Record | None = None
+    record: Record
 
     def __missing__(self, name: str) -> NoReturn:
-        if self.record is None:
-            raise KeyError(name)
         raise NoSuchValue(self.record, name)
 
 

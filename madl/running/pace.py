@@ -90,11 +90,10 @@ def how_to_make_whole(plan: StoredPlan, jobs: int) -> str:
         for name in project.names()
         for record in published_results(one, name)
     )
-    command = f"--profile full --seeds 1{workloads.arguments(plan.workload)}"
     about = f" (about {in_words(took_s)})" if took_s else ""
     return (
         "nothing is published of this model and data, so that only pages of them without tuning "
-        f"are run; for a whole logbook of them: python cli.py all {command}{about}"
+        f"are run; for a whole logbook of them: python cli.py all {one.options}{about}"
     )
 
 

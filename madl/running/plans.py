@@ -26,7 +26,6 @@ from madl.logbook.records import (
 )
 from madl.logbook.stats import counted
 from madl.machine import device as machine
-from madl.machine import sources
 from madl.running.project import Project
 from madl.training import workloads
 
@@ -53,6 +52,13 @@ class StoredPlan:
     @property
     def seeds(self) -> tuple[int, ...]:
         return CONFIRMING_SEEDS[: 1 if self.profile.name == "smoke" else self.num_seeds]
+
+    @property
+    def options(self) -> str:
+        """Of the command line, that choose this plan."""
+        fewer = self.profile.name == "full" and self.num_seeds < len(CONFIRMING_SEEDS)
+        seeds = f" --seeds {self.num_seeds}" if fewer else ""
+        return f"--profile {self.profile.name}{seeds}{workloads.arguments(self.workload)}"
 
     def cases(self, name: str) -> list[Case]:
         return self._once("cases", name, lambda: self.project.cases(name, self))
@@ -409,7 +415,7 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
     ok = [r for r in records if r and r.status == "ok"]
     failed = [r for r in records if r and r.status == "failed"]
     skipped = [r for r in records if r and r.status == "skipped"]
-    code = sources.digest(plan.project.root, name)
+    code = plan.project.code(name)
     return {
         "name": name,
         "ready": ready,

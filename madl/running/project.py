@@ -282,7 +282,7 @@ class Project:
         path = self.experiments / stem / "page.py"
         found = importlib.import_module("experiments").__path__
         if str(self.experiments) not in found:  # the pages of another logbook
-            found.append(str(self.experiments))
+            found.insert(0, str(self.experiments))
         spec = importlib.util.spec_from_file_location(f"experiments.{stem}.page", path)
         assert spec is not None
         assert spec.loader is not None

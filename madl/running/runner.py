@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +74,6 @@ def run(
             store = store.from_now_on() if options.force else store
         queues = Queues(plan, store, options, names)
         queues.fill()
-        code: dict[str, str] = {}
         if queues.next_way():
             log.info(queues.outlook())
         while True:
@@ -88,8 +87,9 @@ def run(
                 for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
                     log.info("%s", line)
                 return
-            code = code or {name: sources.digest(plan.project.root, name) for name in names}
-            for record in _execute_queue(plan, store, queues, way, options, code):
+            for name in names:
+                plan.project.code(name)  # known from now on
+            for record in _execute_queue(plan, store, queues, way, options):
                 yield queues.finished(record)
 
 
@@ -120,19 +120,14 @@ def _others_go_on(plan: StoredPlan, folder: Path, shard: shards.Shard) -> bool:
 
 
 def _execute_queue(
-    plan: StoredPlan,
-    store: Store,
-    queues: Queues,
-    way: Way,
-    options: Options,
-    code: Mapping[str, str],
+    plan: StoredPlan, store: Store, queues: Queues, way: Way, options: Options
 ) -> Iterator[Record]:
     """Until this queue is empty; cases that become ready meanwhile join it."""
     executed = _executed(plan, store, queues.cases[way], options, jobs=way.jobs, alone=way.is_timed)
     with contextlib.closing(executed) as records:
         for record in records:
             name = record.case.experiment
-            if record.status == "ok" and record.run.code != code[name]:
+            if record.status == "ok" and record.run.code != plan.project.code(name):
                 raise MadlError(
                     f"the code of {name} has changed since this run began, and part of it was "
                     "loaded before; finished cases are kept, run the same command again"

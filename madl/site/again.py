@@ -83,7 +83,7 @@ def run_again(cases: Sequence[Case], published: Source, own: Source) -> Again:
 def accuracies(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The test accuracies among a record's values, each with the names that lead to it."""
     if isinstance(values, Mapping):
-        if "outcomes" in values and "validation" not in path:
+        if {"outcomes", "accuracy"} <= values.keys() and "validation" not in path:
             yield path, values["accuracy"]
         for name, value in values.items():
             yield from accuracies(value, (*path, str(name)))

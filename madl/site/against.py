@@ -26,14 +26,14 @@ def rows(project: Project, calls: Mapping[str, PageCalls], problems: Problems) -
         if row.stem not in calls or not calls[row.stem].page.view.own:
             continue
         try:
-            made.append(_row(project, row, calls[row.stem]))
+            made.append(_row(row, calls[row.stem]))
         except MadlError as error:
             problems.note(error)
     return "\n".join(['<div class="against" markdown>\n', *made, "</div>\n"]) if made else ""
 
 
-def _row(project: Project, row: Against, calls: PageCalls) -> str:
-    found = measured(project, row, calls)
+def _row(row: Against, calls: PageCalls) -> str:
+    found = measured(row, calls)
     if row.figure and row.figure not in calls.charts():
         known = ", ".join(calls.charts()) or "none"
         raise MadlError(f"{_where(row)}: no chart {row.figure!r} on its page; known: {known}")
@@ -49,7 +49,7 @@ def _row(project: Project, row: Against, calls: PageCalls) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def measured(project: Project, row: Against, calls: PageCalls) -> str:
+def measured(row: Against, calls: PageCalls) -> str:
     """The row's sentence with the page's numbers in it.
 
     Raises:

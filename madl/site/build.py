@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +54,26 @@ def _why(said: str) -> str:
     return "; ".join(found[:SHOWN]) + more or " ".join(lines)[-LAST_WORDS:] or "it says nothing"
 
 
-def state(project: Project, asked: Mapping[str, Any]) -> str:
-    """A digest of what is asked for, and of which files pages are made and consist of."""
+def state(project: Project, asked: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of what is asked for and of what pages are made, and of what the site consists."""
     folders = [OURS / name for name in ("kernels", "madl")]
-    folders += [project.root / name for name in ("docs", "experiments", "templates")]
-    folders.append(project.state / "records")
-    paths = [OURS / "cli.py", project.root / "mkdocs.yml"]
+    folders += [project.root / name for name in ("docs/data", "experiments", "templates")]
+    folders += [project.state / "records"]
     folders += [Path(asked[name]) for name in ("model", "dataset") if asked.get(name)]
-    paths += [path for folder in folders for path in sorted(folder.rglob("*.*"))]
+    told = [*sorted(asked.items()), os.environ.get("SITE_URL")]
+    read = [OURS / "cli.py", project.root / "mkdocs.yml", *folders]
+    return {"read": _digest(told, read), "docs": _digest([], [project.docs])}
+
+
+def _digest(told: Sequence[object], paths: Sequence[Path]) -> str:
+    """Of these, and of names, times and sizes of files, those in folders too."""
+    every = [file for path in paths for file in (path, *sorted(path.rglob("*.*")))]
     files = [
         (str(path), stat.st_mtime_ns, stat.st_size)
-        for path in paths
+        for path in every
         if path.is_file() and path.suffix != ".pyc" and (stat := path.stat())
     ]
-    return hashlib.sha256(repr((sorted(asked.items()), files)).encode()).hexdigest()
+    return hashlib.sha256(repr((told, files)).encode()).hexdigest()
 
 
 def kept(project: Project) -> dict[str, Any]:

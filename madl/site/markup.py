@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 NOT_RUN = "not run here"
 SHARED = (1200, 630)  # pixels of a page's picture, as Open Graph asks for
-VERDICTS = ("supported", "refuted", "undecided", "not measured")
 _BLANK = re.compile(r"[^\S\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}]+")
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]|!~^]")
 

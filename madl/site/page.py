@@ -23,7 +23,6 @@ from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.experiment import CONFIRMING_SEEDS
 from madl.logbook.records import Row, Run
 from madl.logbook.stats import CONTENDED, Estimate, Unit, counted, number
 from madl.running.project import Project
@@ -32,7 +31,6 @@ from madl.site import explain, notebooks, notes, prose, replication, share, svg,
 from madl.site.again import accuracies
 from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
-from madl.training import workloads
 
 
 @dataclass
@@ -277,11 +275,7 @@ class PageCalls:
         return f"{progress[:1].upper()}{progress[1:]}. To complete it: `{self._command()}`"
 
     def _command(self) -> str:
-        plan = self.page.view.plan
-        chosen = workloads.arguments(plan.workload)
-        if plan.profile.name == "full" and plan.num_seeds < len(CONFIRMING_SEEDS):
-            chosen = f" --seeds {plan.num_seeds}{chosen}"
-        return f"python cli.py run {self.page.name} --profile {plan.profile.name}{chosen}"
+        return f"python cli.py run {self.page.name} {self.page.view.plan.options}"
 
     def _pending(self) -> str:
         view = self.page.view

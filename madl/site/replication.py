@@ -122,7 +122,9 @@ def repeat(
     }
     views = [view for view in views if timed[view.name]]
     if not views:
-        raise MadlError("nothing to repeat: no primary claim of these is on times")
+        raise MadlError(
+            "nothing to repeat: no primary claim of these can be timed here"
+        )
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="repeat-") as folder:
             again = Store(Path(folder))
@@ -142,9 +144,10 @@ def repeat(
 
 
 def _timed(view: View, made: Result) -> list[Case]:
-    """Of the cases that it rests on, those of this page that measure time."""
-    runs_alone = view.experiment.runs_alone
-    return [c for c in made.cases if c.experiment == view.name and runs_alone(c.params)]
+    """Of the cases that it rests on, those of this page that measure time and can run here."""
+    runs_alone, why_not = view.experiment.runs_alone, view.plan.project.why_unavailable
+    own = [c for c in made.cases if c.experiment == view.name and runs_alone(c.params)]
+    return [case for case in own if why_not(case) is None]
 
 
 def _judged_again(view: View, again: Source) -> dict[str, Result]:

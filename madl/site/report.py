@@ -38,7 +38,7 @@ from madl.site import (
     share,
     templates,
 )
-from madl.site.markup import NOT_RUN, VERDICTS, chip, html, inline
+from madl.site.markup import NOT_RUN, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import Page, Problems, Status, pages
 
@@ -288,7 +288,7 @@ def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
     again = [page.again for page in rendered if page.again]
     shown = [
         (f"{state.count('answered')} of {len(state.rows)}", "questions answered"),
-        *((str(counts[verdict]), verdict) for verdict in VERDICTS),
+        *((str(counts[verdict]), verdict) for verdict in prose.MARKS),
         (f"{found['alike']} of {found.total()}", "claims decided alike in every other run"),
         (
             f"{sum(one.run for one in again):,} of {sum(one.cases for one in again):,}",
@@ -332,7 +332,7 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
         said = home.answer(row, by_name.get(row["stem"]), calls)
         verdicts = "<br>".join(
             chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")
-            for verdict in VERDICTS
+            for verdict in prose.MARKS
             if verdict in row["verdicts"]
         )
         page = by_name.get(row["stem"])

@@ -47,7 +47,7 @@ def load(project: Project, name: str, mend: str) -> jinja2.Template:
 
 def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
     try:
-        return _rendered(lambda: template, f"template {template.name}", globals_)
+        return _rendered(template.render, f"template {template.name}", globals_)
     except MadlError as error:
         named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
         raise MadlError(named) from error
@@ -59,18 +59,20 @@ def line(project: Project, text: str, where: str, globals_: Mapping[str, Any]) -
     Raises:
         MadlError: it cannot be read, or names what there is not; `where` says whose text it is.
     """
-    made = _rendered(lambda: _environment(project).from_string(text), where, globals_)
+    made = _rendered(
+        lambda known: _environment(project).from_string(text).render(known), where, globals_
+    )
     return " ".join(made.split())
 
 
 def _rendered(
-    template: Callable[[], jinja2.Template], where: str, globals_: Mapping[str, Any]
+    make: Callable[[dict[str, Any]], str], where: str, globals_: Mapping[str, Any]
 ) -> str:
     try:
-        return template().render(_named(globals_))
+        return make(_named(globals_))
     except jinja2.UndefinedError as error:
         raise MadlError(f"{where}: {error}; {_instead(error, globals_)}") from error
-    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
+    except (jinja2.TemplateError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise MadlError(f"{where}: {' '.join(str(error).split())}") from error
 
 
@@ -101,8 +103,9 @@ def _made(call: Callable[..., Any]) -> Callable[..., Any]:
 def block(project: Project, name: str, block: str, globals_: Mapping[str, Any]) -> str:
     """One block of a template, on one line."""
     template = load(project, name, "write one")
-    try:
-        made = "".join(template.blocks[block](template.new_context(_named(globals_))))
-    except (jinja2.TemplateError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise MadlError(f"template {name}: {' '.join(str(error).split())}") from error
+    made = _rendered(
+        lambda known: "".join(template.blocks[block](template.new_context(known))),
+        f"template {name}",
+        globals_,
+    )
     return " ".join(made.split())

@@ -100,8 +100,7 @@ class View:
     @functools.cached_property
     def used(self) -> list[Record]:
         """What stands behind the page: this experiment's results, borrowed ones included."""
-        found = (self._result(case) for case in self.cases)
-        return [record for record in found if record is not None]
+        return [record for record in self.stored if record.case.experiment == self.name]
 
     @functools.cached_property
     def planned(self) -> list[tuple[Case, Record | None]]:
@@ -311,13 +310,9 @@ class View:
         return "; ".join(dict.fromkeys(r.run.host for r in self.own)) or NOT_RUN
 
     @property
-    def latest(self) -> str:
-        """When the last of its cases started."""
-        return max((r.run.started for r in self.own), default="")
-
-    @property
     def date(self) -> str:
-        return self.latest[:10]
+        """Of the last of its cases."""
+        return max((r.run.started for r in self.own), default="")[:10]
 
 
 def _compared(test: Callable[[Records], Any], records: Records) -> Contrast:
