@@ -223,17 +223,19 @@ def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
 
 
 def test_the_longest_go_first_page_by_page_and_before_them_what_nobody_knows(plan):
-    takes_s = {"brief": 1.0, "long": 10.0}
+    takes_s = {"brief": 1.0, "long": 10.0, "upon": 100.0}  # upon the toy
     for name in takes_s:
-        write(plan.project.experiments / name / "page.py", STEP.format(needs=(), timed=False))
+        needs = ("toy",) if name == "upon" else ()
+        write(plan.project.experiments / name / "page.py", STEP.format(needs=needs, timed=False))
         write(plan.project.experiments / name / "page.md.j2", "")
     for name, seconds in takes_s.items():
         first, last = plan.cases(name)
         known = [a_record(case=first, seconds=seconds / 2), a_record(case=last, seconds=seconds)]
         publish(known, plan.project.docs / "data" / f"{name}.jsonl")
     order = [event.record.case for event in run_all(plan, jobs=1)]
-    assert [case.experiment for case in order] == [*["toy"] * 4, *["long"] * 2, *["brief"] * 2]
-    assert [case.params["step"] for case in order[4:]] == [1, 0, 1, 0]
+    names = [*["toy"] * 4, *["long"] * 2, *["brief"] * 2, *["upon"] * 2]
+    assert [case.experiment for case in order] == names
+    assert [case.params["step"] for case in order[4:8]] == [1, 0] * 2
 
 
 @pytest.mark.parametrize(("jobs", "said"), [(1, "4 min"), (2, "2 min")])

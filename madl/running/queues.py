@@ -159,6 +159,7 @@ class Queues:
     def _sort(self) -> None:
         """What others need first, then the longest, so that all workers end at about the same time.
 
+        What needs nothing comes before what may have to wait for a model that is being trained.
         Cases of one experiment, which share what they load, stay together. What nobody knows may
         be long. The queues stay the same objects, as they are being worked on.
         """
@@ -171,6 +172,7 @@ class Queues:
                 queue,
                 key=lambda case, usual_s=usual_s, longest_s=longest_s: (
                     not self.is_needed(case.experiment),
+                    bool(self.plan.project.load(case.experiment).needs),
                     -longest_s[case.experiment],
                     case.experiment,
                     -usual_s[case.key],
