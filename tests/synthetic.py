@@ -3,6 +3,7 @@
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def assert_best_rate(records: Sequence[Record], rate: float, name: str, *, least
     assert rates[best] == rate
     assert best < len(rates) - 1
     assert best > 0 or rates[0] == least  # the lowest that any was tried at
+
+
+def preferred_rate(records: Sequence[Record], name: str, collapsed: float) -> float:
+    """That of least validation loss, unless training collapses there or at the next one tried."""
+    losses = {one.case.params[name]: one.values["validation_loss"] for one in records}
+    rates = sorted(losses)
+    lost = {one for one in rates if losses[one] > collapsed}
+    beside = {one for one, above in pairwise(rates) if above in lost}
+    best = min(losses.keys() - lost - beside, key=losses.__getitem__)
+    assert best != rates[-1]
+    return best
 
 
 def judgement(

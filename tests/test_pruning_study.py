@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.lab1_pruning import page
+from experiments.lab1_quantization.page import COLLAPSED
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import Record, Store, published_by_machine, read_published
 from madl.running.plans import StoredPlan, published_plans
 from madl.running.project import Project
 from madl.training import workloads
-from tests.synthetic import DATA, assert_best_rate, kept_of, read
+from tests.synthetic import DATA, kept_of, preferred_rate, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 UPSTREAM = "lab1_quantization_tuning"
@@ -49,19 +50,12 @@ def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its
     ):
         found = [one for one in trained if {"part": "weights", **where}.items() <= one.items()]
         assert [one["seed"] for one in found] == list(CONFIRMING_SEEDS)
-        rate = page.RATES[str(where.get("pruning", "nothing"))]
-        assert {one["recovery_learning_rate"] for one in found} == {rate}
+        assert {one["recovery_learning_rate"] for one in found} == {page.RATE}
     assert TUNING_SEED not in {one["seed"] for one in cases}
 
 
-@pytest.mark.parametrize("what", page.RATES)
-def test_rates_are_chosen_on_the_tuning_seed(what):
+@pytest.mark.parametrize("what", page.TRIED)
+def test_the_rate_is_chosen_on_the_tuning_seed(what):
     tuned, name = read_published(TUNED), "recovery_learning_rate"
     found = [r for r in tuned if r.case.params.get("pruning", "nothing") == what]
-    losses = {r.case.params[name]: r.values["validation_loss"] for r in found}
-    best = page.RATES[what]
-    if what == "random":  # trains as L1 does, which its own best has to tie
-        assert best == page.RATES["l1"]
-        assert losses[best] <= min(losses.values()) + page.TIE
-        best = min(losses, key=losses.__getitem__)
-    assert_best_rate(found, best, name, least=min(min(tried) for tried in page.TRIED.values()))
+    assert preferred_rate(found, name, COLLAPSED) == page.RATE

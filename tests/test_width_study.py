@@ -1,7 +1,5 @@
 """Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
 
-from itertools import pairwise
-
 import torch
 from torch import nn
 
@@ -9,7 +7,7 @@ from experiments.lab1_quantization import page, study
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import read_published
 from madl.training import baseline
-from tests.synthetic import DATA
+from tests.synthetic import DATA, preferred_rate
 
 TUNED = DATA / "lab1_quantization_tuning.jsonl"
 
@@ -67,9 +65,4 @@ def test_passes_points_and_rates_are_chosen_on_the_tuning_seed():
         assert sweep.values[operands] == chosen
     for width, rate in page.RATES.items():
         found = tuned("control") if width is None else tuned("qat", width=width)
-        losses = {r.case.params["tune_learning_rate"]: r.values["validation_loss"] for r in found}
-        rates = sorted(losses)
-        collapsed = {one for one in rates if losses[one] > page.COLLAPSED}
-        beside = {one for one, above in pairwise(rates) if above in collapsed}
-        assert rate == min(losses.keys() - collapsed - beside, key=losses.__getitem__)
-        assert rate != rates[-1]
+        assert rate == preferred_rate(found, "tune_learning_rate", page.COLLAPSED)
