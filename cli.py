@@ -246,6 +246,8 @@ def run(**given: Any) -> None:
 def report(is_built: bool, **given: Any) -> None:
     """Render pages, figures and the ledger from the records that are there."""
     if is_built:
+        if not (root := _project().root).joinpath("mkdocs.yml").is_file():
+            raise WrongCommand(f"there is no mkdocs.yml in {root}, which a site needs")
         problems = _site(given)
     else:
         summary, problems = _rendered(**given)
@@ -347,8 +349,11 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
         records = plan.finished(name) if plan.is_ready(name) else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
-            click.echo(f"{results.publish(records, path)} records of {name} in {path}")
+            of = "" if plan.is_complete(name) else f"of {len(plan.cases(name))} "
+            click.echo(f"{results.publish(records, path)} {of}records of {name} in {path}")
             published += 1
+        elif name in stems and plan.is_ready(name) and not plan.cases(name):
+            raise MadlError(f"{name} has no case of this choice, and so nothing to publish")
         elif name in stems:
             raise MadlError(f"{name} has no results to publish; run `{command}` first")
     if not published:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store, publish, published_by_machine
 from madl.running import runner
@@ -69,6 +70,13 @@ def test_quick_runs_cases_of_full_alone_and_nothing_that_published_choices_stand
     (page,) = (page for page in pages(a_sample(seeded)) if page.name == "seeded")
     assert page.view.machine == "far away"
     assert (page.again.run, page.again.cases) == (1, 5)
+
+
+def test_a_sample_that_cannot_be_chosen_says_where(plan):
+    path = plan.project.experiments / "toy" / "page.py"
+    path.write_text(path.read_text().replace("    return True", '    return params["no"]'))
+    with pytest.raises(MadlError, match=r"toy/page.py, line \d+: which cases are quick: KeyError"):
+        a_sample(plan).cases("toy")
 
 
 def test_a_whole_run_of_this_machine_is_shown_before_a_published_one_and_that_before_a_part(seeded):

@@ -182,6 +182,7 @@ def test_what_a_machine_is_called_is_a_word(plan):
         ('{{ figure("nope") }}', "unknown figure 'nope'; known: squares"),
         ("{{ nope }}", "'nope' is undefined"),
         ("It gains 3.1 points.", "has the number '3.1' in its prose"),
+        ("{{ one / none }}", "compute it in page.py, page.numbers(…)"),
         ('{{ code("nowhere.py", "f") }}', "no source file nowhere.py to show"),
     ],
 )
@@ -200,6 +201,13 @@ def test_a_template_that_names_what_is_not_there_costs_its_page_and_is_named(pla
     for name in ("ledger.md", "index.md"):
         assert "9.1 Squares" in words(plan, name)
         assert "labs/toy.md" not in (docs / name).read_text()
+
+
+def test_a_template_that_takes_its_shape_from_no_page_is_named(plan):
+    template = plan.project.experiments / "toy" / "page.md.j2"
+    template.write_text(template.read_text().replace('{% extends "page.md.j2" %}', ""))
+    (problem,) = report.write(plan, fill(plan)).problems
+    assert 'begin it with {% extends "page.md.j2" %}' in problem
 
 
 def test_other_data_stand_beside_and_say_what_replicates(plan):
@@ -344,6 +352,8 @@ def test_a_value_that_a_record_lacks_is_pending_where_it_is_read_and_named(plan)
         ("claim grows", "one = r.one(x=1)", "one = r.one(x=1)\n    one.no", "AttributeError"),
         ("claim grows", "return contrast(", "return None and contrast(", "it returns"),
         ("many", "r: len(r.all())", "r: {}['x']", "KeyError: 'x' (experiments/toy"),
+        ("many", "r: len(r.all())", "r: len(r.all(xx=1))", "no case has xx=1"),
+        ("many", "r: len(r.all())", "r: float('nan')", "the number 'many' is nan"),
         ("claim grows", "one = r.one(x=1)", "raise SystemExit(0)", "SystemExit: 0"),
         ("squares", "return Chart(", "return None and Chart(", "it returns nothing"),
         ("squares", "rows = [", "1 / 0\n    rows = [", "ZeroDivisionError: division by zero (exp"),

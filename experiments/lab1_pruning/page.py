@@ -228,14 +228,6 @@ def half_beside_training(r: Records) -> Contrast:
 
 
 @page.claim
-def half_beside_1_1(r: Records) -> Contrast:
-    """The same over nothing removed, trained as long at the rate of 1.1."""
-    first = control(r).records[0]
-    where = picked(first, *FORMAT)
-    return compare(recovered(r, HALF), arm(r.of(WIDTHS), "1.1, trained on", method="qat", **where))
-
-
-@page.claim
 def l1_at_30(r: Records) -> Contrast:
     """30 % of the weights removed by L1-norm over nothing removed, both trained on."""
     return compare(recovered(r, THIRD), control(r))

@@ -6,6 +6,7 @@ prints them, `{{ ptq4 }}`; the sentence stands in the template, the value in the
 Units: as `stats` has them, accuracies and differences as fractions; what is counted has its own.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -102,6 +103,8 @@ def number_of(name: str, made: Any, records: Records) -> Number:
 def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) -> Number:
     if not cases:
         raise MadlError(f"the number {name!r} has no record behind it; give counted(…, of=records)")
+    if not math.isfinite(value):
+        raise MadlError(f"the number {name!r} is {value}, which no sentence can say")
     text = f"{number(value)}\u00a0{unit}".rstrip()
     return Number(name=name, text=text, precise=text, interval="", n="", cases=cases)
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 1
 RUNS_AGAIN = "delete it and its case will run again"
-REMOVE_LINE = "remove the line, or publish the results again"
+REMOVE_LINE = "restore the file, or remove the line and publish its results again"
 
 Scalar = str | int | float | bool | None
 Params = Mapping[str, Scalar]

@@ -199,11 +199,10 @@ class Sample(StoredPlan):
         if ("cases", name) not in self._known:
             shown = most_complete(readied(self._plans, name), name)
             every = shown.cases(name) if shown.is_ready(name) else []
-            is_quick = self.project.load(name).is_quick
             self._known["cases", name] = [
                 case
                 for case in every
-                if (self.only in case.params.values() if self.only else is_quick(case.params))
+                if (self.only in case.params.values() if self.only else self.project.is_quick(case))
             ]
         return self._known["cases", name]
 

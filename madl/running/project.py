@@ -257,6 +257,15 @@ class Project:
                 return why
             raise TypeError(f"{shown(why)} is neither a text nor None")
 
+    def is_quick(self, case: Case) -> bool:
+        """Whether the quick profile takes it.
+
+        Raises:
+            MadlError: the experiment's function that says so fails.
+        """
+        with self._named(case.experiment, "which cases are quick: "):
+            return bool(self.load(case.experiment).is_quick(case.params))
+
     @contextlib.contextmanager
     def _named(self, stem: str, what: str = "") -> Generator[None]:
         """A failure in an experiment's file, in one line: where, and in what."""

@@ -221,6 +221,8 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
             shapes.check(values)
         except (ValueError, RecursionError) as problem:  # it could not be read again
             raise MadlError(f"its values cannot be stored: {problem}") from problem
+        if not values:
+            raise MadlError("it gave no values")
     except (Exception, SystemExit) as problem:
         if isinstance(problem, OSError) and problem.errno in NO_ROOM:
             raise  # nothing can be stored, this failure neither

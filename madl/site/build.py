@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 from madl.errors import MadlError
 from madl.files import write_atomically
 from madl.running.project import Project
+
+log = logging.getLogger(__name__)
 
 LAST_WORDS = 300  # characters of what mkdocs says
 SHOWN = 3  # of its warnings
@@ -44,6 +47,8 @@ def build(project: Project) -> None:
     )
     if done.returncode:
         raise MadlError(f"mkdocs could not build the site: {_why(done.stderr or done.stdout)}")
+    for told in re.findall(r"^INFO +- +(\S+\.md: .*; at most .*)$", done.stderr, re.MULTILINE):
+        log.warning("%s, once it is published", told)
 
 
 def _why(said: str) -> str:

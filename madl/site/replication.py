@@ -122,9 +122,7 @@ def repeat(
     }
     views = [view for view in views if timed[view.name]]
     if not views:
-        raise MadlError(
-            "nothing to repeat: no primary claim of these can be timed here"
-        )
+        raise MadlError("nothing to repeat: no primary claim of these can be timed here")
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="repeat-") as folder:
             again = Store(Path(folder))

@@ -226,7 +226,12 @@ def _remove_stale(docs: Path, written: set[Path]) -> None:
 def _render_page(project: Project, calls: PageCalls) -> str:
     name = f"{calls.page.name}/page.md.j2"
     template = templates.load(project, name, "write one")
-    if found := prose_numbers(read_text(project.experiments / name, "save it as UTF-8 text")):
+    text = read_text(project.experiments / name, "save it as UTF-8 text")
+    if not re.search(r"{%-?\s*extends\b", text):
+        raise MadlError(
+            f'template {name} has the shape of no page; begin it with {{% extends "page.md.j2" %}}'
+        )
+    if found := prose_numbers(text):
         raise MadlError(
             f"template {name} has the number {found[0]!r} in its prose; give it a name in "
             "page.py, page.numbers(…), and print that"

@@ -72,7 +72,13 @@ def _rendered(
         return make(_named(globals_))
     except jinja2.UndefinedError as error:
         raise MadlError(f"{where}: {error}; {_instead(error, globals_)}") from error
-    except (jinja2.TemplateError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except TypeError as error:  # as of a number with which it calculates
+        said = " ".join(str(error).split())
+        raise MadlError(f"{where}: {said}; compute it in page.py, page.numbers(…)") from error
+    except (
+        *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
+        *(ValueError, RecursionError),
+    ) as error:
         raise MadlError(f"{where}: {' '.join(str(error).split())}") from error
 
 
@@ -103,6 +109,8 @@ def _made(call: Callable[..., Any]) -> Callable[..., Any]:
 def block(project: Project, name: str, block: str, globals_: Mapping[str, Any]) -> str:
     """One block of a template, on one line."""
     template = load(project, name, "write one")
+    if block not in template.blocks:
+        raise MadlError(f"template {name} has no block {block!r}; write one")
     made = _rendered(
         lambda known: "".join(template.blocks[block](template.new_context(known))),
         f"template {name}",

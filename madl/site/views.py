@@ -270,9 +270,17 @@ class View:
             return made
         except (Exception, SystemExit) as error:
             if isinstance(error, self._missing) and not isinstance(error, NoSuchValue):
-                raise
+                if not (self._is_all_there and type(error) is Pending):
+                    raise
+                error = MadlError(f"no case has {error}")
             self.failed(what, error)
             return None
+
+    @property
+    def _is_all_there(self) -> bool:
+        """Whether what the page asks for must be among its cases, if it is no mistake."""
+        is_full = self.plan.profile.name == "full" and not isinstance(self.plan, Listed)
+        return is_full and self.is_complete and not self.why_skipped
 
     def failed(self, what: str, error: BaseException) -> None:
         """Take note of what failed, and where."""
