@@ -310,7 +310,6 @@ page.numbers(
     l1_bearable=lambda r: bearable(r, "l1", THIRD, HALF, 0.7, FAR),
     random_bearable=lambda r: bearable(r, "random", 0.1, THIRD, HALF),
     intact=control,
-    untouched=untouched,
     guessing=lambda r: percents(baseline.larger_class(r), baseline.fp32(r).records),
     kept_l1=partial(kept, method="l1"),
     kept_random=partial(kept, method="random"),
