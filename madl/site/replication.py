@@ -12,6 +12,7 @@ from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.claims import Result
 from madl.logbook.experiment import PROFILES
+from madl.logbook.numbers import counted_units
 from madl.logbook.records import Case, Pending, Row, Source, Store
 from madl.logbook.stats import counted
 from madl.machine import device
@@ -41,11 +42,16 @@ def rows(pages: Iterable[Page]) -> list[Row]:
                     "hypothesis": claim.hypothesis.rstrip("."),
                     "agreement": agreement(one.decided for one in having.values()),
                 }
-                shown = {run: prose.with_interval(one) for run, one in having.items()}
-                made.append(row | {run: f"{having[run].decided}, {shown[run]}" for run in having})
+                made.append(row | {run: _told(one) for run, one in having.items()})
     made.sort(key=lambda row: AGREEMENT.index(row["agreement"]))
     columns = dict.fromkeys(name for row in made for name in row)
     return [{name: row.get(name, "") for name in columns} for row in made]
+
+
+def _told(one: Result) -> str:
+    """Its verdict, its effect, and of how many."""
+    n = counted_units(one.comparison.units, one.comparison.population)
+    return f"{one.decided}, {prose.with_interval(one)}, {n}"
 
 
 def summary(page: Page) -> str:
