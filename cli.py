@@ -210,17 +210,17 @@ def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str]]
     from madl.site import build
 
     before = build.state(project, asked)
-    if (known := build.kept(project)).get("state") == before:
-        return known["summary"], []
+    if (known := build.kept(project, before)) is not None:
+        return known, []
     summary, problems = _rendered(**asked)
     # what was read may have changed meanwhile: that is not in the site
-    state = before | {"docs": build.state(project, asked)["docs"]}
+    state = before | {"docs": build.pages_state(project)}
     try:
         build.build(project)
     except MadlError as error:
         problems = [*problems, str(error)]
     if not problems:
-        build.keep(project, state=state, summary=summary)
+        build.keep(project, state, summary)
     return summary, problems
 
 
@@ -229,7 +229,7 @@ def _is_made(asked: Mapping[str, Any]) -> bool:
     from madl.site import build
 
     project = _project()
-    return build.kept(project).get("state") == build.state(project, asked)
+    return build.kept(project, build.state(project, asked)) is not None
 
 
 @main.command()

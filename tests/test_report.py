@@ -346,6 +346,15 @@ def test_a_value_that_a_record_lacks_is_pending_where_it_is_read_and_named(plan)
     assert "4 of 4 cases" in page(plan)
 
 
+def test_what_its_case_could_not_time_is_missing_and_no_mistake(plan):
+    source = plan.project.experiments / "toy" / "page.py"
+    text = source.read_text().replace("r: len(r.all())", "r: timed(r, 'a peer')")
+    source.write_text(text.replace("\npage =", "\nfrom madl.logbook.arms import timed\npage =", 1))
+    state = report.write(plan, fill(plan))
+    assert state.problems == []
+    assert "There are (not run here) squares" in words(plan)
+
+
 @pytest.mark.parametrize(
     ("what", "old", "new", "said"),
     [

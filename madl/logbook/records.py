@@ -114,6 +114,10 @@ class Pending(Exception):
     """A record that a claim or figure needs is not there yet."""
 
 
+class Unplanned(Pending):
+    """No case has the parameters that a claim or figure asks for."""
+
+
 class Failed(Pending):
     """What a record was to measure did not work where it ran, for the reason given."""
 
@@ -173,11 +177,14 @@ class Records(Sequence[Record]):
         """All of them, one or more.
 
         Raises:
-            Pending: one is not there yet, or none is planned.
+            Pending: one is not there yet; Unplanned: there is none to come.
         """
         found = self.where(**params)
-        if not found or found.missing:
-            raise Pending(", ".join(f"{k}={v}" for k, v in params.items()) or "no record")
+        asked = ", ".join(f"{k}={v}" for k, v in params.items())
+        if found.missing:
+            raise Pending(asked or "no record")
+        if not found:
+            raise Unplanned(f"no case has {asked}" if asked else "no case")
         return found
 
     def one(self, **params: Scalar) -> Record:

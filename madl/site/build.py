@@ -67,7 +67,12 @@ def state(project: Project, asked: Mapping[str, Any]) -> dict[str, str]:
     folders += [Path(asked[name]) for name in ("model", "dataset") if asked.get(name)]
     told = [*sorted(asked.items()), os.environ.get("SITE_URL")]
     read = [OURS / "cli.py", project.root / "mkdocs.yml", *folders]
-    return {"read": _digest(told, read), "docs": _digest([], [project.docs])}
+    return {"read": _digest(told, read), "docs": pages_state(project)}
+
+
+def pages_state(project: Project) -> str:
+    """A digest of what the site consists of."""
+    return _digest([], [project.docs])
 
 
 def _digest(told: Sequence[object], paths: Sequence[Path]) -> str:
@@ -81,14 +86,16 @@ def _digest(told: Sequence[object], paths: Sequence[Path]) -> str:
     return hashlib.sha256(repr((told, files)).encode()).hexdigest()
 
 
-def kept(project: Project) -> dict[str, Any]:
-    """What the last time left (see `keep`); nothing where that cannot be read."""
+def kept(project: Project, state: Mapping[str, str]) -> str | None:
+    """The summary of the site that there is, if it was made of this state."""
     try:
         found = json.loads((project.state / "made.json").read_text("utf-8"))
-        return found if (project.root / "site" / "index.html").is_file() else {}
-    except (OSError, ValueError):
-        return {}
+        is_there = (project.root / "site" / "index.html").is_file()
+        return found["summary"] if is_there and found["state"] == state else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
-def keep(project: Project, **what: Any) -> None:
+def keep(project: Project, state: Mapping[str, str], summary: str) -> None:
+    what = {"state": state, "summary": summary}
     write_atomically(project.state / "made.json", json.dumps(what))

@@ -32,6 +32,12 @@ def _environment(project: Project) -> jinja2.Environment:
     )
 
 
+_MISTAKES = (  # what a template's own expressions can raise
+    *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
+    *(TypeError, ValueError, RecursionError),
+)
+
+
 def load(project: Project, name: str, mend: str) -> jinja2.Template:
     """Raises: MadlError: there is none, or it cannot be read; `mend` says what to do without."""
     try:
@@ -72,14 +78,11 @@ def _rendered(
         return make(_named(globals_))
     except jinja2.UndefinedError as error:
         raise MadlError(f"{where}: {error}; {_instead(error, globals_)}") from error
-    except TypeError as error:  # as of a number with which it calculates
-        said = " ".join(str(error).split())
-        raise MadlError(f"{where}: {said}; compute it in page.py, page.numbers(…)") from error
-    except (
-        *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
-        *(ValueError, RecursionError),
-    ) as error:
-        raise MadlError(f"{where}: {' '.join(str(error).split())}") from error
+    except _MISTAKES as error:
+        calculates = (
+            "; compute it in page.py, page.numbers(…)" if isinstance(error, TypeError) else ""
+        )
+        raise MadlError(f"{where}: {' '.join(str(error).split())}{calculates}") from error
 
 
 def _instead(error: jinja2.UndefinedError, globals_: Mapping[str, Any]) -> str:

@@ -31,6 +31,7 @@ from madl.logbook.records import (
     Records,
     Scalar,
     Source,
+    Unplanned,
     published_by_machine,
     sealed,
 )
@@ -257,30 +258,28 @@ class View:
 
     def _made(self, name: str, make: Callable[[Records], Any], reads: Sequence[str] = ()) -> Any:
         try:
-            made = self._tried(name, (lambda _: make(self._beside(reads))) if reads else make)
+            made = self._tried(name, make, reads)
         except self._missing:
             return None
         return made if isinstance(made, Chart) else made or None
 
-    def _tried(self, what: str, make: Callable[[Records], T]) -> T | None:
-        """What it makes; None where it fails and that is noted."""
+    def _tried(
+        self, what: str, make: Callable[[Records], T], reads: Sequence[str] = ()
+    ) -> T | None:
+        """What it makes; None where it fails and that is noted.
+
+        To ask for what no case is to give is a mistake, unless others' cases are read, too.
+        """
+        mistakes = (NoSuchValue, Unplanned) if self._is_whole and not reads else (NoSuchValue,)
         try:
-            if (made := make(self.records)) is None:
+            if (made := make(self._beside(reads) if reads else self.records)) is None:
                 raise TypeError("it returns nothing")
             return made
         except (Exception, SystemExit) as error:
-            if isinstance(error, self._missing) and not isinstance(error, NoSuchValue):
-                if not (self._is_all_there and type(error) is Pending):
-                    raise
-                error = MadlError(f"no case has {error}")
+            if isinstance(error, self._missing) and not isinstance(error, mistakes):
+                raise
             self.failed(what, error)
             return None
-
-    @property
-    def _is_all_there(self) -> bool:
-        """Whether what the page asks for must be among its cases, if it is no mistake."""
-        is_full = self.plan.profile.name == "full" and not isinstance(self.plan, Listed)
-        return is_full and self.is_complete and not self.why_skipped
 
     def failed(self, what: str, error: BaseException) -> None:
         """Take note of what failed, and where."""
@@ -294,7 +293,7 @@ class View:
                 f"{what} of {self.name}: there is no value {error.name} in {error.where}; correct "
                 f"experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
             )
-        if isinstance(error, MadlError | TypeError):
+        if isinstance(error, MadlError | TypeError | Unplanned):
             return f"{what} of {self.name}: {error}"
         here = str(self.plan.project.experiments / self.name / "page.py")
         frames = traceback.extract_tb(error.__traceback__)
@@ -310,8 +309,17 @@ class View:
     @property
     def _missing(self) -> tuple[type[Exception], ...]:
         """What records that are not there can raise; once all are there, that is a bug."""
-        all_here = bool(self.cases) and len(self.own) == len(self.cases)
-        return (Pending,) if all_here else (Pending, *_OF_AN_EMPTY_SEQUENCE)
+        return (Pending,) if self._is_all_here else (Pending, *_OF_AN_EMPTY_SEQUENCE)
+
+    @property
+    def _is_all_here(self) -> bool:
+        return bool(self.cases) and len(self.own) == len(self.cases)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether every case that the page can ask for is here."""
+        is_full = self.plan.profile.name == "full" and not isinstance(self.plan, Listed)
+        return is_full and self._is_all_here
 
     @property
     def machine(self) -> str:
