@@ -128,6 +128,12 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, t
     ),
     "model": _option("--model", help="Another model: a hub id, or a folder."),
     "dataset": _option("--dataset", help="Other data: a hub id, or a folder."),
+    "text_column": _option(
+        "--text-column", metavar="NAME", help="Of --dataset: the column of texts.  [default: found]"
+    ),
+    "label_column": _option(
+        "--label-column", metavar="NAME", help="Of --dataset: the column of labels."
+    ),
     "device": _option("--device", default="auto", help="auto, cpu or cuda."),
     "jobs": _option(
         "--jobs",
@@ -157,7 +163,7 @@ def _options(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-PLAN = ("profile", "seeds", "workload", "model", "dataset")
+PLAN = ("profile", "seeds", "workload", "model", "dataset", "text_column", "label_column")
 RUN = ("stems", *PLAN, "device", "jobs", "scheduler", "shard", "force")
 
 
@@ -375,7 +381,7 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
     help="With --repeat: keep the counts under docs/data, for the machine's page.",
 )
 def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: Any) -> None:
-    """Show what this machine can do and what is missing for the rest."""
+    """Show what this machine can do, and which questions a model and data can answer."""
     from madl.machine import device
 
     if times is not None:
@@ -383,17 +389,12 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
         return
     if is_kept:
         raise WrongCommand("--publish keeps what --repeat counts; give --repeat, too")
-    if needless := [*stems, *_plan_options()]:
-        raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {needless[0]}")
+    if stems:
+        raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {stems[0]}")
     for what, found in device.diagnose().items():
         click.echo(f"{what:<12} {found}")
-
-
-def _plan_options() -> list[str]:
-    """Which options of a plan the command line gives."""
-    source = click.get_current_context().get_parameter_source
-    given = click.core.ParameterSource.COMMANDLINE
-    return [f"--{name}" for name in PLAN if source(name) is given]
+    for line in _examination(_plan(**given)[0]):
+        click.echo(line)
 
 
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
@@ -474,6 +475,8 @@ def _plan(
     workload: str,
     model: str | None,
     dataset: str | None,
+    text_column: str | None,
+    label_column: str | None,
     only: str | None = None,
 ) -> "tuple[StoredPlan, Store]":
     from madl.logbook.records import Store
@@ -483,7 +486,8 @@ def _plan(
     if only and profile == "smoke":
         raise WrongCommand("--only is of full's cases; leave out --profile smoke")
     project = _project()
-    chosen = workloads.resolve(workload, model=model, dataset=dataset)
+    columns = {"text_column": text_column, "label_column": label_column}
+    chosen = workloads.resolve(workload, model=model, dataset=dataset, **columns)
     store = Store(project.state)
     known, num_seeds = plans.profile_named(profile), plans.parse_seeds(seeds, profile)
     plan = plans.StoredPlan(project, store, known, chosen.params(), num_seeds)
@@ -519,6 +523,8 @@ def _prepared(
     _see_that_jobs_count(jobs, scheduler, device)
     homes.keep_with(store.root)
     machine.wait_briefly()
+    for line in _examination(plan):
+        log.info("%s", line)
     if scheduler is not None:  # each worker has its own devices
         options = plans.Options(device=device, force=force, shard=share, scheduler=scheduler)
         return plan, store, stems, options
@@ -528,6 +534,31 @@ def _prepared(
         log.info("cases take turns on a GPU: --jobs %d is of no effect", jobs)
     jobs = 1 if chosen == "cuda" else jobs or min(machine.num_cores(), 4)
     return plan, store, stems, plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
+
+
+def _examination(plan: "StoredPlan") -> Iterator[str]:
+    """A table: another's model and data, and which questions they can answer.
+
+    Raises:
+        WrongCommand: nothing can be done with them.
+    """
+    from madl.machine import device
+    from madl.training import examination
+
+    if not examination.is_needed(plan.workload):
+        return
+    device.needs_torch()
+    seen = examination.examined(plan.project.state, plan.workload)
+    yield f"{'model':<10} {seen.model}"
+    yield f"{'data':<10} {seen.data}"
+    yield from (f"{'changed':<10} {change}" for change in seen.changes)
+    by_answer: dict[str, list[str]] = {}
+    for question in plan.project.questions:
+        if question.stem in plan.project.pages():
+            why = plan.why_partly(question) or "can be answered"
+            part = "" if plan.why_unsuitable(question.stem) or "can" in why[:3] else "in part: "
+            by_answer.setdefault(part + why, []).append(question.id)
+    yield from (f"{', '.join(ids)}: {why}" for why, ids in by_answer.items())
 
 
 def _run(

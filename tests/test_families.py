@@ -113,10 +113,10 @@ def params(monkeypatch, model):
     return dict(baseline.drawn_params(plan, 0))
 
 
-def test_a_mix_gives_each_kind_of_layer_its_own(model, params, ctx):
+def test_a_mix_gives_each_role_of_a_layer_its_own(model, params, ctx):
     own = copy.deepcopy(model)
-    kinds = precision.kinds(precision.layer_names(own))
-    named = ["mxint4", *["mxint8"] * (len(kinds) - 2), "fp32"]
+    roles = precision.roles(precision.layer_names(own))
+    named = ["mxint4", *["mxint8"] * (len(roles) - 2), "fp32"]
     bits = study.set_(own, " ".join(named), params, ctx)
     assert 4.25 < bits < 32
     rules = {name: layer.rule for name, layer in own.named_modules() if hasattr(layer, "rule")}

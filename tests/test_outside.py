@@ -112,24 +112,6 @@ def reviews(folder: Path, **columns) -> Path:
     return folder
 
 
-def test_data_of_the_wrong_shape_are_refused_in_one_line(tmp_path):
-    wrong = "it needs columns text and label"
-    for place, (text, label, message) in enumerate(
-        (
-            (["a"], ["x"], wrong),
-            (["a"], [True], wrong),
-            (["a"], [2], "not a text and 0 or 1"),
-            (["a", None], [0, 1], "not a text and 0 or 1"),
-            (["a", "b"], [0, None], "not a text and 0 or 1"),
-            ([3], [0], wrong),
-            ([], [], wrong),
-        )
-    ):
-        folder = reviews(tmp_path / str(place), text=text, label=label)
-        with pytest.raises(MadlError, match=f"cannot load data set .*{message}.*; give a folder"):
-            data.load_dataset(str(folder))
-
-
 @pytest.mark.parametrize("how", ["half", "a link", "a script"])
 def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
     folder, ran = reviews(tmp_path / "data"), tmp_path / "ran"

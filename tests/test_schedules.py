@@ -92,7 +92,7 @@ def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_r
 
 
 def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_training(net):
-    shape = study.fitted(net.config, {study.LAYERS: 1}, 0.5)
+    shape = study.fitted(net.shape, {study.LAYERS: 1}, 0.5)
     weights = [sum(x.weight.numel() for x in linear_layers(net.build(s))) for s in (shape, {})]
     assert 0.45 < weights[0] / weights[1] <= 0.5
     halves, how = in_trial(net)
@@ -118,7 +118,7 @@ def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
 
 
 def test_rates_of_their_own_change_what_trains_and_on_the_tuning_seed_nothing_meets_test(net):
-    shape = study.fitted(net.config, {study.LAYERS: 1}, 0.5)
+    shape = study.fitted(net.shape, {study.LAYERS: 1}, 0.5)
     net.params = {**net.params, "part": "rate", "draw": page.TUNING_SEED}
     alike = study.in_full(net, shape)
     net.params = {**net.params, "between_rate": 2e-3}

@@ -8,12 +8,12 @@ from typing import Any
 
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Box, Panel, column
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import EXPORT, Context, Experiment, Plan
 from madl.logbook.numbers import value
 from madl.logbook.records import Params, Records, Row, Values
 from madl.training import baseline
 
-page = Experiment(title="Capture, analyse and transform a graph")
+page = Experiment(title="Capture, analyse and transform a graph", requires=(EXPORT,))
 
 EXAMPLE_ROWS = 4  # sentences that the model is captured on
 

@@ -11,7 +11,14 @@ from madl.logbook.arms import Arm, TimedArm, arm, timed
 from madl.logbook.charts import Chart, category, intervals, linear, span
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Box, Panel, column
-from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
+from madl.logbook.experiment import (
+    CONFIRMING_SEEDS,
+    EXPORT,
+    TUNING_SEED,
+    Context,
+    Experiment,
+    Plan,
+)
 from madl.logbook.numbers import Counted, counted, value
 from madl.logbook.records import Params, Records, Row, Values
 from madl.logbook.searches import rate_rows
@@ -22,6 +29,7 @@ page = Experiment(
     title="Graph inputs, and LoRA adapters",
     needs=("baseline",),
     timed=lambda params: params["method"] == "costs",
+    requires=lambda params: (EXPORT,) if params.get("method") == "inputs" else (),
 )
 
 WAYS = ("full", "frozen", "lora")

@@ -12,6 +12,7 @@ Units: learning rates of AdamW; bytes; seconds a call.
 """
 
 import copy
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -28,8 +29,6 @@ from madl.machine.memory import keep_freed_pages, saved_for_backward
 from madl.training import baseline, models
 from madl.training.train import Recipe, has_fast_bf16, optimizer_of, take_step, train
 
-ADAPTED = r".*\.(query|key|value|dense)"  # every Linear of the encoder and its pooler
-HEAD = r"classifier\..*"  # is new, so it learns in every method
 FROZEN = "embeddings"
 STEP_BATCH = 8
 PROBE_SENTENCES = 128  # whose logits are compared before and after fusing
@@ -46,8 +45,9 @@ def prepared(params: Params, method: str) -> nn.Module:
     if method == "lora":
         torch.manual_seed(seed)
         rank, alpha = int(params["rank"] or 0), float(params["alpha"] or 0)
-        rule = LoraRule(pattern=ADAPTED, rank=rank, alpha=alpha)
-        lora.adapt_(model, [rule], also_train=HEAD)
+        encoder = re.escape(str(model.base_model_prefix))  # its Linear layers take adapters;
+        rule = LoraRule(pattern=rf"{encoder}\..*", rank=rank, alpha=alpha)
+        lora.adapt_(model, [rule], also_train=rf"(?!{encoder}\.).*")  # what is around it is new
     return model
 
 

@@ -20,6 +20,7 @@ from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import (
     CONFIRMING_SEEDS,
+    CUT,
     TUNING_SEED,
     Context,
     Experiment,
@@ -30,7 +31,7 @@ from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.stats import Unit, scientific
 from madl.training import baseline
 
-page = Experiment(title="Compression-aware search", needs=("baseline",))
+page = Experiment(title="Compression-aware search", needs=("baseline",), requires=(CUT,))
 
 STEM = "lab2_compression"
 PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")

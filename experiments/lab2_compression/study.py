@@ -32,8 +32,9 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, search
 from madl.training.data import Encoded
+from madl.training.models import NUM_LABELS
 from madl.training.search import Point, Space
-from madl.training.supernet import Supernet, with_dropout_
+from madl.training.supernet import Supernet
 from madl.training.train import Recipe, train
 
 Halves = tuple[Encoded, Encoded]
@@ -61,7 +62,7 @@ def run(params: Params, ctx: Context) -> Values:
     net = Supernet(params, ctx)
     if params["part"] == "search":
         return searched(net)
-    shape = of_size(net.config, sizes(net.config, SHAPES[str(params["shape"])]), params)
+    shape = of_size(net.shape, sizes(net.shape, SHAPES[str(params["shape"])]), params)
     found = in_full(net, shape) if params["part"] == "rate" else shortly(net, shape, OBJECTIVES)
     return {"chosen": list(shape.values()), **found}
 
@@ -69,30 +70,28 @@ def run(params: Params, ctx: Context) -> Values:
 # ---- shapes of one size -------------------------------------------------------------------------
 
 
-def sizes(config: Mapping[str, Any], parts: Mapping[str, float]) -> Point:
-    return {name: max(round(part * config[name]), 1) for name, part in parts.items()}
+def sizes(whole: Mapping[str, int], parts: Mapping[str, float]) -> Point:
+    return {name: max(round(part * whole[name]), 1) for name, part in parts.items()}
 
 
-def space(config: Mapping[str, Any]) -> Space:
+def space(whole: Mapping[str, int]) -> Space:
     """What is searched; a model too small to offer a choice is not searched along it."""
     every = {
-        name: sorted({max(round(part * config[name]), 1) for part in parts})
+        name: sorted({max(round(part * whole[name]), 1) for part in parts})
         for name, parts in PARTS.items()
     }
     return {name: values for name, values in every.items() if len(values) > 1}
 
 
-def fitted(config: Mapping[str, Any], point: Point, size: float) -> Point | None:
+def fitted(whole: Mapping[str, int], point: Point, size: float) -> Point | None:
     """The point with the feed-forward width that spends the size; None where there is no such."""
-    whole = {name: int(config[name]) for name in (*PARTS, FEED_FORWARD)}
     head = whole[WIDTH] // whole[HEADS]
-    classes = len(config.get("id2label", ())) or 2
     layers, heads, width = (int(point.get(name, whole[name]) or 0) for name in PARTS)
 
     def weights(layers: int, heads: int, width: int, feed_forward: int) -> int:
         """Of the Linear layers: encoder, pooler, classifier."""
         each = 4 * width * heads * head + 2 * width * feed_forward
-        return layers * each + width * (width + classes)
+        return layers * each + width * (width + NUM_LABELS)
 
     most = size * weights(whole[LAYERS], whole[HEADS], whole[WIDTH], whole[FEED_FORWARD])
     left = int(most - weights(layers, heads, width, 0)) // (2 * width * layers)
@@ -101,10 +100,10 @@ def fitted(config: Mapping[str, Any], point: Point, size: float) -> Point | None
     return {LAYERS: layers, HEADS: heads, WIDTH: width, FEED_FORWARD: left}
 
 
-def of_size(config: Mapping[str, Any], point: Point, params: Params) -> Point:
+def of_size(whole: Mapping[str, int], point: Point, params: Params) -> Point:
     """Raises: MadlError: no feed-forward width makes the point as large as that."""
     size = float(params["size"] or 0)
-    found = fitted(config, point, size)
+    found = fitted(whole, point, size)
     if found is None:
         raise MadlError(f"no shape with {dict(point)} has {size:.0%} of the model's weights")
     return found
@@ -120,7 +119,7 @@ def searched(net: Supernet) -> Values:
     size = float(params["size"] or 0)
 
     def worth(point: Point) -> tuple[float, Mapping[str, Any]]:
-        shape = fitted(net.config, point, size)
+        shape = fitted(net.shape, point, size)
         if shape is None:
             return MISFIT, {}
         found = shortly(net, shape, schedules)[objective]
@@ -128,14 +127,14 @@ def searched(net: Supernet) -> Values:
 
     study = search.search(
         search.study_folder(net.ctx, params),
-        space(net.config),
+        space(net.shape),
         worth,
         sampler=str(params["sampler"]),
         seed=int(params["seed"] or 0),
         trials=int(params["trials"] or 0),
     )
     best = max(study, key=lambda trial: trial.value)
-    shape = of_size(net.config, best.point, params)
+    shape = of_size(net.shape, best.point, params)
     return {
         "chosen": list(shape.values()),
         "tried": [trial.notes or None for trial in study],  # None: it cannot have the size
@@ -167,7 +166,6 @@ def evaluated(
     params, judge = net.params, baseline.judge if on_test else baseline.judge_on_validation
     count = params[f"{prefix}examples"]
     assert count is None or isinstance(count, int)
-    dropout = float(net.config["hidden_dropout_prob"]) if prefix == "full_" else 0.0
 
     halves = halved(baseline.load_splits(params).train.first(count))
     some = {**params, f"{prefix}learning_rate": max(rates.values())}
@@ -177,10 +175,8 @@ def evaluated(
         found: Values = {"steps": sum(recipe.num_steps(len(half)) for half in halves)}
         for rate in dict.fromkeys(rates.values()):
             wanted = [schedule for schedule, own in rates.items() if own == rate]
-            model, at_rate = (
-                with_dropout_(net.build(shape), dropout),
-                replace(recipe, learning_rate=rate),
-            )
+            model = net.build(shape, with_dropout=prefix == "full_")
+            at_rate = replace(recipe, learning_rate=rate)
             for schedule, one in trained(model, halves, at_rate, net, wanted):
                 bf16 = net.bf16 and schedule == PLAIN
                 judged = judge(one, params, net.ctx.device, bf16=bf16)

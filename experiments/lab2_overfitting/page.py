@@ -19,7 +19,7 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.searches import mean_estimate
@@ -27,7 +27,9 @@ from madl.logbook.stats import Unit, number, per_cent
 from madl.training import baseline
 
 STEM = "lab2_overfitting"
-page = Experiment(title="Training the best model for longer", needs=("baseline", SEARCH))
+page = Experiment(
+    title="Training the best model for longer", needs=("baseline", SEARCH), requires=(CUT,)
+)
 
 FOUND, WHOLE = f"best of {SEARCH}", "whole model"
 MODELS = {FOUND: "best cut", WHOLE: WHOLE}  # as they are shown

@@ -17,7 +17,7 @@ from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline
 from madl.training.search import Point
-from madl.training.supernet import Supernet, with_dropout_
+from madl.training.supernet import Supernet
 from madl.training.train import evaluate, train
 
 PARTS = (0.25, 0.5)  # of the first epoch
@@ -35,7 +35,7 @@ def trained_on(params: Params, ctx: Context, point: Point) -> Values:
     epochs = int(params["more_epochs"] or 0)
     recipe = baseline.training_recipe(params, prefix="trial_", epochs=epochs, bf16=net.bf16)
     recipe = replace(recipe, seed=int(params["trial_draw"] or 0))  # the first epoch is the trial's
-    model = with_dropout_(net.build(point), float(net.config["hidden_dropout_prob"]))
+    model = net.build(point, with_dropout=True)
     per_epoch = math.ceil(len(examples) / recipe.batch_size)
     checks: list[dict[str, Any]] = []
     kept: Any = model

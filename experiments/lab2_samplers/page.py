@@ -32,13 +32,15 @@ from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import Counted, counted
 from madl.logbook.records import Params, Record, Records, Row, Values
 from madl.logbook.stats import Unit
 from madl.training import baseline
 
-page = Experiment(title="Architecture search: random, grid, TPE", needs=("baseline",))
+page = Experiment(
+    title="Architecture search: random, grid, TPE", needs=("baseline",), requires=(CUT,)
+)
 
 PAIRS = 2  # draws a seed, on which TPE and Random search: seven points apart on the tuning seed
 DRAWS = 100  # more than a seed has: no two studies share a draw

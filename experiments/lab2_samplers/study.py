@@ -51,7 +51,7 @@ PROBE_SENTENCES, PROBE_TOKENS = 4, 16
 def run(params: Params, ctx: Context) -> Values:
     """A case; on the tuning seed nothing meets the test split."""
     net = Supernet(params, ctx)
-    choices = space(net.config)
+    choices = space(net.shape)
     match params["part"]:
         case "audit":
             return {"space": of_space(net, choices), "course": of_course_config(net)}

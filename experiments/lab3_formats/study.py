@@ -3,7 +3,7 @@
 A format is written `mxint4`, or `log(4)@8,3` where its values are placed: with a fraction width or
 an exponent's bias of 8 for weights and biases and of 3 for inputs; the larger that is, the smaller
 are the values. `@best` asks for the places of least validation loss. `fp32` leaves a layer alone.
-A case names one for all layers, or one for each kind of layer, in the order of `precision.kinds`.
+A case names one for all layers, or one for each role of a layer, in the order of `precision.roles`.
 
 Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
 """
@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 
 from madl.compression.quantize import range_use
+from madl.compression.roles import role
 from madl.formats import presets
 from madl.formats.base import NumberFormat
 from madl.logbook.experiment import TUNING_SEED, Context
@@ -74,10 +75,10 @@ def built(named: str, params: Params, ctx: Context) -> tuple[nn.Module, Values]:
 def set_(model: nn.Module, named: str, params: Params, ctx: Context) -> float:
     """Give every layer its format, one for all or one a kind; returns the bits of a weight."""
     layers = precision.layer_names(model)
-    kinds, known = precision.kinds(layers), {w: read(w, params, ctx) for w in named.split()}
-    each = named.split() * (len(kinds) if " " not in named else 1)
-    of = dict(zip(kinds, each, strict=True))
-    formats = {layer: known[of[precision.kind(layer)]] for layer in layers}
+    roles, known = precision.roles(layers), {w: read(w, params, ctx) for w in named.split()}
+    each = named.split() * (len(roles) if " " not in named else 1)
+    of = dict(zip(roles, each, strict=True))
+    formats = {layer: known[of[role(layer)]] for layer in layers}
     precision.set_precision_(model, formats)
     return precision.mean_bits(model, formats)
 
@@ -176,18 +177,18 @@ def searched(params: Params, ctx: Context) -> Values:
     bits; the best has the least, and the mix the least of those with several formats.
     """
     model = baseline.fine_tuned(params, ctx)
-    kinds, offered = precision.kinds(precision.layer_names(model)), str(params["offered"]).split()
-    space: search.Space = dict.fromkeys(kinds, offered)
+    roles, offered = precision.roles(precision.layer_names(model)), str(params["offered"]).split()
+    space: search.Space = dict.fromkeys(roles, offered)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        named = " ".join(placed(str(point[kind]), params, ctx) for kind in kinds)
+        named = " ".join(placed(str(point[kind]), params, ctx) for kind in roles)
         bits = set_(model, named, params, ctx)
         judged = baseline.judge_on_validation(model, params, ctx.device)
         score = judged["validation_loss"] + float(params["price"] or 0) * bits
         return -score, {"formats": named, "bits": bits, **judged}
 
     of = precision.of_experiment(params, OF_SEARCH)
-    begin = [dict.fromkeys(kinds, one) for one in offered]
+    begin = [dict.fromkeys(roles, one) for one in offered]
     trials, best = search.of_case(ctx, of, space, objective, begin)
     mixes = [trial for trial in trials if len(set(trial.notes["formats"].split())) > 1]
     mix = max(mixes, key=lambda trial: trial.value).notes if mixes else {}
@@ -196,7 +197,7 @@ def searched(params: Params, ctx: Context) -> Values:
         **{name: best.notes[name] for name in ("bits", "validation_loss", "validation_accuracy")},
         "mix": mix.get("formats"),
         "mix_bits": mix.get("bits"),
-        "kinds": kinds,
+        "roles": roles,
         "points": search.num_points(space),
         "startup": search.STARTUP_TRIALS,
     }

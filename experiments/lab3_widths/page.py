@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from experiments.lab3_widths.layers import block, kind
+from madl.compression.roles import ROLES, block, role
 from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, cells, level, line, linear, span
@@ -61,8 +61,14 @@ MIXES = ("searched", "ordered")  # that fit the budget; the one of less loss is 
 # 1.1. The mix as asked for has the rate of six bits there.
 TRIED = (3e-5, 1e-4, 3e-4)
 RATES = {"mix": 1e-4, "asked": 1e-4}
-BLOCKS = (*map(str, range(6)), "head")
-KINDS = ("query", "key", "value", "output", "up", "down", "pooler", "classifier")  # as they run
+HEAD = "head"  # of the layers that stand in no block
+
+
+def blocks(layers: Iterable[str]) -> list[str]:
+    """The blocks that these layers stand in, each once, and what stands in none."""
+    numbers = (block(layer) for layer in layers)
+    found = dict.fromkeys(HEAD if number is None else str(number) for number in numbers)
+    return [*(number for number in found if number != HEAD), HEAD]
 
 
 # ---- cases --------------------------------------------------------------------------------------
@@ -140,14 +146,14 @@ def cases(plan: Plan) -> Iterable[Params]:
         for name in (mix, str(ONE)):
             yield {"mix": name, **base, **found[name], **trained_at(plan, RATES["mix"])}
     base = baseline.drawn_params(plan, first)
-    for number in BLOCKS:
+    for number in blocks(tuned.one(part="sensitivity").values["names"]):
         yield {"part": "sensitivity", "block": number, **base, "formats": OFFERED["ends"]}
     yield {"mix": "asked", **base, **found["asked"], **trained_at(plan, RATES["asked"])}
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    return params["part"] == "sensitivity" and params["block"] == BLOCKS[0]
+    return params["part"] == "sensitivity" and params["block"] == "0"
 
 
 @page.run
@@ -260,8 +266,9 @@ def thrown_away(r: Records) -> Counted:
 def wide_layers(r: Records, part: str) -> Counted:
     """Layers of early blocks, of late ones, or of the head, that keep more bits by sensitivity."""
     one = choices(r.tuning)["ordered"]
-    wide = [block(x) for x, of in zip(one.values["names"], one.values["layers"]) if of == "0"]
-    half = (len(BLOCKS) - 1) // 2
+    names = one.values["names"]
+    wide = [block(x) for x, of in zip(names, one.values["layers"]) if of == "0"]
+    half = sum(number != HEAD for number in blocks(names)) // 2
     parts = ["head" if n is None else "early" if n < half else "late" for n in wide]
     return counted(parts.count(part), of=[one])
 
@@ -320,19 +327,19 @@ def curves(r: Records) -> Chart:
 
 
 def layer_map(values: Mapping[str, Any], what: str) -> Chart:
-    """Blocks × kinds of layer; the head's layers stand below, each in a column of its own."""
+    """Blocks × roles of layers; the head's layers stand below, each in a column of its own."""
 
     def turn(layer: str) -> tuple[float, int]:
-        number, name = block(layer), kind(layer)
+        number, name = block(layer), role(layer)
         return (
             math.inf if number is None else number,
-            KINDS.index(name) if name in KINDS else len(KINDS),
+            ROLES.index(name) if name in ROLES else len(ROLES),
         )
 
     rows = [
         {
-            "block": "head" if (number := block(layer)) is None else f"block {number}",
-            "layer": kind(layer),
+            "block": HEAD if (number := block(layer)) is None else f"block {number}",
+            "layer": role(layer),
             what: values[layer],
         }
         for layer in sorted(values, key=turn)

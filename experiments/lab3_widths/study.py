@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import nn
 
-from experiments.lab3_widths.layers import block
 from madl.compression.quantize import set_module_
+from madl.compression.roles import block
 from madl.formats.fixed import FixedPoint
 from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values

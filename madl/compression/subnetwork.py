@@ -1,8 +1,8 @@
-"""Smaller BERTs cut out of a trained one: layers, heads, hidden width and FFN width by importance.
+"""Smaller encoders cut out of a trained one: layers, heads, hidden and FFN width by importance.
 
 What is kept keeps its trained weights, so a short training says something about the shape. A head
 is kept or dropped whole, with its rows of query, key and value and its columns of the output
-projection; so heads and hidden width are free of each other, which `BertConfig` alone does not
+projection; so heads and hidden width are free of each other, which a configuration alone does not
 allow. One importance, measured once on a few sentences, serves every shape.
 
 A Linear layer that is square in the whole model may be an identity instead, kind by kind. It is cut
@@ -12,28 +12,32 @@ output alone is zero. So it means the same at every shape.
 Source: width by activations, Muralidharan et al. 2024, arXiv:2407.14679; layers by how much they
 turn their input, Men et al. 2024, arXiv:2403.03853.
 Shapes: hidden states (B, T, D), heads' outputs (B, T, H · head size), FFN activations (B, T, F).
-Not handled: encoders other than BERT's.
+Not handled: encoders whose blocks are not BERT's six Linear layers (see `roles`), or share weights.
 """
 
 import copy
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madl.compression.quantize import set_module_
+from madl.compression.roles import role
 from madl.errors import MadlError
 
+BLOCK = ("query", "key", "value", "output", "up", "down")  # the Linear layers of a block, by role
 # Linear layers that are square in every BERT, as many outputs as inputs. Each but the pooler stands
 # once in every layer of the encoder.
 KINDS = ("query", "key", "value", "attention_output", "pooler")
+_KIND_OF = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The size of an encoder, in the fields of `BertConfig`."""
+    """The size of an encoder, in BERT's names for it."""
 
     num_hidden_layers: int
     num_attention_heads: int
@@ -54,41 +58,108 @@ class Importance:
     intermediate: Tensor
 
 
-def shape_of(model: nn.Module) -> Shape:
-    """The shape of a whole BERT classifier.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """The blocks of a classifier that can be cut, and the modules around them.
+
+    `linear[i][role]` is the name, within block i, of the Linear layer with that role.
+    """
+
+    path: str  # of the list of blocks
+    blocks: nn.ModuleList
+    linear: Sequence[Mapping[str, str]]
+    around: Mapping[str, nn.Module]  # the leaves that stand in no block, by name
+
+    def layer(self, block: int, role: str) -> nn.Linear:
+        """The Linear layer with that role."""
+        found = self.blocks[block].get_submodule(self.linear[block][role])
+        assert isinstance(found, nn.Linear)
+        return found
+
+    def attention(self, block: int) -> Any:
+        """The module that splits query, key and value into heads."""
+        return self.blocks[block].get_submodule(self.linear[block]["query"].rpartition(".")[0])
+
+    @property
+    def shape(self) -> Shape:
+        first = self.layer(0, "query")
+        return Shape(
+            num_hidden_layers=len(self.blocks),
+            num_attention_heads=first.out_features // self.attention(0).attention_head_size,
+            hidden_size=first.in_features,
+            intermediate_size=self.layer(0, "up").out_features,
+        )
+
+
+def encoder_of(model: nn.Module) -> Encoder:
+    """The encoder of a classifier, found by the roles of its layers.
 
     Raises:
-        MadlError: the model is not a BERT.
+        MadlError: it has no blocks of BERT's shape, or heads and width are not free in it.
     """
-    layers = _layers(model)
-    return Shape(
-        num_hidden_layers=len(layers),
-        num_attention_heads=layers[0].attention.self.num_attention_heads,
-        hidden_size=layers[0].output.dense.out_features,
-        intermediate_size=layers[0].intermediate.dense.out_features,
-    )
+    listed = [(path, one) for path, one in model.named_modules() if isinstance(one, nn.ModuleList)]
+    found: dict[str, tuple[nn.ModuleList, list[dict[str, str]]]] = {}
+    others: Collection[str] = ()
+    for path, blocks in listed:
+        linear = [_linear_by_role(block) for block in blocks]
+        if linear and all(sorted(one) == sorted(BLOCK) for one in linear):
+            found[path] = blocks, linear
+        elif linear and not found:
+            others = others or [role for role in linear[0] if role not in BLOCK]
+    if not found:
+        has = f" but have {' and '.join(others)}" if others else ""
+        raise _uncut(model, f"its blocks are not made of {', '.join(BLOCK)}{has}")
+    path, (blocks, linear) = [*found.items()][-1]  # the innermost
+    stated = getattr(getattr(model, "config", None), "num_hidden_layers", len(blocks))
+    if stated != len(blocks):
+        raise _uncut(model, f"its {stated} layers share the weights of {len(blocks)}")
+    around = {
+        name: module
+        for name, module in model.named_modules()
+        if not name.startswith(f"{path}.") and [*module.parameters(recurse=False)]
+    }
+    encoder = Encoder(path=path, blocks=blocks, linear=linear, around=around)
+    home = next(name for name, one in around.items() if one is _words(model)).rpartition(".")[0]
+    for name, module in around.items():
+        if not isinstance(module, nn.Embedding | nn.LayerNorm | nn.Linear):
+            raise _uncut(model, f"{name} is a {type(module).__name__}")
+        if isinstance(module, nn.Embedding) and name.rpartition(".")[0] != home:
+            raise _uncut(model, f"its layers share the table {name}")
+    return encoder
 
 
-def _bert(model: nn.Module) -> Any:  # transformers is only partly typed
-    bert = getattr(model, "bert", None)
-    if bert is None:
-        raise MadlError(
-            f"a {type(model).__name__} has no BERT encoder to cut; use a BERT model (--model)"
-        )
-    return bert
+def _words(model: Any) -> nn.Module:
+    """The table of word embeddings."""
+    return model.get_input_embeddings()
 
 
-def _layers(model: nn.Module) -> Any:
-    return _bert(model).encoder.layer
+def _linear_by_role(block: nn.Module) -> dict[str, str]:
+    names = [name for name, module in block.named_modules() if isinstance(module, nn.Linear)]
+    return {role(name): name for name in names}
+
+
+def _uncut(model: nn.Module, why: str) -> MadlError:
+    family = type(model).__name__.removesuffix("ForSequenceClassification")
+    return MadlError(f"the encoder of {family} cannot be cut ({why}); give a BERT-like one")
+
+
+def shape_of(model: nn.Module) -> Shape:
+    """The shape of a whole classifier.
+
+    Raises:
+        MadlError: its encoder cannot be cut.
+    """
+    return encoder_of(model).shape
 
 
 @torch.no_grad()
 def importance(model: nn.Module, batch: Mapping[str, Tensor]) -> Importance:
     """Measure on one batch what each layer, head, hidden channel and FFN neuron does."""
-    layers = _layers(model)
+    encoder = encoder_of(model)
     seen: dict[str, Tensor] = {}
-    hooks = [hook for i, layer in enumerate(layers) for hook in _watch(layer, i, seen)]
-    norms = [module for module in _bert(model).modules() if isinstance(module, nn.LayerNorm)]
+    each = range(len(encoder.blocks))
+    hooks = [hook for i in each for hook in _watch(encoder, i, seen)]
+    norms = _norms(model, encoder.shape.hidden_size)
     hooks += [
         norm.register_forward_hook(_keep_output(f"norm{i}", seen)) for i, norm in enumerate(norms)
     ]
@@ -97,23 +168,28 @@ def importance(model: nn.Module, batch: Mapping[str, Tensor]) -> Importance:
         hook.remove()
     words = batch["attention_mask"].bool()  # (B, T)
     values = {name: value[words] for name, value in seen.items()}  # (words, …)
-    each = range(len(layers))
     return Importance(
         layers=torch.stack(
             [1 - F.cosine_similarity(values[f"in{i}"], values[f"out{i}"]).mean() for i in each]
         ),
-        heads=torch.stack([_head_outputs(layers[i].attention, values[f"heads{i}"]) for i in each]),
+        heads=torch.stack([_head_outputs(encoder, i, values[f"heads{i}"]) for i in each]),
         hidden=torch.stack([values[f"norm{i}"].abs().mean(0) for i in range(len(norms))]).sum(0),
         intermediate=torch.stack(
             [
-                values[f"ffn{i}"].abs().mean(0) * layers[i].output.dense.weight.norm(dim=0)
+                values[f"ffn{i}"].abs().mean(0) * encoder.layer(i, "down").weight.norm(dim=0)
                 for i in each
             ]
         ),
     )
 
 
-def _watch(layer: Any, i: int, seen: dict[str, Tensor]) -> list[Any]:
+def _norms(model: Any, width: int) -> list[nn.LayerNorm]:
+    """The norms of the encoder's hidden states; the head's are not among them."""
+    every = (one for one in model.base_model.modules() if isinstance(one, nn.LayerNorm))
+    return [norm for norm in every if norm.normalized_shape == (width,)]
+
+
+def _watch(encoder: Encoder, i: int, seen: dict[str, Tensor]) -> list[Any]:
     def on_layer(module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
         seen[f"in{i}"] = inputs[0]
         seen[f"out{i}"] = output if isinstance(output, Tensor) else output[0]
@@ -125,9 +201,9 @@ def _watch(layer: Any, i: int, seen: dict[str, Tensor]) -> list[Any]:
         return keep
 
     return [
-        layer.register_forward_hook(on_layer),
-        layer.attention.output.dense.register_forward_pre_hook(on_input(f"heads{i}")),
-        layer.output.dense.register_forward_pre_hook(on_input(f"ffn{i}")),
+        encoder.blocks[i].register_forward_hook(on_layer),
+        encoder.layer(i, "output").register_forward_pre_hook(on_input(f"heads{i}")),
+        encoder.layer(i, "down").register_forward_pre_hook(on_input(f"ffn{i}")),
     ]
 
 
@@ -138,10 +214,10 @@ def _keep_output(name: str, seen: dict[str, Tensor]) -> Any:
     return keep
 
 
-def _head_outputs(attention: Any, x: Tensor) -> Tensor:
+def _head_outputs(encoder: Encoder, i: int, x: Tensor) -> Tensor:
     """Mean size of what each head adds to the residual stream; x (words, H · head size)."""
-    size = attention.self.attention_head_size
-    weights = attention.output.dense.weight.split(size, dim=1)
+    size = encoder.attention(i).attention_head_size
+    weights = encoder.layer(i, "output").weight.split(size, dim=1)
     parts = [F.linear(part, w) for part, w in zip(x.split(size, dim=1), weights)]
     return torch.stack([part.norm(dim=1).mean() for part in parts])
 
@@ -165,64 +241,83 @@ def cut(
     for kind in identities:
         if kind not in KINDS:
             raise MadlError(f"a layer {kind!r} cannot be an identity; known: {', '.join(KINDS)}")
-    whole = shape_of(model)
+    encoder = encoder_of(model)
+    whole = encoder.shape
     for field in Shape.__dataclass_fields__:
         wanted, most = getattr(shape, field), getattr(whole, field)
         if not 1 <= wanted <= most:
             raise MadlError(f"{field} is from 1 to the model's own {most}, got {wanted}")
-    tables = [part for part in _bert(model).embeddings.children() if isinstance(part, nn.Embedding)]
-    small: Any = copy.deepcopy(model, {id(table): table for table in tables})  # `_cut_ends` copies
-    kept_layers = most_important(scores.layers, shape.num_hidden_layers).tolist()
+    tables = [part for part in encoder.around.values() if isinstance(part, nn.Embedding)]
+    small: Any = copy.deepcopy(model, {id(table): table for table in tables})  # `_cut_around`
+    copied = replace(encoder, blocks=small.get_submodule(encoder.path))
+    kept = most_important(scores.layers, shape.num_hidden_layers).tolist()
     channels = most_important(scores.hidden, shape.hidden_size)
-    layers = [_layers(small)[i] for i in kept_layers]
-    for i, layer in zip(kept_layers, layers):
+    for i in kept:
         heads = most_important(scores.heads[i], shape.num_attention_heads)
         neurons = most_important(scores.intermediate[i], shape.intermediate_size)
-        _cut_layer(layer, channels, heads, neurons, identities)
-    small.bert.encoder.layer = nn.ModuleList(layers)
-    _cut_ends(small, channels, identities)
+        _cut_block(copied, i, channels, heads, neurons, identities)
+    _cut_around(small, encoder, channels, identities)
+    set_module_(small, encoder.path, nn.ModuleList([copied.blocks[i] for i in kept]))
     for field in Shape.__dataclass_fields__:
         setattr(small.config, field, getattr(shape, field))
     return small
 
 
-def _cut_layer(
-    layer: Any, channels: Tensor, heads: Tensor, neurons: Tensor, identities: Collection[str]
+def _cut_block(
+    encoder: Encoder,
+    i: int,
+    channels: Tensor,
+    heads: Tensor,
+    neurons: Tensor,
+    identities: Collection[str],
 ) -> None:
-    attention, size = layer.attention, layer.attention.self.attention_head_size
+    block, attention = encoder.blocks[i], encoder.attention(i)
+    size, width = attention.attention_head_size, encoder.layer(i, "query").in_features
     rows = (heads[:, None] * size + torch.arange(size)).flatten()
-    for name in ("query", "key", "value"):
-        part = _identity if name in identities else _part
-        setattr(attention.self, name, part(getattr(attention.self, name), rows, channels))
-    attention.self.num_attention_heads = len(heads)
-    attention.self.all_head_size = len(rows)
-    part = _identity if "attention_output" in identities else _part
-    attention.output.dense = part(attention.output.dense, channels, rows)
-    layer.intermediate.dense = _part(layer.intermediate.dense, neurons, channels)
-    layer.output.dense = _part(layer.output.dense, channels, neurons)
-    for block in (attention.output, layer.output):
-        block.LayerNorm = _part_of_norm(block.LayerNorm, channels)
+    cuts = {
+        **dict.fromkeys(("query", "key", "value"), (rows, channels)),
+        **{"output": (channels, rows), "up": (neurons, channels), "down": (channels, neurons)},
+    }
+    for what, name in encoder.linear[i].items():
+        part = _identity if _KIND_OF.get(what) in identities else _part
+        set_module_(block, name, part(encoder.layer(i, what), *cuts[what]))
+    for name in ("num_attention_heads", "n_heads"):
+        if hasattr(attention, name):
+            setattr(attention, name, len(heads))
+    if hasattr(attention, "all_head_size"):
+        attention.all_head_size = len(rows)
+    for name, norm in [*block.named_modules()]:
+        if isinstance(norm, nn.LayerNorm) and norm.normalized_shape == (width,):
+            set_module_(block, name, _part_of_norm(norm, channels))
 
 
-def _cut_ends(model: Any, channels: Tensor, identities: Collection[str]) -> None:
-    embeddings = model.bert.embeddings
-    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        table: nn.Embedding = getattr(embeddings, name)
-        weight = table.weight.detach()[:, channels].clone()
-        padding = table.padding_idx
-        part = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=padding)
-        setattr(embeddings, name, part)
-    embeddings.LayerNorm = _part_of_norm(embeddings.LayerNorm, channels)
-    pooled = _identity if "pooler" in identities else _part
-    model.bert.pooler.dense = pooled(model.bert.pooler.dense, channels, channels)
-    classes = torch.arange(model.classifier.out_features)
-    model.classifier = _part(model.classifier, classes, channels)
+def _cut_around(
+    small: nn.Module, encoder: Encoder, channels: Tensor, identities: Collection[str]
+) -> None:
+    """Every hidden width outside the blocks; sizes that only look like one are not there."""
+    width = encoder.shape.hidden_size
+    every = torch.arange(1 << 20)
+    for name, module in encoder.around.items():
+        if isinstance(module, nn.Embedding) and module.embedding_dim == width:
+            weight = module.weight.detach()[:, channels].clone()
+            padding = module.padding_idx
+            table = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=padding)
+            set_module_(small, name, table)
+        elif isinstance(module, nn.LayerNorm) and module.normalized_shape == (width,):
+            set_module_(small, name, _part_of_norm(module, channels))
+        elif isinstance(module, nn.Linear):
+            sides = (module.out_features, module.in_features)
+            kept = [channels if side == width else every[:side] for side in sides]
+            is_identity = role(name) == "pooler" and "pooler" in identities
+            set_module_(small, name, (_identity if is_identity else _part)(module, *kept))
 
 
 def _part(linear: nn.Linear, outputs: Tensor, inputs: Tensor) -> nn.Linear:
     part = nn.Linear(len(inputs), len(outputs), device="meta")  # nothing is drawn
     part.weight = nn.Parameter(linear.weight.detach()[outputs][:, inputs].clone())
-    part.bias = nn.Parameter(linear.bias.detach()[outputs].clone())
+    part.bias = None  # pyright: ignore[reportAttributeAccessIssue]
+    if linear.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        part.bias = nn.Parameter(linear.bias.detach()[outputs].clone())
     return part
 
 
@@ -247,7 +342,7 @@ def _identity(linear: nn.Linear, outputs: Tensor, inputs: Tensor) -> Identity:
 
 
 def _part_of_norm(norm: nn.LayerNorm, channels: Tensor) -> nn.LayerNorm:
-    part = nn.LayerNorm(len(channels), eps=norm.eps)
-    part.weight = nn.Parameter(norm.weight.detach()[channels].clone())
-    part.bias = nn.Parameter(norm.bias.detach()[channels].clone())
+    part = nn.LayerNorm(len(channels), eps=norm.eps, bias=norm.bias is not None)  # pyright: ignore
+    for name, parameter in norm.named_parameters():
+        setattr(part, name, nn.Parameter(parameter.detach()[channels].clone()))
     return part

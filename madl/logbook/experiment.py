@@ -35,6 +35,9 @@ TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, which 
 TUNING_SEED = 0  # chooses everything, by validation loss
 CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
 
+CUT = "an encoder that can be cut"  # what a model must have for some experiments
+EXPORT = "a graph that can be captured"
+
 SAID = ("effect", "smallest", "agree")  # what a sentence in a claim block has by name
 
 T = TypeVar("T")
@@ -132,7 +135,8 @@ class Experiment:
     """Everything one page needs, collected from the decorated functions of one file.
 
     `timed` says which cases measure time, and so run alone. `needs` names the experiments whose
-    results its cases and claims read.
+    results its cases and claims read. `requires` says what the model must have, for all cases or
+    for those of these parameters.
     """
 
     def __init__(
@@ -141,10 +145,11 @@ class Experiment:
         title: str,
         needs: tuple[str, ...] = (),
         timed: bool | Callable[[Params], bool] = False,
+        requires: Sequence[str] | Callable[[Params], Sequence[str]] = (),
         version: int = 1,
     ) -> None:
         self.title, self.needs, self.version = title, needs, version
-        self._timed = timed
+        self._timed, self._requires = timed, requires
         self._cases: Callable[[Plan], Iterable[Params]] | None = None
         self._tuning: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
@@ -290,7 +295,9 @@ class Experiment:
         """The cases of the tuning seed: an experiment that this one needs, without a page."""
         if self._tuning is None:
             return None
-        made = Experiment(title=f"{self.title}: tuning", timed=self._timed, version=self.version)
+        title = f"{self.title}: tuning"
+        of = {"timed": self._timed, "requires": self._requires}
+        made = Experiment(title=title, **of, version=self.version)  # pyright: ignore[reportArgumentType]
         made.needs = tuple(name for name in self.needs if not name.endswith(TUNING))
         made._cases, made._run = self._tuning, self._run
         made.why_unavailable = self.why_unavailable
@@ -307,6 +314,15 @@ class Experiment:
     def runs_alone(self, params: Params) -> bool:
         """Whether this case measures time."""
         return self._timed(params) if callable(self._timed) else self._timed
+
+    @property
+    def required(self) -> Sequence[str]:
+        """What the model must have for any case."""
+        return () if callable(self._requires) else self._requires
+
+    def required_by(self, params: Params) -> Sequence[str]:
+        """What the model must have for this case."""
+        return self._requires(params) if callable(self._requires) else self._requires
 
     @cached_property
     def digests(self) -> dict[str, str]:

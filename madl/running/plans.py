@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError, WrongCommand
-from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING, Profile
+from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING, Profile, Question
 from madl.logbook.records import (
     RUNS_AGAIN,
     Case,
@@ -27,7 +27,7 @@ from madl.logbook.records import (
 from madl.logbook.stats import counted
 from madl.machine import device as machine
 from madl.running.project import Project
-from madl.training import workloads
+from madl.training import examination, workloads
 
 T = TypeVar("T")
 MOST_SHARES = 10_000  # more than any run has cases: most of them would have nothing to do
@@ -61,7 +61,43 @@ class StoredPlan:
         return f"--profile {self.profile.name}{seeds}{workloads.arguments(self.workload)}"
 
     def cases(self, name: str) -> list[Case]:
-        return self._once("cases", name, lambda: self.project.cases(name, self))
+        """The cases of an experiment; none, where the model has not what it requires."""
+        return self._once(
+            "cases",
+            name,
+            lambda: [] if self.why_unsuitable(name) else self.project.cases(name, self),
+        )
+
+    def why_unsuitable(self, name: str) -> str | None:
+        """Why this workload's model cannot answer what the experiment asks, as far as is known."""
+        experiment = self.project.load(name)
+        if why := self._lacking(experiment.required):
+            return why
+        needs = (self.why_unsuitable(needed) for needed in experiment.needs)
+        return next(filter(None, needs), None)
+
+    def why_unavailable(self, case: Case) -> str | None:
+        """Why a case cannot run with this model, or on this machine."""
+        required = self.project.load(case.experiment).required_by(case.params)
+        return self._lacking(required) or self.project.why_unavailable(case)
+
+    def why_partly(self, question: Question) -> str | None:
+        """Why this workload's model cannot answer all of what a question asks."""
+        experiment = self.project.load(question.stem)
+        params = (one for asked in question.asked for one in asked.combinations)
+        whys = (self._lacking(experiment.required_by(one)) for one in params)
+        return self.why_unsuitable(question.stem) or next(filter(None, whys), None)
+
+    def _lacking(self, required: Sequence[str]) -> str | None:
+        lacks = self._examination.lacks if required and self._examination else {}
+        missing = (lacks[need] for need in required if need in lacks)
+        return next((f"not for this model: {why}" for why in missing), None)
+
+    @cached_property
+    def _examination(self) -> examination.Examination | None:
+        if not examination.is_needed(self.workload):
+            return None
+        return examination.known(self.project.state, self.workload)
 
     def records(self, name: str) -> Records:
         return select(self.store, self.cases(name))
@@ -357,7 +393,7 @@ def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
         mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
     if options.scheduler is not None:
         return mine  # what can run is for the workers to say
-    return [case for case in mine if plan.project.why_unavailable(case) is None]
+    return [case for case in mine if plan.why_unavailable(case) is None]
 
 
 def is_mine(case: Case, options: Options) -> bool:
@@ -369,7 +405,7 @@ def is_mine(case: Case, options: Options) -> bool:
 def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
     """Store why cases cannot run on this machine, where the store does not say so yet."""
     for case in plan.cases(name):
-        reason = plan.project.why_unavailable(case)
+        reason = plan.why_unavailable(case)
         known = plan.store.get(case)
         if reason is None or (known and (known.status == "ok" or known.error == reason)):
             continue
@@ -379,6 +415,9 @@ def skip(plan: StoredPlan, store: Store, name: str, device: str) -> None:
 def why_nothing(plan: StoredPlan, names: Sequence[str]) -> Iterator[str]:
     """Of experiments of which no case was run: what keeps this machine from it, or that all is."""
     whole: list[str] = []
+    unsuitable = {name: why for name in names if (why := plan.why_unsuitable(name))}
+    yield from (f"{name}: {why}" for name, why in unsuitable.items())
+    names = [name for name in names if name not in unsuitable]
     untaken = [name for name in names if plan.is_ready(name) and not plan.cases(name)]
     if untaken:
         is_quick = isinstance(plan, Sample) and plan.only is None
@@ -426,5 +465,9 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
         "damaged": len(damaged),
         "left": sum(record is None for record in records) - len(damaged),
         "changed": sum(record.run.code != code for record in ok),
-        "errors": [*sorted({record.error or "" for record in [*failed, *skipped]}), *damaged],
+        "errors": [
+            *filter(None, [plan.why_unsuitable(name)]),
+            *sorted({record.error or "" for record in [*failed, *skipped]}),
+            *damaged,
+        ],
     }

@@ -272,6 +272,8 @@ class PageCalls:
     def how_to_run(self) -> str:
         """What is there, and the command for the rest, in backticks."""
         progress = self.page.view.progress
+        if self.page.view.plan.why_unsuitable(self.page.name):
+            return f"{progress[:1].upper()}{progress[1:]}"
         return f"{progress[:1].upper()}{progress[1:]}. To complete it: `{self._command()}`"
 
     def _command(self) -> str:
@@ -279,7 +281,9 @@ class PageCalls:
 
     def _pending(self) -> str:
         view = self.page.view
-        if not view.is_complete:
+        if why := view.plan.why_unsuitable(view.name):
+            said = f"{inline(why[:1].upper() + why[1:])}."
+        elif not view.is_complete:
             said = inline(self.how_to_run())
         elif why := view.why_skipped:
             said = f"Not run here: {inline(why)}."

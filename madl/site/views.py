@@ -169,6 +169,8 @@ class View:
 
     @property
     def progress(self) -> str:
+        if why := self.plan.why_unsuitable(self.name):
+            return why
         if not self.cases:
             return "waiting for " + ", ".join(self.experiment.needs)
         skipped = f", {len(self.skipped)} not for this machine" if self.skipped else ""

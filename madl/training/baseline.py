@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from madl.logbook.arms import Arm, arm
 from madl.logbook.experiment import Context, Plan
 from madl.logbook.records import Params, Records, Scalar
+from madl.training.tables import Columns
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 PASSES = 2  # of fine-tuning: of one, two and three, what validation loss prefers on the tuning seed
 
 RECIPE_FIELDS = (
-    *("model", "dataset", "max_length", "train_examples", "validation_examples"),
+    *("model", "dataset", "text_column", "label_column"),
+    *("max_length", "train_examples", "validation_examples"),
     *("epochs", "learning_rate", "batch_size", "seed", "draw"),
 )
 
@@ -73,16 +75,24 @@ def load_splits(params: Params) -> Splits:
     return _load_splits(
         str(params["model"]),
         str(params["dataset"]),
+        columns_of(params),
         _int(params["max_length"]),
         *(_optional(params[f"{part}_examples"]) for part in ("train", "validation", "test")),
         _optional(params.get("draw")),
     )
 
 
+def columns_of(params: Params) -> Columns:
+    """The columns of the data set that a case reads."""
+    names = {name: params.get(f"{name}_column") for name in ("text", "label")}
+    return Columns(**{name: None if given is None else str(given) for name, given in names.items()})
+
+
 @functools.lru_cache(maxsize=2)
 def _load_splits(
     model: str,
     name: str,
+    columns: Columns,
     max_length: int,
     train: int | None,
     val: int | None,
@@ -92,7 +102,8 @@ def _load_splits(
     from madl.training import data, models
 
     tokenizer = models.load_tokenizer(model)
-    loaded = data.load_dataset(name, draw)
+    max_length = min(max_length, models.longest_input(model) or max_length)
+    loaded = data.load_dataset(name, draw, columns)
     parts = {
         "train": loaded.train.first(train),
         "validation": loaded.validation.first(val),

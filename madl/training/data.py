@@ -5,19 +5,16 @@ then training; a `draw` deals what is not test in another order. A group stays o
 test sentence has a twin in training. Validation chooses; test is only ever reported.
 
 Shapes: a batch holds input_ids and attention_mask (B, T) with T its own longest sentence.
-Source: the default data, Hutto & Gilbert 2014, "VADER", ICWSM; duplicates by prefix filtering,
-Chaudhuri et al. 2006, "A primitive operator for similarity joins in data cleaning", ICDE.
+Source: the default data, Hutto & Gilbert 2014, "VADER", ICWSM.
 """
 
+import functools
 import hashlib
-import logging
 import math
 import random
-import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +22,12 @@ import torch
 from torch import Tensor
 
 from madl import assets
-from madl.errors import MadlError
-from madl.training import outside
-from madl.training.outside import Examples
+from madl.training.examples import Examples, Prepared, near_duplicates, prepare
+from madl.training.tables import RECOGNISED, Columns, read_folder, read_hub
 from madl.training.workloads import unpin
-
-log = logging.getLogger(__name__)
 
 TEST_EXAMPLES = 2000
 VALIDATION_EXAMPLES = 500
-SHARED = 3  # rare words that must agree before two texts are compared; any number is exact
-SAME_TEXT = 0.8  # Jaccard similarity of word sets from which two sentences count as one text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +60,27 @@ class Dataset:
     test: Split
 
 
-def load_dataset(name: str, draw: int | None = None) -> Dataset:
-    """A preset, a folder in the hub's layout, or a hub id with columns `text` and `label`.
+def load_dataset(name: str, draw: int | None = None, columns: Columns = RECOGNISED) -> Dataset:
+    """A preset, a folder, or a hub id.
 
     `draw` names another choice of validation and training sentences; test is always the same.
 
     Raises:
         MadlError: no network, or not such a data set.
     """
+    return deal(prepared(name, columns), draw)
+
+
+@functools.lru_cache(maxsize=1)
+def prepared(name: str, columns: Columns = RECOGNISED) -> Prepared:
+    """The examples of a data set, and what was changed of them; once per process."""
     if name == "movie-snippets":
-        examples = _read_snippets(assets.fetch(name) / "movieReviewSnippets_GroundTruth.txt")
-        return _split(examples, draw)
+        path = assets.fetch(name) / "movieReviewSnippets_GroundTruth.txt"
+        return Prepared(groups=near_duplicates(_read_snippets(path)))
     source = unpin(name)
-    if Path(source).is_dir():
-        return _split_official(*outside.read_parquet(Path(source)), draw)
-    return _split_official(*_load_from_hub(source), draw)
+    folder = Path(source)
+    read = read_folder(folder, columns) if folder.is_dir() else read_hub(source, columns)
+    return prepare(source, read)
 
 
 def _read_snippets(path: Path) -> Examples:
@@ -91,103 +89,36 @@ def _read_snippets(path: Path) -> Examples:
     return [(text, int(float(rating) > 0)) for _, rating, text in rows if float(rating) != 0]
 
 
-def _load_from_hub(name: str) -> tuple[Examples, Examples]:
-    import datasets
-    from datasets import config
-    from huggingface_hub import constants
-
-    datasets.disable_progress_bars()
-    outside.prepare_hub()
-    config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE
-    try:
-        loaded: Any = datasets.load_dataset(name)  # untyped library
-        train, test = (
-            list(zip(map(str, loaded[part]["text"]), map(int, loaded[part]["label"])))
-            for part in ("train", "test")
-        )
-    except KeyError as error:
-        raise MadlError(
-            f"data set {name} has no {error}; needed: splits train and test, columns text and label"
-        ) from error
-    except Exception as error:  # the library raises a dozen kinds, all of them about the source
-        raise MadlError(
-            f"cannot load data set {name} ({type(error).__name__}: {str(error).splitlines()[0]}); "
-            "check the name and the network, or give a folder with --dataset"
-        ) from error
-    return train, test
-
-
-def _split(examples: Examples, draw: int | None) -> Dataset:
-    groups = _in_hash_order(_group_near_duplicates(examples))
+def deal(examples: Prepared, draw: int | None) -> Dataset:
+    """Groups to test, where there is no test split, then to validation, then to training."""
+    total = sum(map(len, examples.groups))
+    num_test = min(TEST_EXAMPLES, total // 5) if examples.test is None else 0
+    quota = {
+        "test": num_test,
+        "validation": min(VALIDATION_EXAMPLES, total // 10),
+        "train": math.inf,
+    }
+    groups = _in_hash_order(examples.groups)
     sizes = accumulate(map(len, groups))
-    is_test = sum(size - len(group) < TEST_EXAMPLES for size, group in zip(sizes, groups))
+    is_test = sum(size - len(group) < num_test for size, group in zip(sizes, groups))
     groups = [*groups[:is_test], *_in_hash_order(groups[is_test:], draw)]
-    parts: dict[str, Examples] = {"test": [], "validation": [], "train": []}
-    quota = {"test": TEST_EXAMPLES, "validation": VALIDATION_EXAMPLES, "train": math.inf}
+    parts: dict[str, Examples] = {name: [] for name in quota}
     for group in groups:
         part = next(name for name, size in quota.items() if len(parts[name]) < size)
         parts[part] += group
+    if examples.test is not None:
+        each = _in_hash_order([[example] for example in examples.test])
+        parts["test"] = [example for group in each for example in group]
     return Dataset(**{name: _as_split(part) for name, part in parts.items()})
-
-
-def _split_official(train: Examples, test: Examples, draw: int | None) -> Dataset:
-    """Keep the authors' test set; cut validation from train, never larger than a tenth of it."""
-    groups = _in_hash_order(_group_near_duplicates(train), draw)
-    size = min(VALIDATION_EXAMPLES, len(train) // 10)
-    validation: Examples = []
-    while len(validation) < size:
-        validation += groups.pop(0)
-    rest = [example for group in groups for example in group]
-    ordered_test = [example for group in _in_hash_order([[e] for e in test]) for example in group]
-    return Dataset(
-        train=_as_split(rest), validation=_as_split(validation), test=_as_split(ordered_test)
-    )
 
 
 def _as_split(examples: Examples) -> Split:
     return Split(texts=[text for text, _ in examples], labels=[label for _, label in examples])
 
 
-def _in_hash_order(groups: list[Examples], draw: int | None = None) -> list[Examples]:
+def _in_hash_order(groups: Sequence[Examples], draw: int | None = None) -> list[Examples]:
     salt = "" if draw is None else f"{draw}\n"
     return sorted(groups, key=lambda g: hashlib.sha256(f"{salt}{g[0][0]}".encode()).digest())
-
-
-def _group_near_duplicates(examples: Examples) -> list[Examples]:
-    """Connected components of `Jaccard(words) >= SAME_TEXT`; the first one names the group.
-
-    Two sets that similar share at least `SHARED` words among the few rarest of each (the prefix),
-    so only texts that do are compared: exact, and far from quadratic.
-    """
-    words = [frozenset(re.findall(r"\w+", text.lower())) for text, _ in examples]
-    frequency = Counter(word for one in words for word in one)
-    leader = list(range(len(examples)))
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = leader[leader[i]]
-            i = leader[i]
-        return i
-
-    by_word: dict[str, list[int]] = defaultdict(list)
-    needed = [min(SHARED, math.ceil(SAME_TEXT * len(one))) for one in words]
-    for i, one in enumerate(words):
-        rarest = sorted(one, key=lambda word: (frequency[word], word))
-        prefix = rarest[: len(one) - math.ceil(SAME_TEXT * len(one)) + needed[i]]
-        shared = Counter(chain.from_iterable(by_word[word] for word in prefix))
-        for j, count in shared.items():
-            if count < min(needed[i], needed[j]):
-                continue
-            if len(one & words[j]) >= SAME_TEXT * len(one | words[j]):
-                a, b = sorted((find(i), find(j)))
-                leader[b] = a
-        for word in prefix:
-            by_word[word].append(i)
-
-    groups: dict[int, Examples] = defaultdict(list)
-    for i, example in enumerate(examples):
-        groups[find(i)].append(example)
-    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

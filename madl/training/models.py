@@ -27,14 +27,69 @@ def _source(model: str) -> str:
 def load_pretrained(model: str, *, seed: int) -> nn.Module:
     """The pretrained encoder with a new classification head, drawn from `seed`.
 
+    A head that is there already, of this task or another, is not kept.
+
     Raises:
         MadlError: no such model, or it cannot be had.
     """
+    return _with_new_head(model, seed)[0]
+
+
+def own_head(model: str) -> list[str]:
+    """The parameters of a trained head that the model comes with, which `load_pretrained` draws
+    anew."""
+    return _with_new_head(model, seed=0)[1]
+
+
+def _with_new_head(model: str, seed: int) -> tuple[nn.Module, list[str]]:
     source = _source(model)
     if model not in assets.ASSETS and Path(source).is_dir():
         outside.check_model(Path(source))
     torch.manual_seed(seed)
-    return _load(source)
+    how = {"ignore_mismatched_sizes": True, "output_loading_info": True, "problem_type": None}
+    loaded, info = _load(source, **how)
+    mismatched = [name for name, *_ in info["mismatched_keys"]]
+    trained = [name for name in head_of(loaded) if name not in (*info["missing_keys"], *mismatched)]
+    if trained:
+        torch.manual_seed(seed)
+        new = _auto().from_config(loaded.config)
+        with torch.no_grad():
+            for name in trained:
+                loaded.get_parameter(name).copy_(new.get_parameter(name))
+    return loaded, [*trained, *mismatched]
+
+
+def head_of(model: Any) -> list[str]:
+    """The names of the parameters around the encoder."""
+    encoder = f"{model.base_model_prefix}."
+    return [name for name, _ in model.named_parameters() if not name.startswith(encoder)]
+
+
+def longest_input(model: str) -> int | None:
+    """The tokens that a model has positions for; None where it says no number.
+
+    Raises:
+        MadlError: no such model, or it cannot be had.
+    """
+    if model in SHAPES:
+        return SHAPES[model]["max_position_embeddings"]
+    import transformers
+
+    config = _from_pretrained(transformers.AutoConfig, _source(model))
+    with torch.device("meta"):  # shapes without weights
+        made: Any = _auto().from_config(config)
+    tables = [
+        table
+        for name, table in made.named_modules()
+        if isinstance(table, nn.Embedding) and name.endswith("position_embeddings")
+    ]
+    # a table with an entry for padding begins to count behind it
+    counted = [
+        table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+        for table in tables
+    ]
+    stated = getattr(config, "max_position_embeddings", None)
+    return min([*counted, *([stated] if stated else [])], default=None)
 
 
 def with_random_weights(model: str, *, seed: int) -> nn.Module:
@@ -45,10 +100,10 @@ def with_random_weights(model: str, *, seed: int) -> nn.Module:
     """
     import transformers
 
-    kind, shape = transformers.AutoModelForSequenceClassification, SHAPES.get(model)
+    shape = SHAPES.get(model)
     torch.manual_seed(seed)
     if shape is not None:
-        return kind.from_config(transformers.BertConfig(**shape))  # two labels are its default
+        return _auto().from_config(transformers.BertConfig(**shape))  # two labels are its default
     return load_pretrained(model, seed=seed)
 
 
@@ -73,14 +128,19 @@ def load_tokenizer(model: str) -> Any:
     return tokenizer
 
 
-def _load(source: str) -> nn.Module:
+def _auto() -> Any:  # transformers is only partly typed
+    import transformers
+
+    return transformers.AutoModelForSequenceClassification
+
+
+def _load(source: str, **how: Any) -> Any:
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    kind = transformers.AutoModelForSequenceClassification
     options = {"num_labels": NUM_LABELS, "use_safetensors": True, "dtype": torch.float32}
-    return _from_pretrained(kind, source, **options)
+    return _from_pretrained(_auto(), source, **options, **how)
 
 
 def _from_pretrained(kind: Any, source: str, **options: Any) -> Any:

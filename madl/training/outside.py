@@ -1,8 +1,8 @@
 """Models and data of other people: looked at before they are loaded, and never run.
 
-A model is weights in safetensors, numbers in `config.json`, and the files of its tokenizer; a data
-set is Parquet. Nothing in a folder is executed, no file in it leads out of it, and how much memory
-it asks for is counted before any is allocated.
+A model is weights in safetensors, numbers in `config.json`, and the files of its tokenizer. Nothing
+in a folder is executed, no file in it leads out of it, and how much memory it asks for is counted
+before any is allocated. Data sets are read in `tables`.
 
 Not handled: what a file of the hub costs to download.
 """
@@ -25,8 +25,6 @@ from madl.logbook.shapes import shown
 CONFIG_KB = 1024
 LAYERS = 1000  # of whatever a configuration counts: more would take hours even without memory
 FILE_GB = 20
-TEXT_GB = 2  # of a data set, all splits together
-BATCH_MB = 256  # at most, unpacked at once
 
 
 # ---- models -------------------------------------------------------------------------------------
@@ -132,7 +130,12 @@ def free_bytes() -> int | None:
 
 
 def check_tokenizer(tokenizer: Any, source: str) -> None:
-    """Raises: MadlError: it knows no words, as one that is made without its files."""
+    """Raises: MadlError: it knows no words, as one made without its files, or no padding."""
+    if tokenizer.pad_token_id is None:
+        raise MadlError(
+            f"the tokenizer of {source} has no padding token, so its texts make no batch; "
+            "give an encoder like BERT to --model"
+        )
     words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < 2:
         raise MadlError(
@@ -143,78 +146,10 @@ def check_tokenizer(tokenizer: Any, source: str) -> None:
 
 # ---- data ---------------------------------------------------------------------------------------
 
-Examples = list[tuple[str, int]]
 
-
-def read_parquet(folder: Path) -> tuple[Examples, Examples]:
-    """The splits `train` and `test` of a folder in the hub's layout.
-
-    Raises:
-        MadlError: a split or a column is not there, is not what it must be, or is too large.
-    """
-    train, test = _read_split(folder, "train"), _read_split(folder, "test")
-    return train, test
-
-
-def _read_split(folder: Path, split: str) -> Examples:
-    import pyarrow
-    import pyarrow.parquet as parquet
-
-    files = sorted(
-        path
-        for path in folder.rglob("*.parquet")
-        if re.match(rf"{split}(?![a-z0-9])", path.name) or path.parent.name == split
-    )
-    if not files:
-        raise _no_data(folder, f"there are no Parquet files of a split {split}")
-    found: Examples = []
-    size = 0
-    for path in files:
-        if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
-            raise _no_data(folder, f"{path.name} is not a regular file of it")
-        try:
-            opened = parquet.ParquetFile(path)
-            rows = _rows_at_once(folder, opened)
-            for batch in opened.iter_batches(rows, columns=["text", "label"]):
-                if (size := size + batch.nbytes) > TEXT_GB * 2**30:
-                    raise _no_data(folder, f"{split} has more than {TEXT_GB} GB of text")
-                columns = (batch.column(name).to_pylist() for name in ("text", "label"))
-                found += [_example(folder, *row) for row in zip(*columns)]
-        except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
-            said = next(iter(str(error).splitlines()), type(error).__name__)
-            raise _no_data(folder, f"{path.name}: {said}") from error
-    if not found:
-        raise _no_data(folder, f"the split {split} is empty")
-    return found
-
-
-def _rows_at_once(folder: Path, opened: Any) -> int:
-    """How many rows cannot unpack to more than a batch may hold.
-
-    A chunk whose texts are numbers into a dictionary may hold its largest text in every row.
-    """
-    types = {field.name: str(field.type) for field in opened.schema_arrow}
-    if types.get("text") not in ("string", "large_string") or "int" not in types.get("label", ""):
-        raise _no_data(folder, f"it needs columns text and label of texts and 0 or 1, has {types}")
-    metadata = opened.metadata
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-    largest = max(
-        (c.total_uncompressed_size for c in chunks if c.path_in_schema == "text"), default=1
-    )
-    if largest > TEXT_GB * 2**30:
-        raise _no_data(folder, f"it has more than {TEXT_GB} GB of text")
-    return max(1, min(1024, (BATCH_MB << 20) // max(largest, 1)))
-
-
-def _example(folder: Path, text: object, label: object) -> tuple[str, int]:
-    if not isinstance(text, str) or label not in (0, 1):
-        raise _no_data(folder, f"an example is {shown((text, label))}, not a text and 0 or 1")
-    return text, int(str(label))
-
-
-def _no_data(folder: Path, reason: str) -> MadlError:
-    return MadlError(f"cannot load data set {folder} ({reason}); give a folder with --dataset")
+def no_data(source: object, reason: str, do: str = "give a folder with --dataset") -> MadlError:
+    """The refusal of a data set, a folder or a name of the hub."""
+    return MadlError(f"cannot load data set {source} ({reason}); {do}")
 
 
 # ---- the hub ------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from madl.compression.quantize import Rule, linear_layers, quantize_
+from madl.compression.roles import role
 from madl.formats.base import NumberFormat
 from madl.logbook.records import Params, Scalar
 from madl.training import baseline
@@ -43,15 +44,9 @@ def layer_names(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
 
 
-def kind(name: str) -> str:
-    """What a layer is for, the same in every block: `attention.output`, `pooler`."""
-    tail = re.split(r"\.\d+\.", name)[-1]
-    return tail.removeprefix("bert.").removeprefix("attention.self.").removesuffix(".dense")
-
-
-def kinds(names: Iterable[str]) -> list[str]:
-    """The kinds of these layers, each once, in their order."""
-    return list(dict.fromkeys(kind(name) for name in names))
+def roles(names: Iterable[str]) -> list[str]:
+    """The roles of these layers, each once, in their order."""
+    return list(dict.fromkeys(role(name) for name in names))
 
 
 def set_precision_(model: nn.Module, precision: Precision) -> nn.Module:

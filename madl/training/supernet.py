@@ -11,10 +11,9 @@ Parameters: those of `baseline.drawn_params`, `trial_draw`, and for trials `tria
 `trial_learning_rate`, `trial_batch_size`; in full `full_examples` (None: all), `full_batch_size`.
 """
 
-import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,15 +42,15 @@ PARTS = {  # how many of the model's own a size may be
 }
 
 
-def space(config: Mapping[str, Any]) -> Space:
-    """The sizes to choose from, as parts of the model's own `BertConfig` fields.
+def space(shape: Mapping[str, int]) -> Space:
+    """The sizes to choose from, as parts of the model's own.
 
     A model too small to offer a choice of a field is not searched along it. Each kind of Linear
     layer that is square in the whole model may be an identity, in all layers at once.
     """
     choices: dict[str, list[Scalar]] = {}
     for name, parts in PARTS.items():
-        sizes = sorted({max(round(part * config[name]), 1) for part in parts})
+        sizes = sorted({max(round(part * shape[name]), 1) for part in parts})
         if len(sizes) > 1:
             choices[name] = [*sizes]
     return {**choices, **{kind: [LINEAR, IDENTITY] for kind in KINDS}}
@@ -73,8 +72,11 @@ class Supernet:
         return baseline.checkpoint(self.params, self.ctx)
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
-        return json.loads((self.folder / "config.json").read_text())
+    def shape(self) -> Mapping[str, int]:
+        """The whole model's size, in the fields of `subnetwork.Shape`."""
+        from madl.compression import subnetwork
+
+        return asdict(subnetwork.shape_of(self.whole))
 
     @cached_property
     def whole(self) -> "nn.Module":
@@ -97,20 +99,20 @@ class Supernet:
 
         return train.has_fast_bf16(self.ctx.device)
 
-    def build(self, point: Point) -> "nn.Module":
-        """The sub-network at that point, before any training, without dropout.
+    def build(self, point: Point, *, with_dropout: bool = False) -> "nn.Module":
+        """The sub-network at that point, untrained; with the fine-tuning's dropout or none.
 
         Its attention is the plain one, as on a CPU the fused one's way back takes half of a step.
         """
         from madl.compression import subnetwork
 
-        names = [field.name for field in fields(subnetwork.Shape)]
-        shape = subnetwork.Shape(**{name: point.get(name, self.config[name]) for name in names})  # type: ignore[arg-type]
+        sizes: Any = {name: point.get(name, size) for name, size in self.shape.items()}
+        shape = subnetwork.Shape(**sizes)
         identities = [kind for kind in KINDS if point.get(kind) == IDENTITY]
         model: Any = subnetwork.cut(self.whole, shape, self.importance, identities)
         model.set_attn_implementation("eager")
-        model.bert.embeddings.word_embeddings.weight.requires_grad_(False)
-        return with_dropout_(model, 0.0)
+        model.get_input_embeddings().weight.requires_grad_(False)
+        return model if with_dropout else without_dropout_(model)
 
     # ---- a trial --------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Supernet:
 
     def trained_in_full(self, point: Point, learning_rate: float) -> "nn.Module":
         """The sub-network at that point after one pass over all training sentences."""
-        model = with_dropout_(self.build(point), float(self.config["hidden_dropout_prob"]))
+        model = self.build(point, with_dropout=True)
         count = self.params["full_examples"]
         examples = baseline.load_splits(self.params).train
         examples = examples if count is None else examples.first(self._int("full_examples"))
@@ -193,11 +195,11 @@ class Supernet:
         return value
 
 
-def with_dropout_(model: "nn.Module", share: float) -> "nn.Module":
-    """Every dropout layer drops that share."""
+def without_dropout_(model: "nn.Module") -> "nn.Module":
+    """No dropout layer drops anything."""
     from torch import nn
 
     for layer in model.modules():
         if isinstance(layer, nn.Dropout):
-            layer.p = share
+            layer.p = 0.0
     return model

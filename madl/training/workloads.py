@@ -10,29 +10,34 @@ import hashlib
 import itertools
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madl.assets import file_sha256
 from madl.errors import MadlError, WrongCommand
 from madl.logbook.records import Params, Scalar
+from madl.training import tables
+
+NAMES = ("model", "dataset", "text_column", "label_column")  # that a command may give
+PARAMETERS = (*NAMES, "max_length", "train_examples")  # that a workload may state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Names that `models.load_pretrained` and `data.load_dataset` resolve, and the sizes stated."""
+    """Names that `models.load_pretrained` and `data.load_dataset` resolve, and what is stated."""
 
     model: str
     dataset: str
+    text_column: str | None = None
+    label_column: str | None = None
     max_length: int | None = None  # tokens
     train_examples: int | None = None
 
     def params(self) -> dict[str, Scalar]:
         """The workload as case parameters; a local folder is named with what is in it."""
-        sizes = {"max_length": self.max_length, "train_examples": self.train_examples}
-        stated = {name: size for name, size in sizes.items() if size is not None}
-        return {"model": _pin(self.model), "dataset": _pin(self.dataset), **stated}
+        every = {name: getattr(self, name) for name in PARAMETERS}
+        stated = {name: value for name, value in every.items() if value is not None}
+        return {**stated, "model": _pin(self.model), "dataset": _pin(self.dataset)}
 
 
 PRESETS = {
@@ -44,18 +49,29 @@ PRESETS = {
     ),
 }
 DEFAULT = "snippets"
-PARAMETERS = ("model", "dataset", "max_length", "train_examples")  # that a workload may state
 FILES = 10_000  # of a model or a data set, at most
 TEXTS = 100  # of a split, at least; validation gets a tenth of those to train on
 
 
-def resolve(preset: str, *, model: str | None = None, dataset: str | None = None) -> Workload:
-    """A preset with its model or data set replaced.
+def resolve(
+    preset: str,
+    *,
+    model: str | None = None,
+    dataset: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> Workload:
+    """A preset with its model or data set replaced; of other data, the columns to read.
 
     Raises:
-        WrongCommand: an empty name, a path that is not there, or a folder of something else.
+        WrongCommand: an empty name, a path that is not there, a folder of something else, or
+            columns of a preset's data.
     """
     base = PRESETS[preset]
+    columns = {"text_column": text_column, "label_column": label_column}
+    for name, column in columns.items():
+        if column is not None and dataset is None:
+            raise WrongCommand(f"{_option(name)} is of a data set of yours; give --dataset, too")
     for what, given in (("model", model), ("dataset", dataset)):
         if given is None:
             _check_is_no_folder(what, getattr(base, what))
@@ -67,7 +83,7 @@ def resolve(preset: str, *, model: str | None = None, dataset: str | None = None
             raise WrongCommand(f"no folder {named}; give a folder in the hub's layout, or a hub id")
         if folder.is_dir():
             _check_layout(what, folder)
-    return replace(base, model=model or base.model, dataset=dataset or base.dataset)
+    return replace(base, model=model or base.model, dataset=dataset or base.dataset, **columns)
 
 
 def _check_is_no_folder(what: str, name: str) -> None:
@@ -89,53 +105,33 @@ def _check_layout(what: str, folder: Path) -> None:
     Raises:
         WrongCommand: it is no model's or data set's, or holds more than that.
     """
-    found = list(itertools.islice(folder.rglob("*"), FILES + 1))
-    if what == "model" and not (folder / "config.json").is_file():
-        wrong = "has no config.json"
-    elif len(found) > FILES:
+    files = itertools.islice(folder.rglob("*"), FILES + 1)
+    if sum(1 for _ in files) > FILES:
         wrong = f"holds more than {FILES:,} files"
-    elif what == "dataset" and not any(path.suffix == ".parquet" for path in found):
-        wrong = "has no Parquet files"
+    elif what == "model" and not (folder / "config.json").is_file():
+        wrong = "has no config.json"
+    elif what == "dataset" and not any(tables.data_files(folder)):
+        wrong = f"has no files of data ({', '.join(tables.SUFFIXES)})"
     else:
-        if what == "dataset":
-            _check_size(folder, found)
         return
     raise WrongCommand(f"{folder} {wrong}; give a folder with nothing but the {what} to --{what}")
-
-
-def _check_size(folder: Path, found: Sequence[Path]) -> None:
-    """What cannot be read is told when it is.
-
-    Raises:
-        WrongCommand: a split has fewer texts than can be trained on, chosen by and judged.
-    """
-    from pyarrow import ArrowException, parquet
-
-    for split in ("train", "test"):
-        files = (p for p in found if p.name.startswith(split) or p.parent.name == split)
-        try:
-            rows = sum(parquet.read_metadata(p).num_rows for p in files if p.suffix == ".parquet")
-        except (ArrowException, OSError):
-            continue
-        if 0 < rows < TEXTS:
-            raise WrongCommand(
-                f"{folder} has {rows} texts in its split {split}, and {TEXTS} are the fewest that "
-                "can be worked with; give more to --dataset"
-            )
 
 
 def of_case(params: Params) -> Params | None:
     """The workload that a case's parameters name; None where they name no data set."""
     if not {"model", "dataset"} <= params.keys():
         return None
-    named = {name: params[name] for name in ("model", "dataset")}
+    named = {name: params[name] for name in NAMES if name in params}
     presets = ({**one.params(), "model": params["model"]} for one in PRESETS.values())
     return max([named, *(one for one in presets if one.items() <= params.items())], key=len)
 
 
 def differences(workload: Params, other: Params) -> list[str]:
     """In words, what of this workload is not the other's."""
-    words = {"max_length": "{:,} tokens of a text", "train_examples": "{:,} texts to train on"}
+    words = {
+        **{"max_length": "{:,} tokens of a text", "train_examples": "{:,} texts to train on"},
+        **{"text_column": "texts of column {}", "label_column": "labels of column {}"},
+    }
     changed = {name: value for name, value in workload.items() if value != other.get(name)}
     return [words.get(name, "{}").format(value) for name, value in changed.items()]
 
@@ -146,10 +142,14 @@ def arguments(params: Params) -> str:
     for preset, workload in PRESETS.items():
         known = workload.params()
         changed = {name: value for name, value in params.items() if value != known.get(name)}
-        if params.keys() == known.keys() and changed.keys() <= {"model", "dataset"}:
+        if params.keys() - set(NAMES) == known.keys() - set(NAMES) and changed.keys() <= set(NAMES):
             options.append({"workload": preset} | changed if preset != DEFAULT else changed)
     shortest = min(options, key=len, default=dict[str, Scalar]())
-    return "".join(f" --{n} {shlex.quote(_unpinned(str(v)))}" for n, v in shortest.items())
+    return "".join(f" {_option(n)} {shlex.quote(_unpinned(str(v)))}" for n, v in shortest.items())
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _pin(name: str) -> str:

@@ -1,0 +1,191 @@
+"""Whether a model and data that a user brings can be worked with, looked at before anything runs.
+
+What cannot be loaded, batched, trained or judged is refused in a line. What one question needs and
+this model has not is kept by name, for plans: a question then says so, and none of its cases fail.
+An examination is a function of the workload and of the code, and is done once.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madl.errors import MadlError, WrongCommand
+from madl.files import write_atomically
+from madl.logbook.experiment import CUT, EXPORT
+from madl.logbook.records import Params
+from madl.machine import sources
+from madl.training import workloads
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from madl.training.data import Dataset
+
+SAMPLE = 1000  # texts whose tokens are counted
+BATCH = 4
+LENGTH = 128  # tokens, where the workload states none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """Facts about a workload in words, and what its model lacks: requirement → why."""
+
+    model: str
+    data: str
+    changes: Sequence[str]
+    lacks: Mapping[str, str]
+
+
+def is_needed(workload: Params) -> bool:
+    """Whether the model or the data are not those of a preset."""
+    return not (_is_preset(workload, "model") and _is_preset(workload, "dataset"))
+
+
+def _is_preset(workload: Params, name: str) -> bool:
+    return workload[name] in {getattr(preset, name) for preset in workloads.PRESETS.values()}
+
+
+def known(state: Path, workload: Params) -> Examination | None:
+    """The last examination of this workload; None where there was none."""
+    return _stored(state, workload)[1]
+
+
+def examined(state: Path, workload: Params) -> Examination:
+    """The examination of this workload by today's code.
+
+    Raises:
+        WrongCommand: nothing can be done with this model, or with these data.
+    """
+    code = sources.digest_of_all(Path(__file__).parents[2])
+    by, stored = _stored(state, workload)
+    if stored and by == code:
+        return stored
+    try:
+        made = examine(workload)
+    except MadlError as error:
+        raise WrongCommand(str(error)) from error
+    path = _path(state, workload)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps({"code": code, "examination": asdict(made)}))
+    return made
+
+
+def _stored(state: Path, workload: Params) -> tuple[str, Examination | None]:
+    """The digest of the code that made it, and the examination; one that is damaged is none."""
+    try:
+        content: Any = json.loads(_path(state, workload).read_text("utf-8"))
+        fields: dict[str, Any] = content["examination"]
+        return str(content["code"]), Examination(**fields)
+    except (OSError, ValueError, LookupError, TypeError):
+        return "", None
+
+
+def _path(state: Path, workload: Params) -> Path:
+    named = json.dumps(dict(workload), sort_keys=True)
+    return state / "examined" / f"{hashlib.sha256(named.encode()).hexdigest()[:12]}.json"
+
+
+def examine(workload: Params) -> Examination:
+    """Load, encode, train a step, and try what single questions need.
+
+    Raises:
+        MadlError: what is wrong with the model or the data, and what to do.
+    """
+    from madl.training import baseline, data, models
+
+    name, source = str(workload["model"]), str(workload["dataset"])
+    tokenizer = models.load_tokenizer(name)
+    model: Any = models.load_pretrained(name, seed=0)
+    columns = baseline.columns_of(workload)
+    prepared = data.prepared(source, columns)
+    dataset = data.load_dataset(source, 0, columns)
+    longest = min(int(workload.get("max_length") or LENGTH), models.longest_input(name) or LENGTH)
+    changes = [*prepared.changes, *_of_tokens(dataset, tokenizer, longest)]
+    if len(tokenizer) > (entries := model.get_input_embeddings().num_embeddings):
+        raise MadlError(
+            f"the tokenizer of {name} has {len(tokenizer):,} tokens and its model {entries:,}; "
+            "give a folder with files of one model to --model"
+        )
+    if models.own_head(name):
+        changes.append("its classification head is replaced: each seed draws one of two labels")
+    lengths = data.encode(dataset.train.first(BATCH), tokenizer, max_length=longest)
+    batch = lengths.batch(range(len(lengths)))
+    _train_a_step(name, model, batch)
+    tried = {CUT: _cut, EXPORT: _export} if not _is_preset(workload, "model") else {}
+    return Examination(
+        model=_model_in_words(model),
+        data=_data_in_words(dataset),
+        changes=changes,
+        lacks={need: why for need, attempt in tried.items() if (why := attempt(model, batch))},
+    )
+
+
+def _train_a_step(name: str, model: Any, batch: "Mapping[str, Tensor]") -> None:
+    try:
+        model.train()(**batch).loss.backward()
+        model.zero_grad()
+        model.eval()
+    except Exception as error:  # whatever other people's models raise
+        raise MadlError(
+            f"the model {name} cannot be trained as a classifier of texts ({_line(error)}); "
+            "give an encoder like BERT to --model"
+        ) from error
+
+
+def _cut(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
+    """Why sub-networks cannot be cut out of it."""
+    from madl.compression import subnetwork
+
+    try:
+        subnetwork.cut(model, subnetwork.shape_of(model), subnetwork.importance(model, batch))
+    except MadlError as error:
+        return str(error).partition("; ")[0]
+    return None
+
+
+def _export(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
+    """Why its graph cannot be captured."""
+    from madl.execution import graphs
+
+    try:
+        for training in (True, False):
+            graphs.capture(model, batch, training=training)
+    except Exception as error:  # torch.export's own and the model's
+        return f"torch.export cannot capture {type(model).__name__} ({_line(error)})"
+    return None
+
+
+def _line(error: Exception) -> str:
+    said = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {said}"[:160].rstrip(": ")
+
+
+def _of_tokens(dataset: "Dataset", tokenizer: Any, longest: int) -> list[str]:
+    """What becomes of the texts on their way to the model."""
+    ids = tokenizer(list(dataset.train.first(SAMPLE).texts))["input_ids"]
+    changes: list[str] = []
+    if cut := sum(len(tokens) > longest for tokens in ids):
+        changes.append(f"{cut / len(ids):.0%} of the texts are cut after {longest} tokens")
+    unknown = sum(tokens.count(tokenizer.unk_token_id) for tokens in ids)
+    if (share := unknown / sum(map(len, ids))) > 0.05:
+        changes.append(f"{share:.0%} of the tokens are words that the tokenizer does not know")
+    return changes
+
+
+def _model_in_words(model: Any) -> str:
+    family = type(model).__name__.removesuffix("ForSequenceClassification")
+    config, count = model.config, sum(p.numel() for p in model.parameters())
+    return (
+        f"{family}, {config.num_hidden_layers} layers of {config.num_attention_heads} heads, "
+        f"{config.hidden_size} wide, {count:,} parameters"
+    )
+
+
+def _data_in_words(dataset: "Dataset") -> str:
+    counts = {"train": dataset.train, "choose by": dataset.validation, "test": dataset.test}
+    listed = [f"{len(split):,} to {purpose}" for purpose, split in counts.items()]
+    positive = sum(dataset.test.labels) / len(dataset.test)
+    return f"texts: {', '.join(listed)}; label 1 has {positive:.0%} of the test texts"

@@ -1,0 +1,218 @@
+"""Labelled texts made of the tables that other people bring, and a sentence for every change.
+
+A text is kept once, with a label that is 0 or 1, and on one side: what is in the test split, or
+nearly, is not trained on. What cannot be used is left out and counted; what cannot be learnt from
+is refused.
+
+Source: duplicates by prefix filtering, Chaudhuri et al. 2006, "A primitive operator for similarity
+joins in data cleaning", ICDE.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from madl.logbook.shapes import shown
+from madl.logbook.values import counted
+from madl.training import outside
+from madl.training.tables import Table
+from madl.training.workloads import TEXTS
+
+Examples = list[tuple[str, int]]
+
+SHARED = 3  # rare words that must agree before two texts are compared; any number is exact
+SAME_TEXT = 0.8  # Jaccard similarity of word sets from which two texts count as one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Examples ready to be dealt.
+
+    `groups` are near-duplicates that stay on one side, to train on and to choose by; without an
+    own `test` they are to be dealt to that split, too.
+    """
+
+    groups: Sequence[Examples]
+    test: Examples | None = None
+    changes: tuple[str, ...] = ()
+
+
+def prepare(source: object, tables: Mapping[str, Table]) -> Prepared:
+    """Examples of the splits of a data set: `train`, `validation`, `test`, or "" for one table.
+
+    Raises:
+        MadlError: there is nothing to learn or to judge by.
+    """
+    changes: list[str] = []
+    columns = next(iter(tables.values())).columns
+    if (columns.text, columns.label) != ("text", "label"):
+        changes.append(f"texts are its column {columns.text}, labels its column {columns.label}")
+    labelled = _labelled(source, tables, changes)
+    meaning = _meaning(source, labelled, changes)
+    splits = {
+        split: _distinct([(text, meaning[label]) for text, label in rows], split, changes)
+        for split, rows in labelled.items()
+    }
+    judging = next((split for split in ("test", "validation") if split in splits), None)
+    test = splits.pop(judging) if judging else None
+    if judging == "validation":
+        changes.append(f"its validation split, {len(test or ()):,} texts, is the test split")
+    elif "validation" in splits and "train" in splits:
+        many = counted(len(splits["validation"]), "text")
+        changes.append(f"the {many} of its validation split are dealt with those of train")
+    pool = _distinct([*chain.from_iterable(splits.values())], "", changes)
+    if test is None:
+        changes.append("it has no test split, so some of its texts become one")
+    groups = _apart(pool, test or [], changes)
+    _check(source, groups, test)
+    return Prepared(groups=groups, test=test, changes=tuple(changes))
+
+
+def _labelled(
+    source: object, tables: Mapping[str, Table], changes: list[str]
+) -> dict[str, list[tuple[str, object]]]:
+    """Rows with a text and a label; a split without any label is left out whole."""
+    missing = _missing_labels(tables.values())
+    labelled: dict[str, list[tuple[str, object]]] = {}
+    for split, table in tables.items():
+        named = f" in {split}" if split else ""
+        rows = [
+            (text, label)
+            for text, label in zip(table.texts, table.labels)
+            if label not in missing and label == label  # not a NaN
+        ]
+        if not rows:
+            changes.append(f"its split {split} has no labels and is not used")
+            continue
+        if without := len(table.texts) - len(rows):
+            changes.append(f"{counted(without, 'text')} without a label left out{named}")
+        texts = [(text, label) for text, label in rows if isinstance(text, str) and text.strip()]
+        if empty := len(rows) - len(texts):
+            changes.append(f"{counted(empty, 'empty text')} left out{named}")
+        labelled[split] = texts
+    if not any(split != "test" and rows for split, rows in labelled.items()):
+        raise outside.no_data(source, "no text to train on has a label")
+    return labelled
+
+
+def _missing_labels(tables: Iterable[Table]) -> set[object]:
+    """Labels that are none; −1, as in the hub's test splits, where there are two beside it."""
+    labels = {label for table in tables for label in table.labels}
+    return {None, "", *({-1} if len(labels - {None, "", -1}) > 1 else ())}
+
+
+def _meaning(
+    source: object, labelled: Mapping[str, Iterable[tuple[str, object]]], changes: list[str]
+) -> dict[object, int]:
+    """Each label → 0 or 1, in the order of the labels.
+
+    Raises:
+        MadlError: there are not two of them.
+    """
+    counts = Counter(label for rows in labelled.values() for _, label in rows)
+    listed = ", ".join(f"{shown(label)} ({many:,})" for label, many in counts.most_common(5))
+    listed += ", …" if len(counts) > 5 else ""
+    if any(isinstance(label, float) and not label.is_integer() for label in counts):
+        raise outside.no_data(
+            source, f"its labels are numbers such as {listed}, and two classes are needed"
+        )
+    if len(counts) == 1:
+        raise outside.no_data(source, f"all labels are {listed}, so there is nothing to learn")
+    if len(counts) != 2:
+        raise outside.no_data(source, f"it has {len(counts)} classes, {listed}; two are needed")
+    try:
+        ordered: list[object] = sorted(counts)  # pyright: ignore[reportArgumentType]
+    except TypeError as error:
+        raise outside.no_data(source, f"its labels are of several kinds: {listed}") from error
+    if ordered != [0, 1]:  # False and 0.0 are equal to 0
+        changes.append(f"labels {shown(ordered[0])} → 0, {shown(ordered[1])} → 1")
+    return {label: place for place, label in enumerate(ordered)}
+
+
+def _distinct(examples: Examples, split: str, changes: list[str]) -> Examples:
+    """Each text once; one that has both labels not at all."""
+    named = f" in {split}" if split else ""
+    labels: defaultdict[str, set[int]] = defaultdict(set)
+    for text, label in examples:
+        labels[text].add(label)
+    kept = {text: label for text, label in examples if len(labels[text]) == 1}
+    if both := sum(len(kinds) == 2 for kinds in labels.values()):
+        changes.append(f"{counted(both, 'text')} with both labels left out{named}")
+    if copies := len(examples) - len(labels):
+        changes.append(f"{counted(copies, 'repeated text')} left out{named}")
+    return list(kept.items())
+
+
+def _apart(pool: Examples, test: Examples, changes: list[str]) -> list[Examples]:
+    """Groups of near-duplicates without those that the test split has a part in."""
+    judged = {text for text, _ in test}
+    groups = [
+        group
+        for group in near_duplicates([*test, *pool])
+        if not any(text in judged for text, _ in group)
+    ]
+    if leaked := len(pool) - sum(map(len, groups)):
+        changes.append(
+            f"{counted(leaked, 'text')} to train on left out: in the test split too, or nearly"
+        )
+    return groups
+
+
+def _check(source: object, groups: Sequence[Examples], test: Examples | None) -> None:
+    """Raises: MadlError: there is too little to train on, to choose by or to judge."""
+    pool = [example for group in groups for example in group]
+    for purpose, examples in (("train on", pool), ("test", test)):
+        if examples is None:
+            continue
+        if len(examples) < TEXTS:
+            many = counted(len(examples), "different text")
+            raise outside.no_data(source, f"it has {many} to {purpose}, and {TEXTS} are the fewest")
+        if len(classes := {label for _, label in examples}) < 2:
+            raise outside.no_data(source, f"all texts to {purpose} have one label, {classes.pop()}")
+    largest = max(map(len, groups))
+    if largest > len(pool) / 2:
+        raise outside.no_data(
+            source,
+            f"{largest:,} of its {len(pool):,} texts to train on share {SAME_TEXT:.0%} of their "
+            "words, which makes them one text, and that cannot be on two sides",
+        )
+
+
+def near_duplicates(examples: Examples) -> list[Examples]:
+    """Connected components of `Jaccard(words) >= SAME_TEXT`; the first one names the group.
+
+    Two sets that similar share at least `SHARED` words among the few rarest of each (the prefix),
+    so only texts that do are compared: exact, and far from quadratic.
+    """
+    words = [frozenset(re.findall(r"\w+", text.lower())) for text, _ in examples]
+    frequency = Counter(word for one in words for word in one)
+    leader = list(range(len(examples)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    by_word: dict[str, list[int]] = defaultdict(list)
+    needed = [min(SHARED, math.ceil(SAME_TEXT * len(one))) for one in words]
+    for i, one in enumerate(words):
+        rarest = sorted(one, key=lambda word: (frequency[word], word))
+        prefix = rarest[: len(one) - math.ceil(SAME_TEXT * len(one)) + needed[i]]
+        shared = Counter(chain.from_iterable(by_word[word] for word in prefix))
+        for j, count in shared.items():
+            if count < min(needed[i], needed[j]):
+                continue
+            if len(one & words[j]) >= SAME_TEXT * len(one | words[j]):
+                a, b = sorted((find(i), find(j)))
+                leader[b] = a
+        for word in prefix:
+            by_word[word].append(i)
+
+    groups: dict[int, Examples] = defaultdict(list)
+    for i, example in enumerate(examples):
+        groups[find(i)].append(example)
+    return list(groups.values())
