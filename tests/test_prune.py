@@ -9,6 +9,7 @@ from torch.nn.utils import parametrize
 
 from madl.compression import prune, size
 from madl.compression.quantize import Rule, quantize_
+from madl.formats import presets
 from madl.formats.fixed import FixedPoint
 
 
@@ -105,6 +106,43 @@ class Tokens(nn.Sequential):
 
     def forward(self, input, attention_mask=None):
         return super().forward(input)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_pruning_first_or_quantizing_first_gives_the_same_product(name):
+    x = torch.randn(4, 10, generator=torch.Generator().manual_seed(3))
+    results = []
+    for order in ("prune", "quantize"), ("quantize", "prune"):
+        model = two_layers().eval()
+        for step in order:
+            if step == "quantize":
+                quantize_(model, [Rule.uniform(presets()[name])])
+            else:
+                prune.prune_(model, sparsity=0.5, method="l1")
+                handles = prune.prune_inputs_(model, sparsity=0.5, method="random")
+        with torch.no_grad():
+            results.append(model(x))
+    assert torch.equal(*results)
+    assert not torch.equal(results[0], dense(name, x))
+    for handle in handles:
+        handle.remove()
+    assert not [layer for layer in model.modules() if layer._forward_pre_hooks]
+
+
+def dense(name: str, x: torch.Tensor) -> torch.Tensor:
+    model = two_layers().eval()
+    quantize_(model, [Rule.uniform(presets()[name])])
+    with torch.no_grad():
+        return model(x)
+
+
+WITHOUT_ZERO = {"binary", "scaled-binary", "residual-sign(2)", "residual-sign(3)"}
+
+
+@pytest.mark.parametrize("name", presets())
+def test_zero_stays_zero_in_every_format_that_has_one(name):
+    x = torch.tensor([0.0, 1.0, -2.0, 0.5]).repeat(8)
+    assert bool(presets()[name].quantize(x)[0] == 0) == (name not in WITHOUT_ZERO)
 
 
 def test_zeros_products_and_shares_are_counted_as_the_product_sees_them():

@@ -7,8 +7,9 @@ differ from token to token, so there is no fixed set of small ones: a layer prun
 by a rule that is set once and holds in training and in evaluation, so that evaluation is
 deterministic (`INPUT_METHODS`).
 
-Values are ranked before they are quantized: zero stays zero in every format, so that pruning first
-or quantizing first gives the same product. What the product then sees, `product_zeros` counts.
+Values are ranked before they are quantized: zero stays zero in every format that has one (binary,
+scaled binary and residual signs have none), so that pruning first or quantizing first gives the
+same product. What the product then sees, `product_zeros` counts.
 
 Source: magnitude pruning, Han et al. 2015, arXiv:1506.02626.
 Shapes: weight (out_features, in_features), input (…, in_features), masks alike; True is kept.

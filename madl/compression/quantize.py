@@ -229,7 +229,9 @@ def replace_linears_(
     for name, linear in linears.items():
         rule = next((rule for rule in rules if re.fullmatch(rule.pattern, name)), None)
         if rule is not None:
-            set_module_(model, name, make(linear, rule))
+            layer = make(linear, rule)
+            layer._forward_pre_hooks = linear._forward_pre_hooks  # which prune inputs; shared
+            set_module_(model, name, layer)
             taken[name] = rule
     for rule in rules:
         if rule not in taken.values():
