@@ -38,6 +38,7 @@ def quick(params: Params) -> bool:
 @page.run
 def run(params: Params, ctx: Context) -> Values:
     from madl.compression.size import num_parameters
+    from madl.training import examination
 
     model, history = baseline.fine_tuned(params, ctx), baseline.history(params, ctx)
     if params["draw"] == TUNING_SEED:
@@ -52,6 +53,7 @@ def run(params: Params, ctx: Context) -> Values:
         "num_test": len(splits.test),
         "positive_share": sum(splits.test.labels) / len(splits.test),
         "mean_tokens": sum(map(len, splits.train.token_ids)) / len(splits.train),
+        "changes": examination.data_changes(params),
     }
 
 
@@ -93,6 +95,13 @@ def passes_tried(r: Records) -> Sequence[Row]:
         }
         for passes in sorted(tried)
     ]
+
+
+@page.table
+def changes(r: Records) -> Sequence[Row]:
+    """Of other people's data, what was changed before they were dealt."""
+    made = baseline.fp32(r).first.records[0].values.get("changes", ())
+    return [{"what was changed": change} for change in made]
 
 
 @page.table

@@ -1,5 +1,6 @@
 """Question 0.1: the classifier as an FX graph, and two ways to take dropout out of it."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -97,12 +98,18 @@ def graph_rows(nodes: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def parts_of(rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
-    """The modules by name; neighbours with equal nodes are one, named from first to last."""
+    """The modules by name; neighbours with equal nodes are one, named from first to last, and one
+    that goes on after another is named so."""
     runs = [list(run) for _, run in groupby(rows, key=lambda row: row["part"])]
-    return {
-        _from_to([str(run[0]["part"]) for run in alike]): alike
-        for alike in ([*same] for _, same in groupby(runs, key=_signature))
-    }
+    parts: dict[str, list[list[Row]]] = {}
+    for alike in ([*same] for _, same in groupby(runs, key=_signature)):
+        name = named = _from_to([str(run[0]["part"]) for run in alike])
+        for time in itertools.count(2):
+            if named not in parts:
+                break
+            named = f"{name}, run {time}"
+        parts[named] = alike
+    return parts
 
 
 def _signature(run: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -181,7 +181,7 @@ def searched(params: Params, ctx: Context) -> Values:
     space: search.Space = dict.fromkeys(roles, offered)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        named = " ".join(placed(str(point[kind]), params, ctx) for kind in roles)
+        named = " ".join(placed(str(point[name]), params, ctx) for name in roles)
         bits = set_(model, named, params, ctx)
         judged = baseline.judge_on_validation(model, params, ctx.device)
         score = judged["validation_loss"] + float(params["price"] or 0) * bits
@@ -197,7 +197,7 @@ def searched(params: Params, ctx: Context) -> Values:
         **{name: best.notes[name] for name in ("bits", "validation_loss", "validation_accuracy")},
         "mix": mix.get("formats"),
         "mix_bits": mix.get("bits"),
-        "roles": roles,
+        "kinds": roles,
         "points": search.num_points(space),
         "startup": search.STARTUP_TRIALS,
     }

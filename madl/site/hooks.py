@@ -50,11 +50,13 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     """Called by MkDocs with a page's HTML, before the search reads it.
 
     A page of published evidence that says more than it may is a warning, which ends a strict build;
-    of other evidence, whose verdicts may take more words, it is told.
+    of a page that nothing is published of yet, a user's own, it is told. One of ours may say more
+    where another's model and data have other verdicts.
     """
-    level = logging.WARNING if page and page.meta.get("evidence") == "published" else logging.INFO
-    for problem in limits.problems(html):
-        log.log(level, "%s: %s", page and page.file.src_path, problem)
+    told = {"published": logging.WARNING, "own": logging.INFO}
+    if page and (level := told.get(page.meta.get("evidence"))):
+        for problem in limits.problems(html):
+            log.log(level, "%s: %s", page.file.src_path, problem)
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
     html = re.sub(cut, r"\1 data-search-exclude", html)

@@ -31,6 +31,7 @@ from madl.site import explain, notebooks, notes, prose, replication, share, svg,
 from madl.site.again import accuracies
 from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
+from madl.training import workloads
 
 
 @dataclass
@@ -47,6 +48,7 @@ class PageCalls:
             *(self.title, self.question, self.evidence, self.facts_line, self.figure, self.table),
             *(self.output, self.code, self.sure, self.secondary, self.provenance),
             *(self.elsewhere, self.notes, self.param, self.reported, self.more, self.front_matter),
+            *(self.of_default_data, self.of_other_data),
         )
         view, where = self.page.view, f"{self.page.name}/page.md.j2"
         find = prose.judged(view, where)
@@ -131,9 +133,15 @@ class PageCalls:
         return made if isinstance(made, bytes) else draw(None)
 
     def evidence(self) -> str:
-        """Whose the page's evidence is: published, of this machine, or not there yet."""
+        """Whose the page's evidence is: published, of this machine for want of any that is
+        published, of this machine though some is, or not there yet."""
         view = self.page.view
-        return "pending" if not view.is_complete else "published" if view.published else "own"
+        if not view.is_complete:
+            return "pending"
+        if view.published:
+            return "published"
+        data = self.project.docs / "data" / f"{self.page.name}.jsonl"
+        return "again" if data.exists() else "own"
 
     def sure(self) -> str:
         """A row a primary claim: effect, verdict, and how every single unit came out."""
@@ -301,6 +309,19 @@ class PageCalls:
         self._known("parameter", name, sorted({key for params in planned for key in params}))
         values = {params[name] for params in planned if name in params}
         return ", ".join(_number(value) for value in sorted(values, key=_order))
+
+    def of_default_data(self, caller: Callable[[], str]) -> str:
+        """Words that are true of the default data set alone, on a page of it."""
+        return caller() if self._is_of_default_data else ""
+
+    def of_other_data(self, caller: Callable[[], str]) -> str:
+        """Words in their place, on a page of any other."""
+        return "" if self._is_of_default_data else caller()
+
+    @property
+    def _is_of_default_data(self) -> bool:
+        default = workloads.PRESETS[workloads.DEFAULT].dataset
+        return self.page.view.plan.workload.get("dataset", default) == default
 
     def provenance(self) -> str:
         """Machine, profile, cases, duration and the command that does it again."""

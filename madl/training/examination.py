@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SAMPLE = 1000  # texts whose tokens are counted
 BATCH = 4
 LENGTH = 128  # tokens, where the workload states none
+MANY_UNKNOWN = 0.05  # of all tokens: more is worth a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,23 +97,21 @@ def examine(workload: Params) -> Examination:
     """
     from madl.training import baseline, data, models
 
-    name, source = str(workload["model"]), str(workload["dataset"])
-    tokenizer = models.load_tokenizer(name)
-    model: Any = models.load_pretrained(name, seed=0)
+    name = str(workload["model"])
+    tokenizer, model = models.load_tokenizer(name), models.load_pretrained(name, seed=0)
     columns = baseline.columns_of(workload)
-    prepared = data.prepared(source, columns)
-    dataset = data.load_dataset(source, 0, columns)
-    longest = min(int(workload.get("max_length") or LENGTH), models.longest_input(name) or LENGTH)
-    changes = [*prepared.changes, *_of_tokens(dataset, tokenizer, longest)]
-    if len(tokenizer) > (entries := model.get_input_embeddings().num_embeddings):
+    dataset = data.load_dataset(str(workload["dataset"]), 0, columns)
+    changes = data_changes({"max_length": LENGTH, "draw": 0, **workload})
+    if len(tokenizer) > (entries := _entries(model)):
         raise MadlError(
             f"the tokenizer of {name} has {len(tokenizer):,} tokens and its model {entries:,}; "
             "give a folder with files of one model to --model"
         )
     if models.own_head(name):
         changes.append("its classification head is replaced: each seed draws one of two labels")
-    lengths = data.encode(dataset.train.first(BATCH), tokenizer, max_length=longest)
-    batch = lengths.batch(range(len(lengths)))
+    longest = models.longest_input(name) or LENGTH
+    encoded = data.encode(dataset.train.first(BATCH), tokenizer, max_length=min(LENGTH, longest))
+    batch = encoded.batch(range(len(encoded)))
     _train_a_step(name, model, batch)
     tried = {CUT: _cut, EXPORT: _export} if not _is_preset(workload, "model") else {}
     return Examination(
@@ -163,14 +162,27 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {said}"[:160].rstrip(": ")
 
 
-def _of_tokens(dataset: "Dataset", tokenizer: Any, longest: int) -> list[str]:
-    """What becomes of the texts on their way to the model."""
-    ids = tokenizer(list(dataset.train.first(SAMPLE).texts))["input_ids"]
-    changes: list[str] = []
+def _entries(model: Any) -> int:
+    return model.get_input_embeddings().num_embeddings
+
+
+def data_changes(params: Params) -> list[str]:
+    """A sentence for each change of the data on their way to the model of these parameters."""
+    from madl.training import baseline, data, models
+
+    name, columns = str(params["dataset"]), baseline.columns_of(params)
+    tokenizer = models.load_tokenizer(str(params["model"]))
+    draw, length = params["draw"], params["max_length"]
+    assert isinstance(draw, int)
+    assert isinstance(length, int)
+    longest = min(length, models.longest_input(str(params["model"])) or length)
+    texts = data.load_dataset(name, draw, columns).train.first(SAMPLE).texts
+    ids = tokenizer(list(texts))["input_ids"]
+    changes = [*data.prepared(name, columns).changes]
     if cut := sum(len(tokens) > longest for tokens in ids):
         changes.append(f"{cut / len(ids):.0%} of the texts are cut after {longest} tokens")
     unknown = sum(tokens.count(tokenizer.unk_token_id) for tokens in ids)
-    if (share := unknown / sum(map(len, ids))) > 0.05:
+    if (share := unknown / sum(map(len, ids))) > MANY_UNKNOWN:
         changes.append(f"{share:.0%} of the tokens are words that the tokenizer does not know")
     return changes
 

@@ -7,6 +7,7 @@ Units: pixels of the drawing, which are Matplotlib's points.
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -63,7 +64,8 @@ class Plot:
 
 def plot(chart: Chart, size: Size, *, salt: str) -> Plot:
     """Draws a chart in one width; ids within it depend on the salt."""
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "constrained_layout not applied")  # to few data
         matplotlib.rcdefaults()  # whatever the reader's matplotlibrc says
         matplotlib.rcParams.update({**HOUSE, "svg.hashsalt": salt})  # type: ignore[arg-type]
         return _plot(chart, size)
