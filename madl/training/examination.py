@@ -150,8 +150,7 @@ def _export(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
     from madl.execution import graphs
 
     try:
-        for training in (True, False):
-            graphs.capture(model, batch, training=training)
+        graphs.capture(model, batch, training=True)
     except Exception as error:  # torch.export's own and the model's
         return f"torch.export cannot capture {type(model).__name__} ({_line(error)})"
     return None
