@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.proxy import TraceError
 
 from madl.errors import MadlError
 from madl.execution import graphs
@@ -175,8 +174,8 @@ def try_symbolic_trace(module: nn.Module) -> fx.Graph | str:
     """The graph that `torch.fx.symbolic_trace` makes, or what it said when it failed."""
     try:
         return fx.symbolic_trace(module).graph
-    except (TraceError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"  # NotImplementedError is a RuntimeError
+    except Exception as error:  # a model's own code, given proxies, may raise anything
+        return f"{type(error).__name__}: {error}"
 
 
 def symbolic(model: nn.Module) -> dict[str, Any]:
