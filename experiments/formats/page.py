@@ -184,6 +184,8 @@ def brief(value: float) -> str:
 
 def source_of(f: Mapping[str, Any]) -> str:
     source = SOURCES.get(f["kind"], "not stated")
+    if f["kind"] == "MXInt" and "width 8" not in f["constants"]:
+        return "MXINT8's rule, narrower"  # OCP's only integer is MXINT8
     return source.replace("tensor", "channel") if "per row" in f["constants"] else source
 
 

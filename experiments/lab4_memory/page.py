@@ -1,8 +1,8 @@
 """Question 4.3d: why packing saves less memory than the formula says, counted part by part.
 
 The ledger predicts from the parameter list: of the default model, and of DeBERTa-xlarge from its
-configuration alone. For DeBERTa-xlarge a public report gives a GPU's two peaks; what it ran is
-simulated with a model of the GPU's allocator, and run on a GPU where there is one. The default
+configuration alone. For DeBERTa-xlarge the course's notebook gives a GPU's two peaks; what it ran
+is simulated with a model of the GPU's allocator, and run on a GPU where there is one. The default
 model is measured as it was pretrained, each variant in a process of its own: which weights it has
 changes no byte.
 
@@ -34,7 +34,7 @@ BITS = 8 + 8 / BLOCK  # of a value: its mantissa, and its share of the scale
 FORMULA = (4 + 8 / 32) / 32  # what is left, as the coursework writes it
 TOKENS = 10  # of the coursework's sentence
 
-# One public report on the coursework's model: peak of the GPU's allocator in evaluation, in MiB.
+# The course's notebook on its model: peak of the GPU's allocator in evaluation, in MiB.
 REPORTED = {FP32: 2906.2, MXINT8: 976.2}
 
 page = Experiment(title="Why the memory saved is not the formula's", version=3)
@@ -135,7 +135,7 @@ REASONS = (
     "cuBLAS takes workspaces (assumed)",
     "a weight is written out",
     "the allocator's blocks are larger",
-    "one report, on a GPU",
+    "the course's notebook, on a GPU",
 )
 
 
@@ -151,7 +151,7 @@ def stages(r: Records, kind: str) -> list[dict[str, float]]:
 
 
 def steps(r: Records, kind: str) -> list[float]:
-    """Bytes at each stage, and of a report."""
+    """Bytes at each stage, and of the notebook."""
     return [*(sum(stage.values()) for stage in stages(r, kind)), REPORTED[kind] * MIB]
 
 

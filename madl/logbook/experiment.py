@@ -76,7 +76,7 @@ class Asked:
 class Question:
     """One question of the coursework, in our words, and what counts as all of it.
 
-    Read from `experiments/questions.toml`.
+    Read from `experiments/questions.toml`. One that no lab sheet asks is `beyond` them.
     """
 
     id: str
@@ -84,6 +84,7 @@ class Question:
     title: str
     text: str
     asked: tuple[Asked, ...] = ()
+    beyond: bool = False
 
 
 class Plan(Protocol):

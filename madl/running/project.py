@@ -368,8 +368,10 @@ def _question(id: str, entry: Any) -> Question:
     try:
         fields: dict[str, Any] = {**entry}
         asked = _asked(id, fields.pop("asked", []))
-        if others := [name for name, value in fields.items() if not isinstance(value, str)]:
-            raise TypeError(f"{others[0]} is {shown(fields[others[0]])}, not a text")
+        kinds = {name: bool if name == "beyond" else str for name in fields}
+        if others := [name for name, kind in kinds.items() if type(fields[name]) is not kind]:
+            what = "neither true nor false" if others[0] == "beyond" else "not a text"
+            raise TypeError(f"{others[0]} is {shown(fields[others[0]])}, {what}")
         return Question(id=id, asked=asked, **fields)
     except TypeError as error:
         raise MadlError(

@@ -190,8 +190,10 @@ class PageCalls:
         return f"{number}{self.page.view.experiment.title}"
 
     def question(self) -> str:
-        """The question in our words."""
-        return "".join(f"*{question.text}*\n" for question in self.page.questions)
+        """The question in our words, and whether no lab sheet asks it."""
+        beyond = "Beyond the lab sheets: "
+        asked = self.page.questions
+        return "".join(f"*{beyond if one.beyond else ''}{one.text}*\n" for one in asked)
 
     def facts_line(self) -> str:
         """Whose evidence it is, of how many, whether it is all, and what was run again here."""

@@ -252,8 +252,11 @@ def _site_globals(
     there = {page.path for page in rendered}
     made = {one.page.path: one.page.path in there for one in calls.values()}
     machines = [page.view.machine for page in answered] or [NOT_RUN]
+    beyond = sum(question.beyond for question in plan.project.questions)
     return {
         "picture": next(map(_picture, home.surprising(answered)), ""),
+        "lab_questions": len(state.rows) - beyond,
+        "beyond": beyond,
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
         "machine": inline(_counted(machines)),
