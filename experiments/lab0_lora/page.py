@@ -93,7 +93,7 @@ def run(params: Params, ctx: Context) -> Values:
 
     if params["method"] == "inputs":
         model, test = baseline.fine_tuned(params, ctx), baseline.load_splits(params).test
-        probe = test.first(int(params["probe_sentences"] or 0))
+        probe = study.with_room(test.first(int(params["probe_sentences"] or 0)), params, PADS)
         example = test.batch(range(EXAMPLE_ROWS))
         return inputs.study(model, example, probe, pads=PADS, tolerance=TOLERANCE)
     if params["method"] == "costs":

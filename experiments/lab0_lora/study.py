@@ -14,6 +14,7 @@ Units: learning rates of AdamW; bytes; seconds a call.
 import copy
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from madl.logbook.records import Params, Values
 from madl.machine import timing
 from madl.machine.memory import keep_freed_pages, saved_for_backward
 from madl.training import baseline, models
+from madl.training.data import Encoded
 from madl.training.train import Recipe, has_fast_bf16, optimizer_of, take_step, train
 
 FROZEN = "embeddings"
@@ -49,6 +51,13 @@ def prepared(params: Params, method: str) -> nn.Module:
         rule = LoraRule(pattern=rf"{encoder}\..*", rank=rank, alpha=alpha)
         lora.adapt_(model, [rule], also_train=rf"(?!{encoder}\.).*")  # what is around it is new
     return model
+
+
+def with_room(sentences: Encoded, params: Params, pads: int) -> Encoded:
+    """Each sentence cut so that the model has positions for as many pads behind the longest."""
+    longest = models.longest_input(str(params["model"]))
+    room = None if longest is None else longest - pads
+    return replace(sentences, token_ids=[ids[:room] for ids in sentences.token_ids])
 
 
 # ---- training and judging -----------------------------------------------------------------------

@@ -34,10 +34,15 @@ def predict(model: Any, activation_bytes: int = 0) -> dict[str, Any]:
 def predict_default(params: Json) -> dict[str, Any]:
     """The same of a pretrained model, with the activations of one evaluation."""
     model: Any = models.load_pretrained(params["model"], seed=0).eval()
-    batch = replay.inputs(params["length"])
+    batch = replay.inputs(length_of(params))
     with torch.inference_mode():
         live = memory.live_bytes(lambda: model(**batch))
     return predict(model, live)
+
+
+def length_of(params: Json) -> int:
+    """As many tokens as asked for, or as the model has positions for."""
+    return min(params["length"], models.longest_input(params["model"]) or params["length"])
 
 
 def resident(params: Json) -> dict[str, Any]:
@@ -50,7 +55,7 @@ def resident(params: Json) -> dict[str, Any]:
 def hold_and_evaluate(argument: Json) -> dict[str, Any]:
     torch.set_num_threads(1)
     memory.give_back_freed_blocks()
-    batch, is_packed = replay.inputs(argument["length"]), argument["variant"] == "MXINT8"
+    batch, is_packed = replay.inputs(length_of(argument)), argument["variant"] == "MXINT8"
     warm_up(argument["model"], batch)  # code and buffers that any model needs
     memory.return_freed_pages()
     before = memory.resident_bytes()

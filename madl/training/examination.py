@@ -5,7 +5,9 @@ this model has not is kept by name, for plans: a question then says so, and none
 An examination is a function of the workload and of the code, and is done once.
 """
 
+import contextlib
 import hashlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 SAMPLE = 1000  # texts whose tokens are counted
 BATCH = 4
 LENGTH = 128  # tokens, where the workload states none
+FEWEST_POSITIONS = 64
 MANY_UNKNOWN = 0.05  # of all tokens: more is worth a sentence
 
 
@@ -110,6 +113,11 @@ def examine(workload: Params) -> Examination:
     if models.own_head(name):
         changes.append("its classification head is replaced: each seed draws one of two labels")
     longest = models.longest_input(name) or LENGTH
+    if longest < FEWEST_POSITIONS:
+        raise MadlError(
+            f"the model {name} has positions for {longest} tokens, and {FEWEST_POSITIONS} are the "
+            "fewest; give another to --model"
+        )
     encoded = data.encode(dataset.train.first(BATCH), tokenizer, max_length=min(LENGTH, longest))
     batch = encoded.batch(range(len(encoded)))
     _train_a_step(name, model, batch)
@@ -139,18 +147,22 @@ def _cut(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
     from madl.compression import subnetwork
 
     try:
-        subnetwork.cut(model, subnetwork.shape_of(model), subnetwork.importance(model, batch))
+        shape = subnetwork.shape_of(model)
+        subnetwork.cut(model, shape, subnetwork.importance(model, batch))
     except MadlError as error:
         return str(error).partition("; ")[0]
-    return None
+    sizes = shape.num_hidden_layers, shape.num_attention_heads
+    return None if min(sizes) > 1 else f"{sizes[0]} layers of {sizes[1]} heads leave no choice"
 
 
 def _export(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
     """Why its graph cannot be captured."""
     from madl.execution import graphs
 
+    ignored = io.StringIO()  # torch prints all that it has captured until then
     try:
-        graphs.capture(model, batch, training=True)
+        with contextlib.redirect_stderr(ignored), contextlib.redirect_stdout(ignored):
+            graphs.capture(model, batch, training=True)
     except Exception as error:  # torch.export's own and the model's
         return f"torch.export cannot capture {type(model).__name__} ({_line(error)})"
     return None
