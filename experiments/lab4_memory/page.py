@@ -179,9 +179,9 @@ def share(r: Records, model: str) -> Counted:
     return counted(round(100 * found.num_packed / found.num_parameters), "%")
 
 
-def saved(r: Records, step: int) -> Counted:
+def saved(r: Records, step: int, places: int = 0) -> Counted:
     dense, packed = (steps(r, kind)[step] for kind in (FP32, MXINT8))
-    return counted(round(100 * (1 - packed / dense)), "%")
+    return counted(round(100 * (1 - packed / dense), places), "%")
 
 
 def embeddings(r: Records) -> Counted:
@@ -191,7 +191,7 @@ def embeddings(r: Records) -> Counted:
 
 
 page.numbers(
-    formula=partial(saved, step=0),
+    formula=partial(saved, step=0, places=1),  # as the sheet prints it
     saved=partial(saved, step=-2),
     wider=lambda r: _mib(added(r)[0]),
     kept=lambda r: _mib(added(r)[1]),

@@ -29,7 +29,6 @@ log = logging.getLogger("mkdocs.hooks.limits")
 UNUSED = (
     "assets/**/*.map",
     "assets/javascripts/lunr/**/*",
-    "search/search_index.json",
     "sitemap.xml*",
 )
 NOT_FOUND = (
