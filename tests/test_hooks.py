@@ -42,7 +42,7 @@ def test_what_is_not_there_leads_to_its_folder_and_a_build_without_pages_to_a_co
     made = hooks.not_found(theme, "/at/")
     for link in ("assets/a.css", "index.html", "ledger.html", "assets/b.js"):
         assert f'="{link}"' in made
-    assert 'here=location.protocol=="file:"?"":"/at/"' in made
+    assert '<base href="/at/">' in made
     assert made.index("<base") < made.index("assets/a.css")
     assert '"base": ".", "search": "assets/s.js"' in made
     config = {"docs_dir": str(tmp_path)}

@@ -7,7 +7,6 @@ only cite. A number keeps its unit on its line. The page of what is not there op
 too, and from any address of a server.
 """
 
-import json
 import logging
 import re
 import sys
@@ -105,17 +104,18 @@ def on_post_build(config: Any, **_: Any) -> None:
 def not_found(page: str, base: str) -> str:
     """The theme's page of what is not there, whose links begin at the server's root, `base`.
 
-    They become relative, as it lies in its folder. A server sends it for any address, so a script
-    says there where they begin.
+    They become relative to that root, which a server sends this page for any address below; opened
+    from a folder, they begin there.
     """
     page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
     page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
-    page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(here||".",location)', page)
-    begins = f"""var here=location.protocol=="file:"?"":{json.dumps(base)};
-        if(here)document.write('<base href="'+here+'">')"""
-    page = page.replace("<head>", f"<head><script>{begins}</script>", 1)
-    begins = """if(here){let its=document.getElementById("__config");
-        its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:here})}"""
+    page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(".",document.baseURI)', page)
+    begins = (
+        """if(location.protocol=="file:")document.write('<base href="./">')"""  # the first counts
+    )
+    page = page.replace("<head>", f'<head><script>{begins}</script><base href="{escape(base)}">', 1)
+    begins = """if(location.protocol!="file:"){let its=document.getElementById("__config");
+        its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:document.baseURI})}"""
     at = page.find("</script>", page.find('id="__config"')) + len("</script>")
     page = f"{page[:at]}<script>{begins}</script>{page[at:]}"
     return page.replace("<h1>404 - Not found</h1>", NOT_FOUND)

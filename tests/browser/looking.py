@@ -1,6 +1,12 @@
 """What a reader would complain of on a page, looked for in a real browser."""
 
+import contextlib
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 WIDTHS = {"wide": 1280, "zoomed": 640, "phone": 390}  # zoomed: a wide window at 200 %
 
@@ -22,25 +28,73 @@ SEEN = """() => {
 }"""
 
 
+@contextlib.contextmanager
+def served(site: Path, prefix: str = "/") -> Iterator[str]:
+    """The address at which a server has the site, below `prefix`; what it has not is its 404.html,
+    as on GitHub Pages."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def translate_path(self, path: str) -> str:
+            inside = path.startswith(prefix)
+            return super().translate_path("/" + path.removeprefix(prefix)) if inside else ""
+
+        def send_error(self, code: int, *_: object) -> None:
+            body = (site / "404.html").read_bytes()
+            self.send_response(code)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    make = functools.partial(Handler, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), make) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}{prefix}"
+        server.shutdown()
+        thread.join()
+
+
 def opened(browser, url: str, *, width: int = 1280, scheme: str = "light", failures=None, **more):
-    """The page, loaded without a network; what fails on it is added to `failures`."""
+    """The page, loaded from where it lies alone; what fails on it is added to `failures`."""
+    parts = urlsplit(url)
+    own = (f"{parts.scheme}://{parts.netloc}/", "data:")
     page = browser.new_page(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, **more
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        offline=parts.scheme == "file",
+        **more,
     )
     failures = failures if failures is not None else []
     page.on("requestfailed", lambda request: failures.append(request.url))
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.on("console", lambda said: failures.append(said.text) if said.type == "error" else None)
-    page.on("request", lambda r: failures.append(r.url) if r.url.startswith("http") else None)
+    page.on("request", lambda r: None if r.url.startswith(own) else failures.append(r.url))
+    page.on("response", lambda r: failures.append(r.url) if r.status >= 400 else None)
     page.goto(url)
     page.wait_for_load_state("load")
     return page
 
 
-def complaints(browser, path: Path, *, width: int, scheme: str) -> dict[str, object]:
+def complaints(browser, url: str, *, width: int, scheme: str) -> dict[str, object]:
     """All that is wrong with a page as it opens; nothing is an empty dictionary."""
     failures: list[str] = []
-    page = opened(browser, path.as_uri(), width=width, scheme=scheme, failures=failures)
+    page = opened(browser, url, width=width, scheme=scheme, failures=failures)
     found = page.evaluate(SEEN)
     page.close()
     return {name: what for name, what in {**found, "failed": failures}.items() if what}
+
+
+def search(page, query: str) -> list[str]:
+    """The files of the pages that the site's own search finds, the first five."""
+    page.wait_for_load_state("networkidle")
+    page.locator(".md-search__input").first.click()
+    page.locator(".md-search__input").first.fill("")
+    page.keyboard.type(query, delay=20)
+    said = page.locator(".md-search-result__meta")
+    page.wait_for_function("e => /match|found/.test(e.textContent)", arg=said.element_handle())
+    links = page.locator(".md-search-result__item > a").all()[:5]
+    return [urlsplit(link.get_attribute("href")).path.rpartition("/")[2] for link in links]

@@ -3,6 +3,7 @@
 Needs playwright from PyPI and Debian's chromium. `test_sample.py` is what `make test` runs of it.
 """
 
+import contextlib
 import json
 import re
 import zipfile
@@ -10,7 +11,7 @@ import zipfile
 import pytest
 
 from tests.browser.conftest import PAGES
-from tests.browser.looking import WIDTHS, complaints, opened
+from tests.browser.looking import WIDTHS, complaints, opened, search, served
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +20,37 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize("size", WIDTHS)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole(browser, site, name, size, scheme):
-    assert complaints(browser, site / name, width=WIDTHS[size], scheme=scheme) == {}
+    url = (site / name).as_uri()
+    assert complaints(browser, url, width=WIDTHS[size], scheme=scheme) == {}
+
+
+@pytest.mark.parametrize("prefix", ["/", "/logbook/"])
+def test_on_a_server_every_page_is_whole_and_asks_it_alone(browser, site, prefix):
+    with served(site, prefix) as address:
+        for name in PAGES:
+            found = complaints(browser, address + name, width=1400, scheme="light")
+            assert found == {}, name
+
+
+FOUND = {  # words → the page that is first or second
+    "MXFP4": "lab3_formats.html",
+    "torch.compile": "lab4_compile.html",
+    "86.7": "lab4_memory.html",
+    "QAT": "lab1_quantization.html",
+    "TPE": "lab2_samplers.html",
+}
+
+
+@pytest.mark.parametrize("prefix", ["/", "/logbook/", None])
+def test_search_finds_the_page_of_a_word_on_a_server_and_in_a_folder(browser, site, prefix):
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(served(site, prefix)) if prefix else f"{site.as_uri()}/"
+        failures: list[str] = []
+        page = opened(browser, f"{address}labs/lab4_tiles.html", failures=failures)
+        for words, name in FOUND.items():
+            assert name in search(page, words)[:2], words
+        assert failures == []
+        page.close()
 
 
 def test_the_matrix_has_every_page(site):
