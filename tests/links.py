@@ -28,6 +28,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         given = dict(attrs)
         self.ids |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "base":
+            return
         into = self.links if tag == "a" else self.loaded
         is_told = given.get("rel") in ("canonical", "prev", "next")  # and not asked for
         into += [given[n] for n in ("href", "src", "srcset") if given.get(n) and not is_told]

@@ -124,7 +124,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
 
 def _svg(title: str, part: str, boxes: Sequence[str], note: str) -> str:
     return (
-        f'<svg class="graph" viewBox="0 0 {WIDTH} {HEIGHT + 2 * TOP}">'
+        f'<svg class="graph" viewBox="0 0 {WIDTH} {HEIGHT + 2 * TOP}" aria-hidden="true">'
         f'<text class="note" y="12">{field(f"{part}-title", title, "tspan")}</text>'
         f'<g transform="translate(0 {TOP})" data-part="{part}">{"".join(boxes)}</g>'
         f'<text class="note" y="{HEIGHT + TOP + 18}">{field(f"{part}-note", note, "tspan")}</text>'

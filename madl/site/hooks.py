@@ -7,6 +7,7 @@ only cite. A number keeps its unit on its line. The page of what is not there op
 too, and from any address of a server.
 """
 
+import json
 import logging
 import re
 import sys
@@ -104,21 +105,30 @@ def on_post_build(config: Any, **_: Any) -> None:
 def not_found(page: str, base: str) -> str:
     """The theme's page of what is not there, whose links begin at the server's root, `base`.
 
-    They become relative to that root, which a server sends this page for any address below; opened
-    from a folder, they begin there.
+    They become relative to that root, as a server sends this page for any address below it; opened
+    from a folder, they begin there. What the page loads is written by scripts, since a browser that
+    reads ahead would ask for it before it knows where links begin.
     """
     page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
     page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
     page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(".",document.baseURI)', page)
-    begins = (
-        """if(location.protocol=="file:")document.write('<base href="./">')"""  # the first counts
-    )
-    page = page.replace("<head>", f'<head><script>{begins}</script><base href="{escape(base)}">', 1)
-    begins = """if(location.protocol!="file:"){let its=document.getElementById("__config");
-        its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:document.baseURI})}"""
+    loads = r'<link\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
+    page = re.sub(loads, lambda tag: _script(f"document.write({_quoted(tag[0])})"), page)
+    begins = _script("""if(location.protocol=="file:")document.write('<base href="./">')""")
+    page = page.replace("<head>", f'<head>{begins}<base href="{escape(base)}">', 1)
+    begins = _script("""if(location.protocol!="file:"){let its=document.getElementById("__config");
+        its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:document.baseURI})}""")
     at = page.find("</script>", page.find('id="__config"')) + len("</script>")
-    page = f"{page[:at]}<script>{begins}</script>{page[at:]}"
-    return page.replace("<h1>404 - Not found</h1>", NOT_FOUND)
+    return (page[:at] + begins + page[at:]).replace("<h1>404 - Not found</h1>", NOT_FOUND)
+
+
+def _quoted(text: str) -> str:
+    """As a string of a script, which must not seem to end there."""
+    return json.dumps(text).replace("</", r"<\/")
+
+
+def _script(text: str) -> str:
+    return f"<script>{text}</script>"
 
 
 def _named(page: str) -> str:
