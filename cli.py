@@ -202,32 +202,32 @@ def _site(asked: Mapping[str, Any]) -> Sequence[str]:
     project = _project()
     project.state.mkdir(parents=True, exist_ok=True)
     with FileLock(project.state / "site.lock"):
-        summary, problems = _made(project, asked)
+        summary, problems, is_built = _made(project, asked)
     click.echo(summary)
     first = project.root / "site" / "index.html"
-    if first.is_file():
+    if is_built and first.is_file():
         click.echo(f"open {os.path.relpath(first)}")
     return problems
 
 
-def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """What there is, in a line, and what could not be made; nothing is made while no file has
-    changed since everything could be."""
+def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str], bool]:
+    """What there is, in a line, what could not be made, and whether the site is of it; nothing is
+    made while no file has changed since everything could be."""
     from madl.site import build
 
     before = build.state(project, asked)
     if (known := build.kept(project, before)) is not None:
-        return known, []
+        return known, [], True
     summary, problems = _rendered(**asked)
     # what was read may have changed meanwhile: that is not in the site
     state = before | {"docs": build.pages_state(project)}
     try:
         build.build(project)
     except MadlError as error:
-        problems = [*problems, str(error)]
+        return summary, [*problems, str(error)], False
     if not problems:
         build.keep(project, state, summary)
-    return summary, problems
+    return summary, problems, True
 
 
 def _is_made(asked: Mapping[str, Any]) -> bool:

@@ -20,18 +20,19 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from filelock import FileLock
 
+from kernels import compilers
+
 log = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 LEFT_S = 3600  # after which nobody is still building
-NO_COMPILER = "no C++ compiler (g++ or clang++) on the PATH"
 _FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-Wall"),
     # exact, and yet vectorised: nothing here looks at errno or at floating-point exceptions
@@ -177,7 +178,7 @@ def _build_and_load(
     source: str, more_flags: tuple[str, ...], libraries: tuple[Path, ...] = ()
 ) -> tuple[ctypes.CDLL, str]:
     problems: list[str] = []
-    for compiler in _compilers():
+    for compiler in compilers.cpp():
         for threads in (("-fopenmp",), ()):  # a compiler without OpenMP still gives one fast thread
             flags = (*_FLAGS, *more_flags, *threads)
             try:
@@ -185,14 +186,7 @@ def _build_and_load(
                 return ctypes.CDLL(str(path)), compiler
             except (OSError, RuntimeError) as error:
                 problems.append(f"{compiler}: {error}")
-    raise RuntimeError("; ".join(problems) or NO_COMPILER)
-
-
-def _compilers() -> Iterator[str]:
-    own = os.environ.get("CXX")
-    for name in [own] if own else ["g++", "clang++", "c++"]:
-        if path := shutil.which(name):
-            yield path
+    raise RuntimeError("; ".join(problems) or compilers.NO_COMPILER)
 
 
 def _build(
@@ -252,12 +246,12 @@ def program(source: str, *, include: Sequence[Path] = ()) -> Path:
     problems: list[str] = []
     cache_dir().mkdir(parents=True, exist_ok=True)
     with FileLock(cache_dir() / f".{source}.lock"):  # it takes seconds: whoever is second waits
-        for compiler in _compilers():
+        for compiler in compilers.cpp():
             try:
                 return _build(compiler, SOURCES / source, flags, suffix=".bin")
             except RuntimeError as error:
                 problems.append(f"{compiler}: {error}")
-    raise RuntimeError("; ".join(problems) or NO_COMPILER)
+    raise RuntimeError("; ".join(problems) or compilers.NO_COMPILER)
 
 
 def texts(source: Path) -> list[str]:

@@ -107,7 +107,7 @@ def test_what_changes_while_the_site_is_made_is_in_the_next_one(toy, monkeypatch
     monkeypatch.setattr("madl.site.build.build", lambda project: None)
     write(toy.root / "site" / "index.html", "")
     for expected in (1, 2, 2):
-        assert cli._made(toy, {}) == ("a summary", [])
+        assert cli._made(toy, {}) == ("a summary", [], True)
         assert len(rendered) == expected
     monkeypatch.setenv("SITE_URL", "https://example.org/")
     cli._made(toy, {})

@@ -9,10 +9,10 @@ import pytest
 from kernels import build_cuda
 from madl import assets
 from madl.errors import MadlError
+from tests.machine import needs_nvcc
 from tests.machine_code import instructions
 
 FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_only.cu"
-needs_nvcc = pytest.mark.skipif(build_cuda.find_nvcc() is None, reason="no nvcc here")
 
 
 try:

@@ -4,12 +4,12 @@ The tile and the linear are host-device methods; what runs here lacks only the b
 being asynchronous, and the tensor cores, which the test computes as PTX defines them.
 """
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from kernels import compilers
 from madl import assets
 from madl.errors import MadlError
 
@@ -18,8 +18,8 @@ SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def compile_and_run(tmp_path, source, *flags):
-    if (compiler := shutil.which("g++")) is None:
-        pytest.skip("no g++ on the PATH")
+    if (compiler := next(compilers.cpp(), None)) is None:
+        pytest.skip(compilers.NO_COMPILER)
     program = tmp_path / "program"
     command = [compiler, "-std=c++17", *flags, NATIVE / source, "-o", program]
     subprocess.run(command, check=True)

@@ -28,9 +28,7 @@ from experiments.lab4_hardware.reference import expected
 from madl.errors import MadlError
 from madl.formats import presets
 from madl.running.project import Project
-
-needs_iverilog = pytest.mark.skipif(tools.iverilog() is None, reason=tools.NO_IVERILOG)
-needs_yosys = pytest.mark.skipif(tools.yosys() is None, reason=tools.NO_YOSYS)
+from tests.machine import needs_compiler, needs_yosys
 
 
 def bf16(*values: float) -> list[int]:
@@ -42,7 +40,8 @@ def fp32(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-@needs_iverilog
+@needs_yosys
+@needs_compiler
 @pytest.mark.parametrize("name", units.UNITS)
 def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(name):
     unit = units.named(name, 8)
@@ -54,7 +53,8 @@ def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(n
     assert found["error_db"] > 5
 
 
-@needs_iverilog
+@needs_yosys
+@needs_compiler
 @pytest.mark.parametrize("signs", [False, True])
 def test_one_mxint8_lane_multiplies_and_accumulates(signs):
     unit = units.mxint(lanes=1, width=8, signs=signs)
@@ -73,7 +73,8 @@ def test_one_mxint8_lane_multiplies_and_accumulates(signs):
     assert simulation.simulate(unit, vectors) == wanted
 
 
-@needs_iverilog
+@needs_yosys
+@needs_compiler
 def test_the_quantizer_rounds_to_even_saturates_and_knows_subnormals_and_a_zero_is_nothing():
     """Under a scale of one an MXINT8 code counts 64ths; 1.0078125 = 64.5 and 1.0234375 = 65.5."""
     unit = units.named("MXINT8, quantizing", 8)
@@ -96,7 +97,8 @@ def test_the_quantizer_rounds_to_even_saturates_and_knows_subnormals_and_a_zero_
     assert simulation.simulate(unit, [vector]) == [fp32(2.0**-40)]
 
 
-@needs_iverilog
+@needs_yosys
+@needs_compiler
 def test_a_wrong_unit_is_caught_and_its_case_fails(monkeypatch, tmp_path):
     for source in units.SOURCES.glob("*.v"):
         text = source.read_text()
@@ -112,7 +114,8 @@ def test_a_wrong_unit_is_caught_and_its_case_fails(monkeypatch, tmp_path):
         study.run({"kind": "simulation", "unit": "MXINT4", "num_random": 4}, None)
 
 
-@needs_iverilog
+@needs_yosys
+@needs_compiler
 def test_the_error_of_a_unit_is_that_of_its_finished_rows():
     """Row by row the largest is 127; 1.5 becomes 2: signal (2 + 127²)², error 0.5²."""
     a, b = torch.tensor([1.6, 0.0, 127.0, 0.0]), torch.tensor([1.0, 0.0, 127.0, 0.0])
@@ -212,7 +215,7 @@ def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
 
 @pytest.mark.slow
 @needs_yosys
-@needs_iverilog
+@needs_compiler
 @pytest.mark.parametrize("name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1"])
 def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monkeypatch, tmp_path):
     """The flat netlist, written as Verilog, in the place of its sources."""

@@ -38,6 +38,8 @@ def test_what_was_refuted_opens_the_logbook_first_a_lab_does_once_and_some_never
         a_page("3.1", a_result("one"), a_result("other", "refuted", far=-3)),
     ]
     assert chosen(*pages) == ["3.1", "0.1", "2.1"]
+    assert home.refuted_first(pages)
+    assert not home.refuted_first(pages[:2])  # nothing is refuted, and home says nothing of it
     same = [a_page(f"1.{i}", a_result(far=9 - i)) for i in range(3)]
     others = [a_page(f"{lab}.1", a_result(far=lab)) for lab in (2, 3, 4)]
     assert chosen(*same, *others) == ["1.0", "4.1", "3.1"]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels import build, mxint8
+from kernels import build, compilers, mxint8
 from madl.formats.blocked import MXInt
 from tests.reference import same
 from tests.test_kernels import awkward, forget, needs_compiler, threads, usable_paths
@@ -20,6 +20,8 @@ GROUPS = [4, 8, 20, 32, 64, 512]
 
 @pytest.fixture(params=["auto", *usable_paths(), "torch"])
 def forced(request, monkeypatch):
+    if request.param != "torch" and not any(compilers.cpp()):
+        pytest.skip(compilers.NO_COMPILER)
     monkeypatch.setenv("MADL_KERNELS", request.param)
     build.load.cache_clear()
     route = mxint8.linear_route()  # an operator that is registered would go on with its path

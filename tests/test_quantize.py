@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kernels import build, linear_bf16
+from kernels import build, compilers, linear_bf16
 from madl.compression.quantize import Rule, fake_quantize, quantize_
 from madl.errors import MadlError
 from madl.formats import presets
@@ -140,6 +140,8 @@ KERNELS = ["auto", "avx512"]  # auto is AMX where there is some
 
 @pytest.fixture(params=KERNELS)
 def kernel(request, monkeypatch, forget):
+    if not any(compilers.cpp()):
+        pytest.skip(compilers.NO_COMPILER)
     monkeypatch.setenv("MADL_KERNELS", request.param)
     if not build.has_extension("avx512_bf16"):
         pytest.skip("no bfloat16 products on this CPU")

@@ -6,8 +6,6 @@ fastest of each are chosen by a tuning process; others confirm, and they are the
 """
 
 import importlib.util
-import os
-import shutil
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import product
@@ -125,9 +123,10 @@ def unavailable(params: Params) -> str | None:
     compiler = str(params.get("built", params.get("backend"))).partition("/")[0]
     if compiler == "torch_tensorrt" and not importlib.util.find_spec("torch_tensorrt"):
         return "Torch-TensorRT is not installed here"
-    found = [os.environ.get("CXX"), "g++", "clang++", "c++"]
-    if compiler not in ("aot_eager", "cudagraphs") and not any(shutil.which(c) for c in found if c):
-        return "no C++ compiler here, which inductor needs"
+    from kernels import compilers
+
+    if compiler not in ("aot_eager", "cudagraphs") and not any(compilers.cpp()):
+        return compilers.NO_COMPILER
     return None
 
 

@@ -1,6 +1,6 @@
 """Question 4.4: the gates of a dot product in each number format, and the accuracy they buy.
 
-`gates` synthesises a Verilog unit with yosys. `simulation` runs it in iverilog against its
+`gates` synthesises a Verilog unit with yosys. `simulation` runs it as a program against its
 definition, and fails where a bit differs; it then takes the error of what comes out for rows of a
 fine-tuned model. Accuracies are those of question 3.2.
 
@@ -77,10 +77,12 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.unavailable
 def unavailable(params: Params) -> str | None:
-    if params["kind"] == "gates" and tools.yosys() is None:
+    from kernels import compilers
+
+    if tools.yosys() is None:
         return tools.NO_YOSYS
-    if params["kind"] == "simulation" and tools.iverilog() is None:
-        return tools.NO_IVERILOG
+    if params["kind"] == "simulation" and not any(compilers.cpp()):
+        return compilers.NO_COMPILER
     return None
 
 

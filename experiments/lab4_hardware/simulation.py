@@ -1,18 +1,25 @@
-"""Run a unit in iverilog on given codes.
+"""Run a unit on given codes: yosys makes C++ of its Verilog (CXXRTL), and a compiler a program.
 
 Shapes: a vector is the fields of every input port, in the order of `unit.inputs`.
+Not handled: undefined bits, as CXXRTL knows 0 and 1 alone; a wire that nothing drives, a latch or a
+loop is refused instead, by yosys' `check`.
 """
 
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.lab4_hardware import tools
-from experiments.lab4_hardware.operands import RESULT_BITS, Unit
+from experiments.lab4_hardware.operands import Unit
 from experiments.lab4_hardware.units import SOURCES
+from kernels import compilers
 from madl.errors import MadlError
 
 Vector = Mapping[str, Sequence[int]]  # port → its codes
+
+FLAGS = ("-std=c++14", "-O0")  # compiling takes seconds, simulating milliseconds
+WORD = 4  # bytes of a chunk of CXXRTL's values, of which a port fills as many as it needs
 
 
 def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
@@ -20,75 +27,77 @@ def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
 
     Raises:
         ValueError: no vectors, or fields that are missing or too wide.
-        MadlError: no iverilog, it failed, or a result has undefined bits.
+        MadlError: no yosys, no C++ compiler, or one of them failed.
     """
     if not vectors:
         raise ValueError("need at least one vector")
-    compiler, machine = tools.needed_iverilog()
-    words = [_word(unit, vector) for vector in vectors]
-    with tempfile.TemporaryDirectory(prefix="madl-iverilog-") as work:
+    yosys, compiler = tools.needed_yosys(), next(compilers.cpp(), None)
+    if compiler is None:
+        raise MadlError(compilers.NO_COMPILER)
+    data = b"".join(_bytes(unit, vector) for vector in vectors)
+    with tempfile.TemporaryDirectory(prefix="madl-cxxrtl-") as work:
         folder = Path(work)
-        (folder / "vectors.hex").write_text("".join(f"{word:x}\n" for word in words))
-        (folder / "testbench.v").write_text(testbench(unit, len(words)))
-        sources = [str(path) for path in sorted(SOURCES.glob("*.v"))]
-        options = ["-g2005", "-s", "testbench", "-o", "run"]
-        tools.run([compiler, *options, "testbench.v", *sources], cwd=folder)
-        printed = tools.run([machine, "-n", "run"], cwd=folder).split()
-    return _results(printed, len(words))
+        for source in SOURCES.glob("*.v"):  # yosys as WebAssembly sees its own folder only
+            shutil.copy(source, folder)
+        (folder / "main.cpp").write_text(program(unit))
+        (folder / "vectors").write_bytes(data)
+        tools.run([*yosys, "-q", "-p", script(unit)], cwd=folder)
+        headers = f"-I{tools.cxxrtl_headers()}"
+        tools.run([compiler, *FLAGS, headers, "main.cpp", "-o", "run"], cwd=folder)
+        tools.run([str(folder / "run")], cwd=folder)
+        results = (folder / "results").read_bytes()
+    codes = [results[i : i + WORD] for i in range(0, len(results), WORD)]
+    if len(codes) != len(vectors):
+        raise MadlError(f"the simulation gave {len(codes)} results for {len(vectors)} vectors")
+    return [int.from_bytes(code, "little") for code in codes]
 
 
-def _results(printed: Sequence[str], expected: int) -> list[int]:
-    try:
-        results = [int(text, 16) for text in printed]
-    except ValueError as error:
-        raise MadlError(f"the simulation gave an undefined result ({error})") from error
-    if len(results) != expected:
-        raise MadlError(f"the simulation gave {len(results)} results for {expected} vectors")
-    return results
+def script(unit: Unit) -> str:
+    """The commands that yosys is given."""
+    numbers = " ".join(f"-chparam {name} {value}" for name, value in unit.parameters.items())
+    return "; ".join(
+        (
+            "read_verilog -defer -nosynthesis *.v",  # sums as they are written, not as cells
+            f"hierarchy -check -top {unit.top} {numbers}",
+            *("proc", "check -assert", "opt_clean", "rename -top unit"),
+            "write_cxxrtl -noflatten -g0 unit.cpp",
+        )
+    )
 
 
-def _word(unit: Unit, vector: Vector) -> int:
-    """All ports in one number, the first port lowest."""
-    word = shift = 0
+def program(unit: Unit) -> str:
+    """C++ that feeds the vectors of a file to the unit and writes each result."""
+    names = [port.name.replace("_", "__") for port in unit.inputs]  # as CXXRTL writes them
+    reads = " && ".join(f"get(unit.p_{name})" for name in names)
+    return f"""\
+#include <cstdio>
+#include "unit.cpp"
+
+int main() {{
+  cxxrtl_design::p_unit unit;
+  FILE *in = std::fopen("vectors", "rb"), *out = std::fopen("results", "wb");
+  auto get = [&](auto &port) {{ return std::fread(port.data, sizeof port.data, 1, in) == 1; }};
+  while ({reads}) {{
+    unit.step();
+    std::fwrite(unit.p_result.data, sizeof unit.p_result.data, 1, out);
+  }}
+  return std::fclose(out);
+}}
+"""
+
+
+def _bytes(unit: Unit, vector: Vector) -> bytes:
+    """All ports in chunks, the first field of a port lowest."""
+    data = b""
     for port in unit.inputs:
         codes = vector[port.name]
         if len(codes) != port.fields:
             raise ValueError(f"port {port.name} takes {port.fields} codes, got {len(codes)}")
-        for code in codes:
+        word = 0
+        for place, code in enumerate(codes):
             if not 0 <= code < 1 << port.bits:
                 raise ValueError(f"port {port.name} takes codes of {port.bits} bits, got {code}")
-            word |= code << shift
-            shift += port.bits
-    return word
-
-
-def testbench(unit: Unit, num_vectors: int) -> str:
-    """A module that feeds the vectors of a file to the unit and prints each result."""
-    numbers = ", ".join(f".{name}({value})" for name, value in unit.parameters.items())
-    given = f" #({numbers})" if numbers else ""
-    wires: list[str] = []
-    low = 0
-    for port in unit.inputs:
-        wires.append(f"      .{port.name}(word[{low}+:{port.fields * port.bits}])")
-        low += port.fields * port.bits
-    connected = ",\n".join([*wires, "      .result(result)"])
-    return f"""\
-module testbench;
-  reg [{low - 1}:0] vectors [0:{num_vectors - 1}];
-  reg [{low - 1}:0] word;
-  wire [{RESULT_BITS - 1}:0] result;
-  integer i;
-
-  {unit.top}{given} unit (
-{connected}
-  );
-
-  initial begin
-    $readmemh("vectors.hex", vectors);
-    for (i = 0; i < {num_vectors}; i = i + 1) begin
-      word = vectors[i];
-      #1 $display("%h", result);
-    end
-  end
-endmodule
-"""
+            word |= code << place * port.bits
+        chunks = -(-port.fields * port.bits // (8 * WORD))
+        data += word.to_bytes(WORD * chunks, "little")
+    return data

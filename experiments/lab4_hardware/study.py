@@ -44,7 +44,7 @@ def run(params: Params, ctx: Context) -> Values:
             f"the Verilog of {params['unit']} gives {found['mismatches']} results with wrong bits "
             f"and {found['beyond_bound']} beyond its bound: {found['first_mismatch']}"
         )
-    return {**found, "tool": tools.iverilog_version()}
+    return {**found, "tool": f"{tools.yosys_version()}, CXXRTL"}
 
 
 # ---- the verdict on a unit ----------------------------------------------------------------------

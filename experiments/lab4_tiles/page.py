@@ -5,7 +5,6 @@ element; coalescing and bank conflicts follow from that by counting. The same th
 way round are mapped beside it, and the vectorised kernel here.
 """
 
-import shutil
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -46,10 +45,11 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @cache
 def _missing() -> str | None:
+    from kernels import compilers
     from madl import assets
 
-    if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
-        return "no C++ compiler"
+    if not any(compilers.cpp()):
+        return compilers.NO_COMPILER
     try:
         assets.cute_include()
     except MadlError as error:

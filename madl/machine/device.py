@@ -196,8 +196,7 @@ def diagnose() -> dict[str, str]:
 
 
 _TOOLS = {
-    "g++": "kernels fall back to plain torch",
+    "g++": "kernels fall back to plain torch; 4.1, 4.3c and 4.4's simulations are left out",
     "nvcc": "CUDA kernels fall back to plain torch",
     "git": "records carry no commit",
-    "iverilog": "Verilog units are not simulated",
 }

@@ -5,6 +5,7 @@ import contextlib
 import graphlib
 import importlib
 import importlib.util
+import re
 import sys
 import tomllib
 import traceback
@@ -86,6 +87,14 @@ class Project:
     @property
     def state(self) -> Path:
         return self.root / ".madl"
+
+    @cached_property
+    def site_name(self) -> str:
+        """The site's name in `mkdocs.yml`; none without one."""
+        path = self.root / "mkdocs.yml"
+        text = path.read_text("utf-8") if path.is_file() else ""
+        found = re.search(r"^site_name:\s*(.+?)\s*$", text, re.MULTILINE)
+        return found[1].strip("\"'") if found else ""
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:

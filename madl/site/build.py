@@ -47,6 +47,11 @@ def build(project: Project) -> None:
     )
     if done.returncode:
         raise MadlError(f"mkdocs could not build the site: {_why(done.stderr or done.stdout)}")
+    if not os.environ.get("SITE_URL"):
+        log.info(
+            "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a "
+            "server alone; SITE_URL=https://… names where the site will be"
+        )
     for told in re.findall(r"^INFO +- +(\S+\.md: .*; at most .*)$", done.stderr, re.MULTILINE):
         log.warning("%s, once it is published", told)
 

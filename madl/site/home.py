@@ -33,6 +33,11 @@ def surprising(pages: Iterable[Page]) -> list[Page]:
     return list(by_lab.values())[:FINDINGS]
 
 
+def refuted_first(pages: Iterable[Page]) -> bool:
+    """Whether one of those pages is there because a hypothesis was refuted."""
+    return any(one.verdict == "refuted" for page in surprising(pages) for one in _decided(page))
+
+
 def _decided(page: Page) -> list[Result]:
     results = page.view.results.values()
     return [one for one in results if one.verdict in ("supported", "refuted")]

@@ -72,11 +72,15 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     Whoever shows it wants the picture's whole address, which only a site with a `site_url` has.
     """
     title = config["site_name"] if page.is_homepage else page.title
-    told = {"og:type": "article", "og:site_name": config["site_name"], "og:title": title}
-    told |= {"og:description": page.meta.get("description")}
+    answer = page.meta.get("description")
+    told = {"og:type": "article", "og:site_name": config["site_name"], "og:url": page.canonical_url}
+    if answer and page.meta.get("evidence"):  # a page that answers is called by its answer
+        title, answer = str(answer).replace("`", ""), title
+    told |= {"og:title": title, "og:description": answer}
     if image := page.meta.get("image"):
         told |= {"og:image": urljoin(page.canonical_url or "", image)}
         told |= dict(zip(("og:image:width", "og:image:height"), SHARED))
+        told |= {"og:image:alt": f"{title} The answer and its chart."}
         told |= {"twitter:card": "summary_large_image"}
     tags = (
         f'<meta property="{name}" content="{escape(unescape(str(text)))}">'

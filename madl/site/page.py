@@ -123,7 +123,8 @@ class PageCalls:
     def picture(self) -> bytes:
         """What stands for the page where its address is shared; words alone where it has no chart,
         or one that cannot be drawn."""
-        draw = functools.partial(share.picture, self.title(), self.description(), cache=self.cache)
+        words = (self.project.site_name, self.title(), self.description())
+        draw = functools.partial(share.picture, *words, cache=self.cache)
 
         def figure(name: str) -> bytes:
             return draw(self.page.view.shown[name])

@@ -261,6 +261,7 @@ def _site_globals(
         "partly": state.count("partly"),
         "machine": inline(_counted(machines)),
         "date": inline(latest) or "never",
+        "refuted_first": home.refuted_first(answered),
         "openings": functools.partial(home.openings, answered, calls),
         "cards": functools.partial(home.cards, state.rows, rendered, calls),
         "notebooks": functools.partial(home.of_notebooks, plan.project),

@@ -1,0 +1,14 @@
+"""The C++ compilers of this machine: `CXX`, or those that usually are there. Imports no torch."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+USUAL = ("g++", "clang++", "c++")
+NO_COMPILER = "no C++ compiler here: install g++ or clang++, or name one with CXX"
+
+
+def cpp() -> Iterator[str]:
+    """The path of each that is there, to be tried in this order; with CXX, that one alone."""
+    own = os.environ.get("CXX")
+    yield from filter(None, map(shutil.which, [own] if own else USUAL))
