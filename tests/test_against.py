@@ -36,7 +36,7 @@ def test_a_row_has_what_was_reported_and_the_number_with_its_records(plan):
     assert "It is 7." in text
     assert "One squared is 1." in text
     made = (plan.project.docs / "reported.md").read_text()
-    assert 'href="labs/records/toy/one.json"' in made
+    assert 'href="labs/records/toy/one.html"' in made
     assert "(reported.md)" in (plan.project.docs / "index.md").read_text()
 
 

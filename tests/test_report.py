@@ -96,15 +96,19 @@ def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tm
     template = plan.project.experiments / "toy" / "page.md.j2"
     template.write_text(template.read_text().replace("{{ many }}", "many"))
     report.write(plan, fill(plan))
-    linked = set(re.findall(r'href="(records/[^"]+\.json)"', page(plan)))
+    linked = set(re.findall(r'href="(records/[^"]+\.html)"', page(plan)))
     folder = plan.project.docs / "labs"
-    assert linked == {"records/toy/one.json", "records/toy/grows.json"}
-    keys = {key for one in linked for key in json.loads((folder / one).read_text())["records"]}
+    assert linked == {"records/toy/one.html", "records/toy/grows.html"}
+    twins = {name.replace(".html", ".json") for name in linked}
+    keys = {key for one in twins for key in json.loads((folder / one).read_text())["records"]}
     assert keys == {plan.cases("toy")[1].key}
+    evidence = (folder / "records/toy/grows.html").read_text()
+    for told in ("One squared is more than a half.", *keys, "a machine", "python cli.py run toy"):
+        assert told in evidence, told
     (record,) = packed(folder / "records/toy/cases.zip")
     assert record["case"]["experiment"] == "toy"
     lying = {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.*")}
-    assert lying == {*linked, "records/toy/cases.zip"}
+    assert lying == {*linked, *twins, "records/toy/cases.zip"}
 
 
 def test_a_question_is_answered_only_by_complete_records_of_its_cases(plan):

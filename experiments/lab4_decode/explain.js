@@ -97,7 +97,7 @@
     const buttons = places.map((place, i) => {
       const [cell, bit] = [cells.get(`mantissa-${place}`), i ? 7 - i : "sign"];
       const name = i ? `bit ${bit} of the magnitude` : "sign of the mantissa";
-      const button = make("button", { type: "button", class: cell.className, "data-f": cell.dataset.f, "aria-label": name }, cell.textContent);
+      const button = make("button", { type: "button", class: cell.className, "data-f": cell.dataset.f, title: name }, cell.textContent);
       button.addEventListener("click", () => flip(bit));
       cell.replaceWith(button);
       cells.set(cell.dataset.f, button);

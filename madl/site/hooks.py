@@ -136,5 +136,7 @@ def _script(text: str) -> str:
 
 
 def _named(page: str) -> str:
-    """The theme's search box has a name for readers of screens, which the theme forgets."""
+    """Names for readers of screens: the theme forgets that of its search box, and escapes twice
+    those that repeat a title."""
+    page = re.sub(r'(?<=aria-label=")[^"]*&amp;[^"]*', lambda label: unescape(label[0]), page)
     return page.replace('role="dialog">', 'role="dialog" aria-label="Search">')

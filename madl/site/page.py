@@ -285,9 +285,10 @@ class PageCalls:
         progress = self.page.view.progress
         if self.page.view.plan.why_unsuitable(self.page.name):
             return f"{progress[:1].upper()}{progress[1:]}"
-        return f"{progress[:1].upper()}{progress[1:]}. To complete it: `{self._command()}`"
+        return f"{progress[:1].upper()}{progress[1:]}. To complete it: `{self.command()}`"
 
-    def _command(self) -> str:
+    def command(self) -> str:
+        """The command that runs the page's cases."""
         return f"python cli.py run {self.page.name} {self.page.view.plan.options}"
 
     def _pending(self) -> str:
@@ -329,7 +330,7 @@ class PageCalls:
     def provenance(self) -> str:
         """Machine, profile, cases, duration and the command that does it again."""
         view, records = self.page.view, self.page.view.own
-        rows: list[Row] = [{"": "Reproduce", " ": f"`{self._command()}`"}]
+        rows: list[Row] = [{"": "Reproduce", " ": f"`{self.command()}`"}]
         if records:
             run = records[-1].run
             seconds = sum(record.seconds for record in records)

@@ -201,7 +201,7 @@ class Printed:
         text = made.precise if which == "precise" else made.text
         drawn = (made.interval, made.n) if made.interval or made.n else ("exact",)
         of = " · ".join(part for part in (made.precise, *drawn) if part)
-        link = '<a class="n" href="{}/{}.json" data-n="{}">{}</a>'
+        link = '<a class="n" href="{}/{}.html" data-n="{}">{}</a>'
         return html(link, self.folder, Markup(made.name), of, text)
 
 
@@ -244,7 +244,7 @@ def _sure_row(one: Result, again: Sequence[float], folder: str, family: int) -> 
         lines.append(f"{counted(len(again), 'more run')}: {ends}")
     if made.dropped:
         lines.append(f"{made.dropped} beside other work left out")
-    where, of = '<a href="{}/{}.json">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)
+    where, of = '<a href="{}/{}.html">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)
     lines.append(html(where, folder, name, inline(made.method), _p(one.p_adjusted), of))
     effect = Markup("<br>").join(map(words, filter(None, lines)))
     effect = html("{}<small>{}</small>", bar_of(one), effect)
@@ -269,7 +269,7 @@ def secondary(results: Mapping[str, Result], folder: str) -> str:
 def _linked(one: Result, folder: str) -> Markup:
     if one.contrast is None:
         return inline(one.why)
-    return html('<a href="{}/{}.json">{}</a>', folder, Markup(one.name), with_interval(one))
+    return html('<a href="{}/{}.html">{}</a>', folder, Markup(one.name), with_interval(one))
 
 
 def with_interval(one: Result) -> str:

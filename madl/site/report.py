@@ -29,6 +29,7 @@ from madl.running.plans import StoredPlan
 from madl.running.project import RESTORE, Project
 from madl.site import (
     against,
+    evidence,
     explain,
     home,
     notebooks,
@@ -175,6 +176,11 @@ def _files_beside(page: Page, calls: PageCalls) -> dict[str, str | bytes]:
     folder = f"{page.folder}records/{page.name}"
     figures |= {
         f"{folder}/{name}.json": _for_web(_dense({**twin, "in": prose.CASES})) + "\n"
+        for name, twin in behind.items()
+    }
+    how = {"title": calls.title(), "archive": prose.CASES, "command": calls.command()}
+    figures |= {
+        f"{folder}/{name}.html": evidence.page(name, twin, page.view.stored, stem=page.name, **how)
         for name, twin in behind.items()
     }
     if found := prose.records_behind(page.view):

@@ -1,0 +1,61 @@
+"""The page behind a number or a claim: its value, and the cases that it is made of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from madl.logbook.records import Record
+from madl.site.markup import html
+
+STYLE = (
+    ":root{color-scheme:light dark;font:1rem/1.5 system-ui,sans-serif}"
+    "body{margin:2rem auto;max-width:44rem;padding:0 1rem;overflow-wrap:anywhere}"
+    "td,th{padding:.2rem 1rem .2rem 0;text-align:left;vertical-align:top}"
+    "th{font-weight:600;white-space:nowrap}"
+)
+SHELL = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{}</title>'
+    '<link rel="icon" href="data:,"><style>{}</style></head><body><main>'
+    '<p><a href="../../{}.html">{}</a></p><h1>{}</h1><table>{}</table>'
+    '<p>The same <a href="{}.json">as JSON</a>; the records whole in <a href="{}">{}</a>. '
+    "They are made by</p><pre><code>{}</code></pre></main></body></html>\n"
+)
+TITLES = {"n": "of", "p": "p, Holm's"}
+
+
+def page(
+    name: str,
+    twin: Mapping[str, Any],
+    records: Sequence[Record],
+    *,
+    stem: str,
+    title: str,
+    archive: str,
+    command: str,
+) -> str:
+    """The HTML of one number or claim; it stands alone, two folders below the page's."""
+    facts = [(TITLES.get(what, what), value) for what, value in twin.items() if what != "records"]
+    rows = [_row(what, _text(value)) for what, value in facts if value not in ("", None)]
+    known = {record.case.key: record for record in records}
+    rows += [_row(key, _of(known[key]) if key in known else "not here") for key in twin["records"]]
+    heading = str(twin.get("hypothesis") or f"{twin['value']} ({name.replace('_', ' ')})")
+    link = (stem, title, heading)
+    made = Markup("").join(rows)
+    of_files = (name, archive, archive)
+    return html(SHELL, heading, Markup(STYLE), *link, made, *of_files, command)
+
+
+def _row(what: str, value: str) -> Markup:
+    return html("<tr><th>{}</th><td>{}</td></tr>", what, value)
+
+
+def _text(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _of(record: Record) -> str:
+    run = record.run
+    seed = f"seed {record.case.params['seed']}, " if "seed" in record.case.params else ""
+    return f"{seed}{run.host}, {run.started[:10]}"
