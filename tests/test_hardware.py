@@ -25,6 +25,7 @@ from experiments.lab4_hardware import (
 from experiments.lab4_hardware.dyadic import NAN, add_fp32, to_fp32
 from experiments.lab4_hardware.operands import Float, Operand
 from experiments.lab4_hardware.reference import expected
+from kernels import compilers
 from madl.errors import MadlError
 from madl.formats import presets
 from madl.running.project import Project
@@ -112,6 +113,20 @@ def test_a_wrong_unit_is_caught_and_its_case_fails(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "rows_of_model", lambda *args: [])
     with pytest.raises(MadlError, match="results with wrong bits and .* beyond its bound: got 0x"):
         study.run({"kind": "simulation", "unit": "MXINT4", "num_random": 4}, None)
+
+
+@needs_yosys
+@needs_compiler
+def test_a_wire_that_nothing_drives_is_refused(monkeypatch, tmp_path):
+    for source in units.SOURCES.glob("*.v"):
+        (tmp_path / source.name).write_text(source.read_text())
+    top = tmp_path / "dot_mxint.v"
+    undriven = "wire nobody, reader; assign reader = ~nobody; endmodule"
+    top.write_text(top.read_text().replace("endmodule", undriven, 1))
+    monkeypatch.setattr(simulation, "SOURCES", tmp_path)
+    one = {"a": [1], "b": [1], "a_scale": [127], "b_scale": [127], "acc": [0]}
+    with pytest.raises(MadlError, match="yosys failed: ERROR: Found 1 problems in 'check -assert'"):
+        simulation.simulate(units.mxint(lanes=1, width=8), [one])
 
 
 @needs_yosys
@@ -291,7 +306,11 @@ def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):
 
 def test_a_machine_without_the_programs_leaves_only_their_cases_alone(monkeypatch):
     unavailable = Project().load("lab4_hardware").why_unavailable
-    monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("CXX", "")
     monkeypatch.setattr(tools.shutil, "which", lambda name: None)
+    if tools.yosys():
+        assert unavailable({"kind": "gates"}) is None
+        assert unavailable({"kind": "simulation"}) == compilers.NO_COMPILER
+    monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
     assert unavailable({"kind": "gates"}) == tools.NO_YOSYS
-    assert unavailable({"kind": "simulation"}) == tools.NO_IVERILOG
+    assert unavailable({"kind": "simulation"}) == tools.NO_YOSYS
