@@ -10,7 +10,7 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && \
 export NO_MKDOCS_2_WARNING := 1
 export PYTHONDONTWRITEBYTECODE :=  # or every process compiles again what is installed uncompiled
 
-.PHONY: logbook test test-all faults lint clean
+.PHONY: logbook test test-all bare faults lint clean
 
 logbook: $(VENV)/.report  # the site beside the rest of the installation
 	{ test -e site/index.html || $(BIN)/python cli.py report --build; } & site=$$!; \
@@ -25,6 +25,9 @@ test: $(VENV)/.dev  # lint and types beside the tests, and what they say behind 
 
 test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m ""
+
+bare: $(VENV)/.dev  # what depends on programs, once more with all of them hidden
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.machine -rs -m "outside and not slow" -n auto --dist loadfile
 
 faults: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n auto --dist worksteal

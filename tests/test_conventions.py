@@ -235,3 +235,15 @@ def test_nothing_names_a_registry_s_host_or_a_folder_outside_the_repository():
             data = path.read_bytes()
             found = [one for one in banned if b"\0" not in data[:1024] and one.encode() in data]
             assert found == [], path
+
+
+def test_what_depends_on_outside_programs_is_run_without_them_too():
+    """Such a file is marked, for `make bare`; the run of everything takes minutes, and is not."""
+    asks = r"from tests\.machine import|\bcompilers\b|shutil\.which|\bbuild_cuda\b"
+    asking = {
+        path for path in (ROOT / "tests").glob("test_*.py") if re.search(asks, path.read_text())
+    }
+    asking -= {ROOT / "tests" / "test_whole_run.py", Path(__file__)}
+    marked = {path for path in asking if "pytestmark = pytest.mark.outside" in path.read_text()}
+    assert len(asking) > 6
+    assert asking == marked

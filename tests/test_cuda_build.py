@@ -12,6 +12,8 @@ from madl.errors import MadlError
 from tests.machine import needs_nvcc
 from tests.machine_code import instructions
 
+pytestmark = pytest.mark.outside
+
 FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_only.cu"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from kernels import build_cuda, cuda_driver
 
+pytestmark = pytest.mark.outside
+
 MESSAGES = {200: (b"CUDA_ERROR_INVALID_IMAGE", b"device kernel image is invalid")}
 MESSAGES |= {500: (b"CUDA_ERROR_NOT_FOUND", b"named symbol not found")}
 

@@ -13,6 +13,8 @@ from kernels import compilers
 from madl import assets
 from madl.errors import MadlError
 
+pytestmark = pytest.mark.outside
+
 NATIVE = Path(__file__).parent / "native"
 SANITIZERS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 

@@ -18,6 +18,8 @@ from madl.logbook.records import Records
 from tests.conftest import ROOT
 from tests.synthetic import kept_of
 
+pytestmark = pytest.mark.outside
+
 
 @pytest.fixture(scope="module")
 def decoded():

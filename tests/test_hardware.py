@@ -31,6 +31,8 @@ from madl.formats import presets
 from madl.running.project import Project
 from tests.machine import needs_compiler, needs_yosys
 
+pytestmark = pytest.mark.outside
+
 
 def bf16(*values: float) -> list[int]:
     made = torch.tensor(values).bfloat16().view(torch.int16)

@@ -22,6 +22,8 @@ from tests.conftest import python
 from tests.machine import needs_compiler
 from tests.reference import probes, same
 
+pytestmark = pytest.mark.outside
+
 GRIDS = {name: f for name, f in presets().items() if f.grid is not None}
 UNUSUAL = [
     *(FixedPoint(width=w, frac_width=w // 2) for w in (1, 22, 23, 24, 25, 28, 32)),

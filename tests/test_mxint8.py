@@ -13,6 +13,8 @@ from madl.formats.blocked import MXInt
 from tests.reference import same
 from tests.test_kernels import awkward, forget, needs_compiler, threads, usable_paths
 
+pytestmark = pytest.mark.outside
+
 assert forget  # a fixture
 
 GROUPS = [4, 8, 20, 32, 64, 512]

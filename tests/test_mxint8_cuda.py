@@ -10,6 +10,8 @@ from kernels import build_cuda, mxint8, mxint8_cuda
 from tests.reference import same
 from tests.test_cuda_build import cute
 
+pytestmark = pytest.mark.outside
+
 assert cute  # a fixture
 
 OPERATOR_TESTS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")

@@ -16,6 +16,8 @@ from madl.formats.fixed import FixedPoint
 from tests.reference import same
 from tests.test_kernels import forget, threads
 
+pytestmark = pytest.mark.outside
+
 assert forget  # a fixture
 PRESETS = presets()
 FIXED8 = FixedPoint(width=8, frac_width=4)
