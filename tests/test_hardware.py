@@ -1,5 +1,6 @@
 """The dot-product units: described, checked against the formats, simulated, counted."""
 
+import contextlib
 import json
 import math
 import shutil
@@ -119,16 +120,31 @@ def test_a_wrong_unit_is_caught_and_its_case_fails(monkeypatch, tmp_path):
 
 @needs_yosys
 @needs_compiler
-def test_a_wire_that_nothing_drives_is_refused(monkeypatch, tmp_path):
-    for source in units.SOURCES.glob("*.v"):
-        (tmp_path / source.name).write_text(source.read_text())
-    top = tmp_path / "dot_mxint.v"
-    undriven = "wire nobody, reader; assign reader = ~nobody; endmodule"
-    top.write_text(top.read_text().replace("endmodule", undriven, 1))
+@pytest.mark.parametrize(
+    ("logic", "complaint"),
+    [
+        ("wire nothing; assign result = acc & {32{nothing}};", "problems in 'check -assert'"),
+        ("assign result = acc ^ {32{a[0]}} & 6;", ""),
+        ("wire loop; kept k(loop, loop); assign result = acc ^ loop;", "problems in 'check"),
+        (
+            "reg [31:0] held; always @* if (a[0]) held = acc; assign result = held;",
+            "not empty: .*latch",
+        ),
+        ("assign result = {acc, 1'bx};", "not empty: .*anyseq"),
+    ],
+    ids=["undriven", "sound", "loop", "latch", "x"],
+)
+def test_logic_that_two_states_cannot_say_is_refused(logic, complaint, monkeypatch, tmp_path):
+    """Also across the borders of modules."""
+    (tmp_path / "unit.v").write_text(
+        "(* keep_hierarchy *) module kept(input i, output o); assign o = ~i; endmodule\n"
+        "module dot_int #(parameter LANES = 1, parameter WIDTH = 4) (input [3:0] a, "
+        f"input [3:0] b, input [31:0] acc, output [31:0] result); {logic} endmodule\n"
+    )
     monkeypatch.setattr(simulation, "SOURCES", tmp_path)
-    one = {"a": [1], "b": [1], "a_scale": [127], "b_scale": [127], "acc": [0]}
-    with pytest.raises(MadlError, match="yosys failed: ERROR: Found 1 problems in 'check -assert'"):
-        simulation.simulate(units.mxint(lanes=1, width=8), [one])
+    unit = units.integers(lanes=1, width=4)
+    with pytest.raises(MadlError, match=complaint) if complaint else contextlib.nullcontext():
+        assert simulation.simulate(unit, [{"a": [1], "b": [1], "acc": [5]}]) == [3]
 
 
 @needs_yosys

@@ -1,8 +1,8 @@
 """Run a unit on given codes: yosys makes C++ of its Verilog (CXXRTL), and a compiler a program.
 
 Shapes: a vector is the fields of every input port, in the order of `unit.inputs`.
-Not handled: undefined bits, as CXXRTL knows 0 and 1 alone; a wire that nothing drives, a latch or a
-loop is refused instead, by yosys' `check`.
+Not handled: undefined bits, as CXXRTL knows 0 and 1 alone; a wire that nothing drives, a constant
+x, a latch or a loop is refused instead. An index beyond its wire reads 0.
 """
 
 import shutil
@@ -53,14 +53,16 @@ def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
 
 
 def script(unit: Unit) -> str:
-    """The commands that yosys is given."""
+    """The commands that yosys is given; a flat copy is checked, across the borders of modules."""
     numbers = " ".join(f"-chparam {name} {value}" for name, value in unit.parameters.items())
     return "; ".join(
         (
             "read_verilog -defer -nosynthesis *.v",  # sums as they are written, not as cells
             f"hierarchy -check -top {unit.top} {numbers}",
-            *("proc", "check -assert", "opt_clean", "rename -top unit"),
-            "write_cxxrtl -noflatten -g0 unit.cpp",
+            *("proc", "design -push-copy"),
+            *("setattr -mod -unset keep_hierarchy *", "flatten", "check -assert"),
+            *("setundef -undriven -anyseq", "select -assert-none t:$anyseq t:$*latch*"),
+            *("design -pop", "rename -top unit", "write_cxxrtl -g0 unit.cpp"),
         )
     )
 

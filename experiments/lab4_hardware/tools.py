@@ -77,7 +77,7 @@ def run(command: Sequence[str], *, cwd: Path, timeout_s: float = 600) -> str:
     """What the command printed.
 
     Raises:
-        MadlError: it failed, or took longer than `timeout_s`; with the last line of what it said.
+        MadlError: it failed, or took longer than `timeout_s`; with its error, or its last line.
     """
     name = Path(command[0]).name if len(command) < 3 or command[1] != "-c" else "yosys"
     try:
@@ -86,5 +86,6 @@ def run(command: Sequence[str], *, cwd: Path, timeout_s: float = 600) -> str:
         raise MadlError(f"{name} did not end within {timeout_s:g} s; try a smaller unit") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise MadlError(f"{name} failed: {said[-1] if said else f'exit status {done.returncode}'}")
+        errors = [line for line in said if "ERROR" in line] or said[-1:]
+        raise MadlError(f"{name} failed: {(errors or [f'exit status {done.returncode}'])[0]}")
     return done.stdout
