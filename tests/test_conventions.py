@@ -247,3 +247,15 @@ def test_what_depends_on_outside_programs_is_run_without_them_too():
     marked = {path for path in asking if "pytestmark = pytest.mark.outside" in path.read_text()}
     assert len(asking) > 6
     assert asking == marked
+
+
+READ = r"(?:environ(?:\.\w+)?[\[(]|getenv\()\s*[\"']([A-Z_]+)"
+
+
+def test_every_environment_variable_and_program_that_is_asked_for_is_documented():
+    text = "\n".join(path.read_text() for path in sources("madl", "kernels", "experiments"))
+    text += (ROOT / "cli.py").read_text()
+    named = {*re.findall(READ, text), *re.findall(r"which\([\"']([\w+-]+)", text)}
+    usage = (ROOT / "docs" / "usage.md").read_text()
+    assert {"MADL_CACHE", "nvcc"} <= named
+    assert {name for name in named if f"`{name}`" not in usage} == set()
