@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from madl.errors import MadlError
-from madl.training import data, models
+from madl.training import data, models, outside
 
 
 @pytest.fixture
@@ -131,3 +131,23 @@ def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
         data.load_dataset(str(folder))
     assert "\n" not in str(caught.value)
     assert not ran.exists()
+
+
+def test_without_the_hub_what_is_named_by_an_id_is_one_line(monkeypatch):
+    import huggingface_hub.constants as hub
+
+    def nobody(*_, **__):
+        raise OSError("no route")
+
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(outside.socket, "create_connection", nobody)
+    monkeypatch.setattr(outside.urllib.request, "getproxies", dict)
+    outside.prepare_hub.cache_clear()
+    for load, of in ((data.load_dataset, "data set"), (models.load_tokenizer, "")):
+        with pytest.raises(
+            MadlError, match=f"cannot load {of}.*check the name and the net"
+        ) as told:
+            load("nobody/has-this")
+        assert "\n" not in str(told.value)
+    assert hub.HF_HUB_OFFLINE
+    outside.prepare_hub.cache_clear()
