@@ -138,5 +138,6 @@ def _script(text: str) -> str:
 def _named(page: str) -> str:
     """Names for readers of screens: the theme forgets that of its search box, and escapes twice
     those that repeat a title."""
-    page = re.sub(r'(?<=aria-label=")[^"]*&amp;[^"]*', lambda label: unescape(label[0]), page)
+    twice = re.compile(r"&amp;(?=#?\w+;)")  # one level less: what is left is escaped once
+    page = re.sub(r'(?<=aria-label=")[^"]*', lambda label: twice.sub("&", label[0]), page)
     return page.replace('role="dialog">', 'role="dialog" aria-label="Search">')
