@@ -32,7 +32,10 @@ def test_every_case_of_every_experiment_runs_and_nothing_is_left_undone(logbook)
     listed = json.loads(logbook("checklist", "--json").stdout)["questions"]
     started = [q for q in listed if q["page"]]
     assert started
-    assert {q["status"] for q in started} == {"partly"}  # smoke answers nothing
+    # smoke answers nothing; without a compiler 4.3c has no case that runs
+    unrun = set() if any(compilers.cpp()) else {"4.3c"}
+    assert {q["id"] for q in started if q["status"] == "open"} == unrun
+    assert {q["status"] for q in started} - {"open"} == {"partly"}
     for page in (logbook.root / "docs" / "labs").glob("*.md"):
         for why in re.findall(r'<p class="pending">(.*)</p>', page.read_text()):
             if not why.startswith("The cases of the smoke profile"):
