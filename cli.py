@@ -555,10 +555,11 @@ def _examination(plan: "StoredPlan") -> Iterator[str]:
     by_answer: dict[str, list[str]] = {}
     for question in plan.project.questions:
         if question.stem in plan.project.pages():
-            why = plan.why_partly(question) or "can be answered"
-            part = "" if plan.why_unsuitable(question.stem) or "can" in why[:3] else "in part: "
-            by_answer.setdefault(part + why, []).append(question.id)
-    yield from (f"{', '.join(ids)}: {why}" for why, ids in by_answer.items())
+            partly = plan.why_partly(question)
+            answer = f"in part: {partly}" if partly else "can be answered"
+            answer = plan.why_unsuitable(question.stem) or answer
+            by_answer.setdefault(answer, []).append(question.id)
+    yield from (f"{', '.join(ids)}: {answer}" for answer, ids in by_answer.items())
 
 
 def _run(

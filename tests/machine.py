@@ -5,6 +5,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -50,10 +51,6 @@ def bare_environment(folder: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="madl-bare-") as made:
-        os.environ.update(bare_environment(Path(made)))
-        for name in ("CXX", "CC"):
-            os.environ.pop(name, None)
-        status = os.spawnv(
-            os.P_WAIT, sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]]
-        )
+        command = [sys.executable, "-m", "pytest", *sys.argv[1:]]
+        status = subprocess.call(command, env=bare_environment(Path(made)))
     sys.exit(status)

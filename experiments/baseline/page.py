@@ -99,7 +99,7 @@ def passes_tried(r: Records) -> Sequence[Row]:
 
 @page.table
 def changes(r: Records) -> Sequence[Row]:
-    """Of other people's data, what was changed before they were dealt."""
+    """The changes of other people's data before they were dealt."""
     made = baseline.fp32(r).first.records[0].values.get("changes")
     return [{"what was changed": change} for change in made or ["nothing"]]
 

@@ -101,7 +101,8 @@ def examine(workload: Params) -> Examination:
     from madl.training import baseline, data, models
 
     name = str(workload["model"])
-    tokenizer, model = models.load_tokenizer(name), models.load_pretrained(name, seed=0)
+    tokenizer = models.load_tokenizer(name)
+    model, head = models.load_with_new_head(name, seed=0)
     columns = baseline.columns_of(workload)
     dataset = data.load_dataset(str(workload["dataset"]), 0, columns)
     changes = data_changes({"max_length": LENGTH, "draw": 0, **workload})
@@ -110,7 +111,7 @@ def examine(workload: Params) -> Examination:
             f"the tokenizer of {name} has {len(tokenizer):,} tokens and its model {entries:,}; "
             "give a folder with files of one model to --model"
         )
-    if models.own_head(name):
+    if head:
         changes.append("its classification head is replaced: each seed draws one of two labels")
     longest = models.longest_input(name) or LENGTH
     if longest < FEWEST_POSITIONS:

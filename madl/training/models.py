@@ -32,16 +32,11 @@ def load_pretrained(model: str, *, seed: int) -> nn.Module:
     Raises:
         MadlError: no such model, or it cannot be had.
     """
-    return _with_new_head(model, seed)[0]
+    return load_with_new_head(model, seed=seed)[0]
 
 
-def own_head(model: str) -> list[str]:
-    """The parameters of a trained head that the model comes with, which `load_pretrained` draws
-    anew."""
-    return _with_new_head(model, seed=0)[1]
-
-
-def _with_new_head(model: str, seed: int) -> tuple[nn.Module, list[str]]:
+def load_with_new_head(model: str, *, seed: int) -> tuple[nn.Module, list[str]]:
+    """The same, and the names of the parameters of a head that was there and is not kept."""
     source = _source(model)
     if model not in assets.ASSETS and Path(source).is_dir():
         outside.check_model(Path(source))
