@@ -1,36 +1,135 @@
 """The picture of a page beside its shared address."""
 
-import io
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from PIL import Image
+from PIL import Image, ImageChops
 
-from madl.logbook.charts import Chart, bars, category, linear
-from madl.site import hooks, share
+import cli
+from madl.errors import MadlError
+from madl.logbook.charts import Chart, bars, category, linear, points
+from madl.running.project import Project
+from madl.site import build, hooks, report, share
+from madl.site.page import PageCalls
 from madl.site.plotting import palette
-from madl.site.plotting.size import width
+from tests.conftest import ROOT, a_record, write
+from tests.synthetic import evidence
+
+ADDRESS = "https://here.example/at/"
 
 
-def test_a_page_s_head_names_its_words_and_its_picture():
+def tags(html: str) -> dict[str, str]:
+    """What a page's head says of it where its address is shared; each once."""
+    found = BeautifulSoup(html, "html.parser").head.find_all("meta", property=True)
+    told = {tag["property"]: tag["content"] for tag in found}
+    assert len(told) == len(found)
+    return told
+
+
+def test_a_page_s_head_names_its_words_and_its_picture(tmp_path):
     meta = {"description": 'It says "no" & <more>.', "image": "figures/it/share.png"}
-    url = "https://here.example/labs/it.html"
-    page = SimpleNamespace(title="1.1 Widths", canonical_url=url, meta=meta, is_homepage=False)
-    html = hooks.on_post_page("<head></head>", page=page, config={"site_name": "S"})
-    tags = {tag["property"]: tag["content"] for tag in BeautifulSoup(html, "html.parser")("meta")}
-    assert tags["og:image"] == "https://here.example/labs/figures/it/share.png"
-    assert tags["og:description"] == 'It says "no" & <more>.'
-    assert (tags["og:title"], tags["og:url"]) == ("1.1 Widths", url)
+    page = SimpleNamespace(title="1.1 Widths", meta=meta, is_homepage=False)
+    page.canonical_url, page.file = f"{ADDRESS}labs/it.html", SimpleNamespace(src_uri="labs/it.md")
+
+    def told() -> dict[str, str]:
+        config = {"site_name": "S", "docs_dir": str(tmp_path)}
+        return tags(hooks.on_post_page("<head></head>", page=page, config=config))
+
+    assert told()["og:image"] == f"{ADDRESS}labs/figures/it/share.png"
+    assert told()["og:description"] == 'It says "no" & <more>.'
+    assert (told()["og:title"], told()["og:url"]) == ("1.1 Widths", page.canonical_url)
+    assert "og:image:alt" not in told()  # where no picture says what it shows
+    (tmp_path / "labs").mkdir()
+    picture = share.picture("S", "1.1 Widths", "No & yes.", None, cache=None)
+    (tmp_path / "labs" / "a_picture.png").write_bytes(picture)
+    meta["image"] = "a&#95;picture.png"  # as templates print what they name
+    assert told()["og:image:alt"] == "1.1 Widths: No & yes."
+    assert told()["og:image"] == f"{ADDRESS}labs/a_picture.png"
     meta |= {"evidence": "published", "description": "`log` keeps 80 %."}
-    html = hooks.on_post_page("<head></head>", page=page, config={"site_name": "S"})
-    tags = {tag["property"]: tag["content"] for tag in BeautifulSoup(html, "html.parser")("meta")}
-    assert (tags["og:title"], tags["og:description"]) == ("log keeps 80 %.", "1.1 Widths")
-    assert tags["og:image:alt"].startswith("log keeps 80 %.")
-    page.meta = {}
-    html = hooks.on_post_page("<head></head>", page=page, config={"site_name": "S"})
-    assert "og:image" not in html
+    assert (told()["og:title"], told()["og:description"]) == ("log keeps 80 %.", "1.1 Widths")
+    page.canonical_url = None
+    assert not {"og:image", "og:url", "twitter:card"} & told().keys()
+    page.meta = {"evidence": "pending", "description": "Run it."}
+    assert (told()["og:title"], told()["og:description"]) == ("1.1 Widths", "Run it.")
+
+
+CODE = "One squared is `{{ one }}`, and its `code` is code."
+
+
+@pytest.fixture
+def built(plan, monkeypatch, caplog):
+    """The pages of the toy's site, built for an address, and what was said of it."""
+    root = plan.project.root
+    settings = (ROOT / "mkdocs.yml").read_text().replace("site_name: ", "site_name: Toys & ")
+    write(root / "mkdocs.yml", settings)
+    page = root / "experiments" / "toy" / "page.md.j2"
+    page.write_text(page.read_text().replace("One squared is {{ one }}.", CODE))
+    plan.store.put(a_record(0))
+    plan.store.put(a_record(1))
+
+    def build_for(address: str) -> tuple[dict[str, str], list[str]]:
+        monkeypatch.setenv("SITE_URL", address)
+        report.write(plan, plan.store)
+        build._say_once.cache_clear()
+        caplog.clear()
+        with caplog.at_level("INFO", logger="madl"):
+            build.build(plan.project)
+            for line in caplog.messages:  # as `all` does, which builds before and after it runs
+                build._say_once(line)
+        pages = {name: root / "site" / f"{name}.html" for name in ("labs/toy", "index", "ledger")}
+        return {name: path.read_text() for name, path in pages.items()}, caplog.messages
+
+    return build_for
+
+
+def test_a_built_page_is_called_by_its_answer_and_names_its_address_and_picture(built):
+    pages, said = built(ADDRESS)
+    assert said == []
+    for name, html in pages.items():
+        links = BeautifulSoup(html, "html.parser").find_all("link", rel="canonical")
+        assert [link["href"] for link in links] == [f"{ADDRESS}{name}.html"]
+        told = tags(html)
+        assert told["og:url"] == f"{ADDRESS}{name}.html"
+        assert told["og:image"] == f"{ADDRESS}labs/figures/toy/share.png"
+        assert told["og:image:alt"].startswith(
+            "9.1 Squares: One squared is 1, and its code is code."
+        )
+        assert told["og:site_name"].startswith("Toys & Deep learning")
+        assert not any("`" in text or "<" in text for text in told.values())
+    told = tags(pages["labs/toy"])
+    assert told["og:title"] == "One squared is 1, and its code is code."
+    assert told["og:description"] == "9.1 Squares"
+    assert tags(pages["index"])["og:title"] == told["og:site_name"]
+    assert tags(pages["ledger"])["og:title"] == "Ledger"
+
+
+def test_a_site_without_an_address_says_once_what_it_lacks_and_has_no_half_of_it(built):
+    pages, said = built("")
+    assert len(said) == 1
+    assert said[0].startswith("no SITE_URL: shared addresses have no picture")
+    assert "\n" not in said[0]
+    for html in pages.values():
+        assert "canonical" not in html
+        told = tags(html)
+        assert not {"og:url", "og:image", "og:image:alt", "twitter:card"} & told.keys()
+        assert {"og:type", "og:site_name", "og:title", "og:description"} <= told.keys()
+
+
+def test_a_site_that_is_refused_is_not_said_to_be_open(toy, monkeypatch, capsys):
+    def refused(project):
+        raise MadlError("mkdocs could not build the site: it has no words")
+
+    monkeypatch.setattr(cli, "_rendered", lambda: ("a summary", []))
+    write(toy.root / "site" / "index.html", "an old one")
+    for make, told, shown in ((refused, 1, False), (lambda project: None, 0, True)):
+        monkeypatch.setattr("madl.site.build.build", make)
+        assert len(cli._site({})) == told
+        out = capsys.readouterr().out
+        assert out.startswith("a summary\n")
+        assert ("open " in out) is shown
 
 
 SERIES = [f"a part with a name, {i}" for i in range(9)]
@@ -50,26 +149,105 @@ WORDS = (
 )
 
 
-def test_all_words_of_a_picture_lie_inside_it_and_none_is_code(chart):
-    drawn = share._drawn(*(text.replace("`", "") for text in WORDS), chart)
-    texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" font-family="[^"]+" font-size="(\d+)" '
-                       r'fill="[^"]*" ([^>]*)>([^<]+)</text>', drawn)  # fmt: skip
-    named = [text for *_, text in texts]
-    assert all(any(name in text for text in named) for name in (*SERIES, WORDS[0]))
-    for x, y, size, more, text in texts:
-        wide = width(text, float(size)) * (share.BOLD if "700" in more else 1)
-        left = float(x) - wide * ("end" in more)
-        assert 0 <= left <= left + wide <= share.WIDTH, text
-        assert 0 <= float(y) <= share.HEIGHT, text
+AROUND = 100  # pixels of paper around a picture, where nothing may be drawn
+RIM = 10  # pixels inside it, that stay paper, too
 
 
-def test_every_series_keeps_its_colour_in_the_picture(chart):
-    png = Image.open(io.BytesIO(share.picture(*WORDS, chart, cache=None))).convert("RGB")
-    assert png.size == (share.WIDTH, share.HEIGHT)
-    there = {color for _, color in png.getcolors(share.WIDTH * share.HEIGHT)}
+def around(drawing: str) -> Image.Image:
+    """The picture with what would be drawn outside it."""
+    wide, high = share.WIDTH + 2 * AROUND, share.HEIGHT + 2 * AROUND
+    box = f'width="{wide}" height="{high}"'
+    ours = f'width="{share.WIDTH}" height="{share.HEIGHT}"'
+    corner = f'x="-{AROUND}" y="-{AROUND}"'
+    drawing = drawing.replace(ours, f'{box} viewBox="-{AROUND} -{AROUND} {wide} {high}"', 1)
+    assert ours in drawing, "the paper"
+    return share.rendered(drawing.replace(ours, f"{corner} {box}", 1))
+
+
+def faults(site: str, heading: str, answer: str, chart: Chart) -> list[str]:
+    """What a picture's reader would miss: words that leave it, names and colours that it lacks."""
+    drawing = share.drawing(site, heading, answer, chart)
+    image = around(drawing)
+    paper = Image.new("RGB", image.size, image.getpixel((0, 0)))
+    left, top, right, bottom = ImageChops.difference(image, paper).getbbox()
+    edges = {
+        "left": left - AROUND,
+        "top": top - AROUND,
+        "right": share.WIDTH - (right - AROUND),
+        "bottom": share.HEIGHT - (bottom - AROUND),
+    }
+    told = [f"{room} pixels from its {side}" for side, room in edges.items() if room < RIM]
+    ends = (AROUND, AROUND, AROUND + share.WIDTH, AROUND + share.HEIGHT)
+    whole = image.crop(ends)
+    pixels, kept = np.asarray(whole).astype(int), np.asarray(share.few(whole).convert("RGB"))
+    written = BeautifulSoup(drawing, "html.parser").get_text(" ")
     css = share.STYLE.read_text()
     light = dict(reversed(re.findall(r"(--[\w-]+):\s*#(\w{6})\b", css)))
-    for name, look in palette.looks(chart).items():
-        wanted = bytes.fromhex(light[palette.variable(look.color)[4:-1]])
-        nearest = min(max(abs(a - b) for a, b in zip(color, wanted)) for color in there)
-        assert nearest <= 3, name
+    wanted = {name: palette.variable(look.color) for name, look in palette.looks(chart).items()}
+    for name, color in (wanted | {"the paper": palette.variable("paper")}).items():
+        is_drawn = (pixels == [*bytes.fromhex(light[color[4:-1]])]).all(2)
+        if not is_drawn.any():
+            told.append(f"{name!r} is not drawn")
+        elif abs(pixels - kept)[is_drawn].max() > 3:
+            told.append(f"the colour of {name!r} is another")
+    for name in wanted:
+        alone = sum(mark.kind not in ("level", "span") for mark in chart.owners().values()) == 1
+        if name not in written and not alone:
+            told.append(f"{name!r} is not named")
+    return told
+
+
+def test_every_published_picture_is_whole_with_every_name_and_colour():
+    drawn = 0
+    for page in evidence():
+        calls = PageCalls(Project(), page)
+        name = calls.first_chart()
+        assert name, page.name
+        answer = calls.description()
+        assert "`" not in answer + calls.title()
+        found = faults(Project().site_name, calls.title(), answer, page.view.shown[name])
+        assert found == [], page.name
+        drawn += 1
+    assert drawn > 15
+
+
+@pytest.mark.parametrize("words", [WORDS, ("A site " * 30, "W" * 90, "W" * 120), ("", "", "")])
+def test_a_picture_of_any_words_is_whole(chart, words):
+    assert faults(*words, chart) == []
+
+
+def test_more_names_than_have_room_leave_the_chart_its_own():
+    names = [f"a series with a long name of its own, {i:03}" for i in range(60)]
+    marks = [points(name) for name in names]
+    many = Chart([{"x": 1, **dict.fromkeys(names, 2)}], x=linear("x"), y=linear(), marks=marks)
+    drawing = share.drawing(*WORDS, many)
+    assert names[0] in drawing
+    assert names[-1] not in drawing
+    assert float(re.search(r'<svg x=[^>]* height="([-\d.]+)"', drawing)[1]) > 100
+
+
+def test_many_rows_are_drawn_smaller_and_as_wide():
+    rows = [{"unit": f"unit {i}", "size": i} for i in range(30)]
+    many = Chart(rows, x=linear(label="size"), y=category("unit"), marks=bars("size"))
+    drawing = share.drawing("A site", "1.1 Units", "Many units.", many)
+    image = share.rendered(drawing)
+    left, _, right, _ = ImageChops.difference(
+        image, Image.new("RGB", image.size, image.getpixel((0, 0)))
+    ).crop((0, 300, share.WIDTH, share.HEIGHT)).getbbox()  # fmt: skip
+    assert left < 100
+    assert right > share.WIDTH - 100
+    assert faults("A site", "1.1 Units", "Many units.", many) == []
+
+
+def test_a_picture_says_in_its_file_what_it_shows_without_code(chart, tmp_path):
+    path = tmp_path / "share.png"
+    path.write_bytes(share.picture(*WORDS, chart, cache=None))
+    said = hooks._in_words(path)
+    assert said.startswith("4.3a long title")
+    assert "It keeps much of it." in said
+    assert len(said) <= share.LONGEST
+    assert "`" not in said + share.drawing(*(text.replace("`", "") for text in WORDS), chart)
+    with Image.open(path) as image:
+        assert image.size == (share.WIDTH, share.HEIGHT)
+    path.write_text("no picture")
+    assert hooks._in_words(path) == hooks._in_words(tmp_path / "none.png") == ""

@@ -1,5 +1,6 @@
 """The site of the rendered pages, built by mkdocs; neither is made while no file has changed."""
 
+import functools
 import hashlib
 import importlib.util
 import json
@@ -47,13 +48,16 @@ def build(project: Project) -> None:
     )
     if done.returncode:
         raise MadlError(f"mkdocs could not build the site: {_why(done.stderr or done.stdout)}")
-    if not os.environ.get("SITE_URL"):
-        log.info(
-            "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a "
-            "server alone; SITE_URL=https://… names where the site will be"
-        )
+    for missing in re.findall(r"^INFO +- +(no SITE_URL: .*)$", done.stderr, re.MULTILINE):
+        _say_once(missing)
     for told in re.findall(r"^INFO +- +(\S+\.md: .*; at most .*)$", done.stderr, re.MULTILINE):
         log.warning("%s, once it is published", told)
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """One command may build the site before and after it runs."""
+    log.info(line)
 
 
 def _why(said: str) -> str:

@@ -18,11 +18,12 @@ from urllib.parse import urljoin, urlsplit
 
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
 from madl.site import limits, notebook_hooks
-from madl.site.markup import SHARED
+from madl.site.markup import IN_WORDS, SHARED, unbroken
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -31,18 +32,23 @@ UNUSED = (
     "assets/javascripts/lunr/**/*",
     "sitemap.xml*",
 )
+NO_URL = (  # `cli.py` says it, too
+    "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a server "
+    "alone; SITE_URL=https://… names where the site will be"
+)
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
     'their answers are on <a href="index.html">home</a>, every verdict is in the '
     '<a href="ledger.html">ledger</a>.</p>'
 )
-UNIT = re.compile(r"(?<=\d) (?=(?:[%×→]|[mµ]?s|MB|MiB|GB|KiB|dB|points)(?!\w))|(?<=→) (?=\d)")
 
 
 def on_config(config: Any, **_: Any) -> None:
     """Called by MkDocs before it looks for pages, which may not have been made yet."""
     if not (Path(config["docs_dir"]) / "index.md").is_file():
         raise PluginError("there are no pages yet; run `python cli.py report` first")
+    if not config.get("site_url"):
+        log.info(NO_URL)
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:
@@ -60,7 +66,7 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
     html = re.sub(cut, r"\1 data-search-exclude", html)
     parts = re.split(r"(<(pre|code|script)\b.*?</\2>|<[^>]*>)", html, flags=re.DOTALL)
-    parts[0::3] = [UNIT.sub("\N{NO-BREAK SPACE}", text) for text in parts[0::3]]
+    parts[0::3] = map(unbroken, parts[0::3])
     parts[2::3] = [""] * len(parts[2::3])
     made = "".join(parts)
     return (page and notebook_hooks.content(made, page)) or made
@@ -69,25 +75,35 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
 def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     """Called by MkDocs with a page's whole HTML: what is shown where its address is shared.
 
-    Whoever shows it wants the picture's whole address, which only a site with a `site_url` has.
+    Whoever shows it wants whole addresses, which only a site with a `site_url` has; the theme says
+    which is the page's own, `canonical`.
     """
     title = config["site_name"] if page.is_homepage else page.title
-    answer = page.meta.get("description")
+    description, image = page.meta.get("description"), unescape(page.meta.get("image") or "")
     told = {"og:type": "article", "og:site_name": config["site_name"], "og:url": page.canonical_url}
-    if answer and page.meta.get("evidence"):  # a page that answers is called by its answer
-        title, answer = str(answer).replace("`", ""), title
-    told |= {"og:title": title, "og:description": answer}
-    if image := page.meta.get("image"):
-        told |= {"og:image": urljoin(page.canonical_url or "", image)}
+    if description and image and page.meta.get("evidence"):  # a page is called by its answer
+        title, description = str(description).replace("`", ""), title
+    told |= {"og:title": title, "og:description": description}
+    if image and page.canonical_url:
+        told |= {"og:image": urljoin(page.canonical_url, image)}
         told |= dict(zip(("og:image:width", "og:image:height"), SHARED))
-        told |= {"og:image:alt": f"{title} The answer and its chart."}
-        told |= {"twitter:card": "summary_large_image"}
+        folder = Path(config["docs_dir"], page.file.src_uri).parent
+        told |= {"og:image:alt": _in_words(folder / image), "twitter:card": "summary_large_image"}
     tags = (
         f'<meta property="{name}" content="{escape(unescape(str(text)))}">'
         for name, text in told.items()
         if text
     )
     return output.replace("</head>", "".join(tags) + "</head>", 1)
+
+
+def _in_words(picture: Path) -> str:
+    """What a picture shows, as its own file says."""
+    try:
+        with Image.open(picture) as image:
+            return str(image.info.get(IN_WORDS, ""))
+    except OSError:  # elsewhere, or no picture
+        return ""
 
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index

@@ -12,7 +12,9 @@ from markupsafe import Markup
 
 NOT_RUN = "not run here"
 SHARED = (1200, 630)  # pixels of a page's picture, as Open Graph asks for
+IN_WORDS = "Description"  # in its file, as PNG calls what it shows
 _BLANK = re.compile(r"[^\S\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}]+")
+_UNIT = re.compile(r"(?<=\d) (?=(?:[%×→]|[mµ]?s|MB|MiB|GB|KiB|dB|points)(?!\w))|(?<=→) (?=\d)")
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]|!~^]")
 
 
@@ -42,3 +44,8 @@ def html(form: str, *values: object) -> Markup:
 def chip(kind: str, label: str = "") -> Markup:
     """A verdict, or a status, as a small label; without a style sheet it is still a word."""
     return html('<span class="chip {}">{}</span>', kind.replace(" ", "-"), label or kind)
+
+
+def unbroken(text: str) -> str:
+    """The text, in which a number keeps its unit on its line."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)

@@ -102,7 +102,8 @@ class PageCalls:
         """What the page answers, or how to have it answered, as a text without markup."""
         if self.page.view.own:
             with contextlib.suppress(MadlError):  # said where the page is rendered
-                return BeautifulSoup(self.answer(), "html.parser").get_text().strip()
+                text = BeautifulSoup(self.answer(), "html.parser").get_text().strip()
+                return text.replace("`", "")
         return self.how_to_run()
 
     @property

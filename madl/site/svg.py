@@ -184,16 +184,24 @@ def _plainly(thing: Axis | Mark) -> list[Any]:
 # ---- the legend ---------------------------------------------------------------------------------
 
 
+def unnamed(chart: Chart, direct: set[str]) -> dict[str, Mark]:
+    """The series that the drawing does not name, which a legend does; none where there is but one,
+    whose name its axis is."""
+    owners = chart.owners()
+    alone = sum(mark.kind not in ("level", "span") for mark in owners.values()) == 1
+    if alone and len(owners) == 1 + len(direct):
+        return {}
+    named = {"", *direct, *(name for name, mark in owners.items() if mark.kind == "span")}
+    return {name: mark for name, mark in owners.items() if name not in named}
+
+
 def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
     """Every series that is not named in the drawing; the scale of cells."""
-    looks, owners, entries = palette.looks(chart), chart.owners(), list[str]()
-    alone = sum(mark.kind not in ("level", "span") for mark in owners.values()) == 1
-    for i, (name, mark) in enumerate(owners.items()):
-        named = name in narrow or mark.kind == "span" or (alone and len(owners) == 1 + len(narrow))
-        if name and not named:
-            direct = ' class="direct"' if name in wide else ""
-            swatch = _swatch(mark, looks[name])
-            entries.append(f'<li data-s="{i}"{direct}>{swatch}{escape(name)}</li>')
+    looks, places, entries = palette.looks(chart), [*chart.owners()], list[str]()
+    for name, mark in unnamed(chart, narrow).items():
+        direct = ' class="direct"' if name in wide else ""
+        series, swatch = places.index(name), _swatch(mark, looks[name])
+        entries.append(f'<li data-s="{series}"{direct}>{swatch}{escape(name)}</li>')
     for mark in chart.marks:
         if mark.kind == "cells":
             low, high = (number(end) for end in marks.scale_of(chart, mark))

@@ -57,9 +57,9 @@ def brief(title: str, size: float, room: float) -> str:
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
-    """The text in lines that fit the room, but for a word that is wider."""
+    """The text in lines that fit the room, but for a word that is wider; no-break spaces hold."""
     lines: list[str] = []
-    for word in text.split():
+    for word in re.findall(r"[^ \t\n]+", text):
         if lines and width(f"{lines[-1]} {word}", size) <= room:
             lines[-1] += f" {word}"
         else:
