@@ -62,6 +62,11 @@ class Route:
     reason: str
     library: ctypes.CDLL | None
 
+    @property
+    def lacks(self) -> str:
+        """The program for want of which torch computes, or nothing."""
+        return compilers.NAME if self.reason == compilers.NO_COMPILER else ""
+
 
 def cache_dir() -> Path:
     """`$MADL_CACHE`, else the XDG cache folder: the same as `madl.assets` uses."""
@@ -129,10 +134,19 @@ def _load(source: str, extension: str, without: str) -> Route:
             source, _ISA_FLAGS[isa] + tuple(flag for name in wanted for flag in _EXTENSIONS[name])
         )
     except (OSError, RuntimeError) as error:
-        log.warning("no fast path for %s, torch computes instead: %s", source, error)
-        return Route(path="torch", reason=str(error), library=None)
+        return _torch(source, error)
     path = _PATHS.get(extension, isa)
     return Route(path=path, reason=f"{why}, built by {compiler}", library=library)
+
+
+def _torch(subject: str, error: Exception) -> Route:
+    """The path where nothing compiles; without a compiler, that is said once for all sources."""
+    reason = str(error)
+    if reason == compilers.NO_COMPILER:
+        compilers.warn_missing()
+    else:
+        log.warning("no fast path for %s, torch computes instead: %s", subject, reason)
+    return Route(path="torch", reason=reason, library=None)
 
 
 def _hand_over(operator: str, route: Route) -> Route:
@@ -141,8 +155,7 @@ def _hand_over(operator: str, route: Route) -> Route:
     try:
         use = _operators().madl_use
     except (OSError, RuntimeError) as error:
-        log.warning("no fast path for %s, torch computes instead: %s", operator, error)
-        return Route(path="torch", reason=str(error), library=None)
+        return _torch(operator, error)
     use.restype = ctypes.c_bool
     kernel = route.library and ctypes.cast(route.library[f"madl_{operator}"], ctypes.c_void_p)
     known = use(operator.encode(), kernel)

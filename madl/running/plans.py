@@ -108,7 +108,24 @@ class StoredPlan:
 
     def _finished(self, name: str) -> list[Record]:
         found = (self.store.get(case) for case in self.cases(name))
-        return [record for record in found if record and record.status != "failed"]
+        return [record for record in found if record and self.stands(record)]
+
+    def stands(self, record: Record) -> bool:
+        """Whether it is a result, or still true that this machine cannot give one.
+
+        Whether another machine still cannot is not to be known here.
+        """
+        if record.status != "skipped" or not self._is_of_here(record):
+            return record.status != "failed"
+        return self.why_unavailable(record.case) is not None
+
+    def lacks_no_more(self, record: Record) -> bool:
+        """Whether it was made without a program that is there now."""
+        lacked = record.run.lacked
+        return bool(lacked) and self._is_of_here(record) and bool(machine.programs().get(lacked))
+
+    def _is_of_here(self, record: Record) -> bool:
+        return self.host is None and record.run.host == machine.host_label()
 
     def good(self, name: str) -> list[Record]:
         """The results that there are."""
@@ -387,10 +404,14 @@ def check_records(plan: StoredPlan, names: Sequence[str]) -> None:
 
 
 def todo(plan: StoredPlan, name: str, options: Options) -> list[Case]:
-    """Cases of this shard that can run here and have no good record: failed ones are retried."""
+    """Cases of this shard that can run here and have no good record: failed ones are retried.
+
+    So are those that were made without a program that is there by now.
+    """
     mine = [case for case in plan.cases(name) if is_mine(case, options)]
     if not options.force:
-        mine = [c for c in mine if (r := plan.store.get(c)) is None or r.status != "ok"]
+        known = ((case, plan.store.get(case)) for case in mine)
+        mine = [c for c, r in known if r is None or r.status != "ok" or plan.lacks_no_more(r)]
     if options.scheduler is not None:
         return mine  # what can run is for the workers to say
     return [case for case in mine if plan.why_unavailable(case) is None]
@@ -450,9 +471,10 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
     needs = plan.project.load(name).needs
     ready = plan.is_ready(name)
     records = [its.get(case) for case in plan.cases(name)] if ready else []
-    ok = [r for r in records if r and r.status == "ok"]
-    failed = [r for r in records if r and r.status == "failed"]
-    skipped = [r for r in records if r and r.status == "skipped"]
+    kept = [r for r in records if r and not plan.lacks_no_more(r)]
+    ok = [r for r in kept if r.status == "ok"]
+    failed = [r for r in kept if r.status == "failed"]
+    skipped = [r for r in kept if r.status == "skipped" and plan.stands(r)]
     code = plan.project.code(name)
     return {
         "name": name,
@@ -463,7 +485,7 @@ def state_of(plan: StoredPlan, name: str) -> dict[str, Any]:
         "failed": len(failed),
         "skipped": len(skipped),
         "damaged": len(damaged),
-        "left": sum(record is None for record in records) - len(damaged),
+        "left": len(records) - sum(map(len, (ok, failed, skipped, damaged))),
         "changed": sum(record.run.code != code for record in ok),
         "errors": [
             *filter(None, [plan.why_unsuitable(name)]),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from madl.logbook.records import Case, Params, Record, Store
 from madl.running.pace import Pace, in_words, varying
-from madl.running.plans import Options, StoredPlan, is_mine, skip, todo
+from madl.running.plans import Listed, Options, Sample, StoredPlan, is_mine, skip, todo
 
 log = logging.getLogger(__name__)
 
@@ -112,9 +112,10 @@ class Queues:
         return queued
 
     def is_ready(self, name: str) -> bool:
-        """Whether its needs have results; where all is made anew, those of this run."""
+        """Whether its needs have results; where those are made anew, the ones of this run."""
         needs = self.plan.project.load(name).needs
-        if self.options.force and any(
+        follows = self.options.force or not isinstance(self.plan, Sample | Listed)
+        if follows and any(
             need in self.waiting or self.done[need] < self.by_name[need] for need in needs
         ):
             return False

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from madl.errors import NO_ROOM, MadlError
 from madl.logbook import shapes
@@ -76,6 +77,7 @@ def run(
         queues.fill()
         if queues.next_way():
             log.info(queues.outlook())
+            _warn_of_missing(plan, [case.experiment for _, case in queues.left.values()])
         while True:
             queues.fill()
             if (way := queues.next_way()) is None:
@@ -196,6 +198,7 @@ def start_process(threads: int, log_level: int | None = None) -> None:
     """Prepare a process that executes cases; a fresh one gets a log of its own."""
     if log_level is not None:
         logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
+        logging.getLogger("kernels.compilers").setLevel(logging.ERROR)  # the parent has said it
     keep_freed_pages()
     machine.needs_torch()
     import torch
@@ -240,24 +243,41 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
             **known,
             contention=meter.share(jobs=jobs),
             claims=experiment.digests,
-            kernels=_kernels(root, case.experiment),
+            **_kernels(root, case.experiment),
         ),
         error=error,
     )
 
 
-def _kernels(root: Path, experiment: str) -> str:
-    """The path of each C++ kernel that the experiment reaches; of MXINT8's, of its product.
+def _kernels(root: Path, experiment: str) -> dict[str, Any]:
+    """The path of each C++ kernel that the experiment reaches, of MXINT8's that of its product, and
+    the program for want of which torch took its place: fields of `Run`.
 
     They round alike, to the last bit, and all but MXINT8's sum in another order.
     """
-    reached = sources.reached(root, experiment)
-    routes = {
-        name: getattr(importlib.import_module(f"kernels.{module}"), route)()
-        for name, (source, module, route) in KERNELS.items()
-        if root / source in reached
+    routes: dict[str, Any] = {
+        name: getattr(importlib.import_module(f"kernels.{KERNELS[name][1]}"), KERNELS[name][2])()
+        for name in _reached_kernels(root, experiment)
     }
-    return ", ".join(f"{name} {route.path}" for name, route in routes.items())
+    return {
+        "kernels": ", ".join(f"{name} {route.path}" for name, route in routes.items()),
+        "lacked": next((route.lacks for route in routes.values() if route.lacks), ""),
+    }
+
+
+def _reached_kernels(root: Path, experiment: str) -> list[str]:
+    reached = sources.reached(root, experiment)
+    return [name for name, (source, _, _) in KERNELS.items() if root / source in reached]
+
+
+def _warn_of_missing(plan: StoredPlan, names: Sequence[str]) -> None:
+    """Say before the first case that kernels cannot be compiled: its workers then do not."""
+    from kernels import compilers
+
+    if os.environ.get("MADL_KERNELS") == "torch" or any(compilers.cpp()):
+        return
+    if any(_reached_kernels(plan.project.root, name) for name in set(names)):
+        compilers.warn_missing()
 
 
 def _in_a_line(problem: BaseException) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.files import write_atomically
+from madl.machine import device
 from madl.running.project import Project
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def state(project: Project, asked: Mapping[str, Any]) -> dict[str, str]:
     folders += [project.root / name for name in ("docs/data", "experiments", "templates")]
     folders += [project.state / "records"]
     folders += [Path(asked[name]) for name in ("model", "dataset") if asked.get(name)]
-    told = [*sorted(asked.items()), os.environ.get("SITE_URL")]
+    told = [*sorted(asked.items()), os.environ.get("SITE_URL"), *device.programs().items()]
     read = [OURS / "cli.py", project.root / "mkdocs.yml", *folders]
     return {"read": _digest(told, read), "docs": pages_state(project)}
 

@@ -132,7 +132,7 @@ class View:
         record = self.plan.store.get(case)
         if record and record.status == "ok":
             return record
-        if record is None or record.status != "skipped":
+        if record is None or record.status != "skipped" or not self.plan.stands(record):
             return None
         others = (source.get(case) for source in self.elsewhere)
         return next((other for other in others if other and other.status == "ok"), None)

@@ -93,11 +93,11 @@ def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
     """Formats round alike on every path (`test_kernels.py`); products sum in another order."""
     from madl.site import report
 
-    assert runner._kernels(toy.root, "toy") == ""  # which reaches none
+    assert runner._kernels(toy.root, "toy") == {"kernels": "", "lacked": ""}  # which reaches none
     experiment = toy.root / "experiments" / "toy" / "page.py"
     experiment.write_text(experiment.read_text().replace("\ndef run(params, ctx):\n", REACHES))
     (toy.root / "kernels").mkdir()
-    route = SimpleNamespace(route=lambda: SimpleNamespace(path="torch"))
+    route = SimpleNamespace(route=lambda: SimpleNamespace(path="torch", lacks=""))
     for name in ("round_to_grid", "linear_bf16"):
         (toy.root / "kernels" / f"{name}.py").write_text("")
         monkeypatch.setitem(sys.modules, f"kernels.{name}", route)

@@ -1,0 +1,72 @@
+"""Programs that were missing, and are there by now: what lacked them runs."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from kernels import compilers
+from madl.logbook.records import Store, encode
+from madl.machine import device
+from madl.running import plans
+from tests.conftest import a_record
+from tests.test_runner import executed, run_all, with_later
+
+pytestmark = pytest.mark.outside
+
+
+def with_programs(monkeypatch, **there: bool) -> None:
+    found = {compilers.NAME: "/a/compiler" if there["compiler"] else None}
+    monkeypatch.setattr(device, "programs", lambda: found)
+
+
+def test_what_was_made_without_a_program_runs_again_once_it_is_there(plan, tmp_path, monkeypatch):
+    store = Store(plan.project.state)
+    with_programs(monkeypatch, compiler=False)
+    run_all(plan)
+    first = plan.cases("toy")[2]
+    record = store.get(first)
+    store.put(replace(record, run=replace(record.run, lacked=compilers.NAME)))
+    assert run_all(plan) == []
+    assert plans.state_of(plan, "toy")["left"] == 0
+    with_programs(monkeypatch, compiler=True)
+    assert (plans.state_of(plan, "toy")["ok"], plans.state_of(plan, "toy")["left"]) == (3, 1)
+    assert [event.record.case for event in run_all(plan)] == [first]
+    assert run_all(plan) == []
+
+
+def test_what_needs_it_follows_from_what_was_made_again(plan, tmp_path, monkeypatch):
+    with_later(plan)
+    later = plan.project.experiments / "later" / "page.py"
+    chosen = 'return [{"x": plan.records("toy").one(x=2).values["square"], "seed": 0}]'
+    later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
+    store = Store(plan.project.state)
+    for case in plan.cases("toy"):
+        square = 5 if case.params["x"] == 2 else 0  # as it came out without the program
+        run = replace(a_record().run, host=device.host_label(), lacked=compilers.NAME)
+        store.put(a_record(case=case, values={"square": square}, run=run))
+    with_programs(monkeypatch, compiler=True)
+    run_all(plan)
+    assert executed(tmp_path) == [0, 1, 2, 3, 4]
+
+
+def test_a_case_skipped_here_counts_as_left_once_it_can_run(plan, monkeypatch):
+    monkeypatch.setenv("TOY_MISSING", "no such tool")
+    run_all(plan)
+    assert plan.is_complete("toy")
+    monkeypatch.delenv("TOY_MISSING")
+    state = plans.state_of(plan, "toy")
+    assert (state["skipped"], state["left"], plan.is_complete("toy")) == (0, 1, False)
+
+
+def test_another_machine_s_record_says_nothing_of_this_one(plan, monkeypatch):
+    with_programs(monkeypatch, compiler=True)
+    case, elsewhere = plan.cases("toy")[1], a_record().run
+    assert plan.stands(a_record(case=case, status="skipped", values={}, error="no tool"))
+    assert not plan.lacks_no_more(
+        a_record(case=case, run=replace(elsewhere, lacked=compilers.NAME))
+    )
+
+
+def test_a_record_that_lacked_nothing_is_written_as_before():
+    assert "lacked" not in encode(a_record())
