@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli
+from madl.running import homes
 from tests.conftest import ROOT, write
 
 
@@ -46,6 +47,22 @@ def test_a_mistake_is_one_clear_line_and_nothing_is_run(toy, tmp_path, arguments
     assert message in result.output
     assert (tmp_path / "log").read_text() == ""
     assert not toy.state.exists()
+
+
+@pytest.mark.parametrize("name", homes.OF_COMPILERS)
+def test_a_folder_of_a_compiler_that_cannot_be_written_is_one_clear_line(
+    toy, tmp_path, monkeypatch, name
+):
+    """Each is a library's own: torch's is not imported, and yosys fails, without it."""
+    (tmp_path / "file").write_text("no folder")
+    for folder in ("", "/proc/none", str(tmp_path / "file" / "below")):
+        monkeypatch.setenv(name, folder)
+        test_a_mistake_is_one_clear_line_and_nothing_is_run(
+            toy, tmp_path, ["run"], f"{name} names the folder {folder!r}, which cannot be written"
+        )
+    monkeypatch.setenv(name, str(tmp_path / "new" / "folder"))
+    assert call("run", "--jobs", "1").exit_code == 0
+    assert f"`{name}`" in (ROOT / "docs" / "usage.md").read_text()
 
 
 def test_a_full_disk_is_one_clear_line(toy, monkeypatch):
