@@ -113,6 +113,7 @@ def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tm
 
 def test_a_question_is_answered_only_by_complete_records_of_its_cases(plan):
     assert report.write(plan, Store(plan.project.state)).rows[0]["status"] == "open"
+    assert "clearest effects" not in (plan.project.docs / "index.md").read_text()
     assert report.write(plan, fill(plan, 1)).rows[0]["status"] == "partly"
     assert "Not measured here yet: One squared is more than a half." in words(plan)
     assert "1 of 4 cases" in words(plan)
