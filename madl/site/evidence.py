@@ -8,9 +8,14 @@ from markupsafe import Markup
 from madl.logbook.records import Record
 from madl.site.markup import html
 
-STYLE = (
-    ":root{color-scheme:light dark;font:1rem/1.5 system-ui,sans-serif}"
-    "body{margin:2rem auto;max-width:44rem;padding:0 1rem;overflow-wrap:anywhere}"
+STYLE = (  # colours as `charts.css` has them
+    ":root{color-scheme:light dark;background:#fff;color:#1f2430}"
+    "a{color:#0072b2}"
+    "@media screen and (prefers-color-scheme:dark){:root{background:#1e2129;color:#e4e7ef}"
+    "a{color:#56b4e9}}"
+    "body{font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}"
+    "body{margin:2rem auto;max-width:44rem;padding:0 1rem}"
+    "pre{white-space:pre-wrap}"
     "td,th{padding:.2rem 1rem .2rem 0;text-align:left;vertical-align:top}"
     "th{font-weight:600;white-space:nowrap}"
 )

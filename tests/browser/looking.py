@@ -13,6 +13,7 @@ WIDTHS = {"wide": 1280, "zoomed": 640, "phone": 390}  # zoomed: a wide window at
 SEEN = """() => {
   const seen = (e) => e.checkVisibility() && e.getClientRects().length > 0;
   const all = (what) => [...document.querySelectorAll(what)];
+  const wide = (e) => e.scrollWidth > e.clientWidth + 1;
   const within = (e, what) => [...e.querySelectorAll(what)].filter(seen);
   const charts = all("figure.chart").filter(seen).map((figure) =>
     within(figure, ".view > svg").map((svg) => svg.getAttribute("class")).join());
@@ -24,8 +25,14 @@ SEEN = """() => {
       && getComputedStyle(rail).position !== "fixed" && !within(rail, "a").length).length,
     "chart not drawn once": charts.filter((drawn) => !["wide", "narrow"].includes(drawn)).length,
     "id twice": all("[id]").length - new Set(all("[id]").map((e) => e.id)).size,
+    "code wider than its box": all("pre > code").filter((e) => seen(e) && wide(e)).length,
+    "scrolls and takes no focus": all("main *").filter((e) => seen(e) && wide(e) && e.tabIndex < 0
+      && /auto|scroll/.test(getComputedStyle(e).overflowX)
+      && !e.querySelector("a, button, input, select, [tabindex]")).length,
   };
 }"""
+
+UNFOLD = "document.querySelectorAll('main details').forEach((fold) => (fold.open = true))"
 
 
 @contextlib.contextmanager
@@ -80,12 +87,14 @@ def opened(browser, url: str, *, width: int = 1280, scheme: str = "light", failu
 
 
 def complaints(browser, url: str, *, width: int, scheme: str) -> dict[str, object]:
-    """All that is wrong with a page as it opens; nothing is an empty dictionary."""
+    """All that is wrong with a page as it opens, then with all that unfolds; {} is nothing."""
     failures: list[str] = []
     page = opened(browser, url, width=width, scheme=scheme, failures=failures)
-    found = page.evaluate(SEEN)
+    found = [*page.evaluate(SEEN).items()]
+    page.evaluate(UNFOLD)
+    found += [*page.evaluate(SEEN).items(), ("failed", failures)]
     page.close()
-    return {name: what for name, what in {**found, "failed": failures}.items() if what}
+    return {name: what for name, what in found if what}
 
 
 def search(page, query: str) -> list[str]:

@@ -1,6 +1,7 @@
 """A toy logbook in a real browser: a sample, in `make test`, of what `test_site.py` does."""
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,10 @@ def build(plan):
 
 def test_a_toy_logbook_opens_from_a_folder_and_its_verdict_opens(browser, build):
     built = build("")
-    for name, width, scheme in (("index.html", 390, "dark"), ("labs/toy.html", 1280, "light")):
-        assert complaints(browser, (built / name).as_uri(), width=width, scheme=scheme) == {}, name
+    evidence = "labs/records/toy/grows.html"
+    for name, width in product(("index.html", "labs/toy.html", evidence), (320, 1280)):
+        found = complaints(browser, (built / name).as_uri(), width=width, scheme="light")
+        assert found == {}, (name, width)
     page = opened(browser, (built / "labs" / "toy.html").as_uri())
     row = page.locator("#claim-grows")
     assert "One squared is more than a half." in row.text_content()

@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 
 from tests.browser.conftest import PAGES
-from tests.browser.looking import WIDTHS, complaints, opened, search, served
+from tests.browser.looking import UNFOLD, WIDTHS, complaints, opened, search, served
 
 pytestmark = pytest.mark.browser
 
@@ -65,23 +65,37 @@ def address(site):
         yield address
 
 
+def barriers(browser, url: str, **how) -> list[tuple[str, str]]:
+    """What axe finds against WCAG 2.1 AA, and labels that are not the name; all folds open."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here")
+    page = opened(browser, url, **how)
+    page.evaluate(UNFOLD)
+    run = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa"]}
+    label = {"label-content-name-mismatch": {"enabled": True}}
+    options = {"resultTypes": ["violations"], "runOnly": run, "rules": label}
+    result = axe.Axe().run(page, options=options).response["violations"]
+    page.close()
+    grave = [v for v in result if v["impact"] in ("serious", "critical")]
+    return [(v["id"], n["html"][:120]) for v in grave for n in v["nodes"][:3]]
+
+
+SIGHTS = [*product((390, 1400), ("light", "dark"))]  # width, scheme
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_serious_stands_in_the_way_of_anybody(browser, address, name):
-    """axe's rules for WCAG 2.1 AA, and that a visible label is the name; all folds open."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here")
-    for width, scheme in product((390, 1400), ("light", "dark")):
-        page = opened(browser, address + name, width=width, scheme=scheme)
-        page.evaluate(
-            "document.querySelectorAll('article details').forEach((d) => (d.open = true))"
-        )
-        run = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa"]}
-        label = {"label-content-name-mismatch": {"enabled": True}}
-        options = {"resultTypes": ["violations"], "runOnly": run, "rules": label}
-        result = axe.Axe().run(page, options=options).response["violations"]
-        page.close()
-        grave = [v for v in result if v["impact"] in ("serious", "critical")]
-        said = [(v["id"], n["html"][:120]) for v in grave for n in v["nodes"][:3]]
-        assert said == [], (width, scheme)
+    for width, scheme in SIGHTS:
+        assert barriers(browser, address + name, width=width, scheme=scheme) == [], (width, scheme)
+
+
+def test_evidence_is_whole_and_nothing_stands_in_its_way(browser, site, address):
+    """Of each page's numbers the first, and its longest; of the hundreds, which are made alike."""
+    for folder in {path.parent for path in site.rglob("records/*/*.html")}:
+        files = sorted(folder.glob("*.html"), key=lambda path: path.stat().st_size)
+        for path, (width, scheme) in product((files[0], files[-1]), SIGHTS):
+            url = address + str(path.relative_to(site))
+            assert complaints(browser, url, width=width, scheme=scheme) == {}, url
+            assert barriers(browser, url, width=width, scheme=scheme) == [], url
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -203,16 +217,3 @@ def test_a_tap_says_what_a_number_is_and_a_second_opens_its_evidence_in_the_site
         page.get_by_text("as JSON").click()
         page.wait_for_url("**/*.json")
         page.close()
-
-
-@pytest.mark.parametrize("width", [390, 1400])
-def test_no_code_leaves_its_box(browser, site, width):
-    for name in PAGES:
-        page = opened(browser, (site / name).as_uri(), width=width)
-        page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
-        wide = page.evaluate(
-            "[...document.querySelectorAll('article pre > code')]"
-            ".filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.slice(0, 60))"  # noqa: E501
-        )
-        page.close()
-        assert wide == [], name
