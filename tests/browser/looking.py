@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 WIDTHS = {"wide": 1280, "zoomed": 640, "phone": 390}  # zoomed: a wide window at 200 %
 
-SEEN = """() => {
+SEEN = """async () => {
+  await new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50));  // observers
   const seen = (e) => e.checkVisibility() && e.getClientRects().length > 0;
   const all = (what) => [...document.querySelectorAll(what)];
   const wide = (e) => e.scrollWidth > e.clientWidth + 1;
