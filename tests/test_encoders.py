@@ -15,6 +15,7 @@ from madl.errors import MadlError, WrongCommand
 from madl.logbook.experiment import CUT, EXPORT
 from madl.training import examination, models, precision, workloads
 from tests.encoders import CUTTABLE, FAMILIES, saved
+from tests.test_cli import call
 
 ENCODERS = [family for family in FAMILIES if family != "GPT-2"]
 
@@ -137,3 +138,24 @@ def test_a_model_that_cannot_batch_texts_is_refused_at_once(root, tmp_path, tiny
     )
     with pytest.raises(WrongCommand, match="has no padding token.*give an encoder like BERT"):
         examination.examined(tmp_path, chosen.params())
+
+
+BEFORE = ("model      ", "data       ", "9.1: can be answered")
+
+
+@pytest.mark.parametrize("command", ["run", "all", "doctor"])
+def test_a_command_says_what_model_and_data_can_answer_before_it_does_anything(
+    root, toy, tmp_path, tiny_dataset, caplog, command
+):
+    caplog.set_level("INFO", "madl")
+    of_data = ("--dataset", str(tiny_dataset))
+    refused = call(command, "--model", str(saved(root, "GPT-2")), *of_data)
+    assert refused.exit_code == 2
+    assert "has no padding token" in refused.output
+    assert (tmp_path / "log").read_text() == ""
+    jobs = () if command == "doctor" else ("--jobs", "1")
+    told = call(command, "--model", str(saved(root, "DistilBERT")), *of_data, *jobs)
+    assert told.exit_code == 0
+    said = [*told.output.splitlines(), *caplog.messages]
+    at = [next(i for i, line in enumerate(said) if line.startswith(s)) for s in BEFORE]
+    assert at == sorted(at)

@@ -21,6 +21,7 @@ from madl.formats.minifloat import DenormalMinifloat, Minifloat
 from tests.conftest import python
 from tests.machine import needs_compiler
 from tests.reference import probes, same
+from tests.synthetic import evidence
 
 pytestmark = pytest.mark.outside
 
@@ -241,3 +242,15 @@ def test_a_forced_path_is_taken_or_refused(fresh, monkeypatch):
     monkeypatch.setenv("MADL_KERNELS", "avx512")
     with pytest.raises(ValueError, match="this CPU cannot run it; use auto or portable"):
         round_to_grid.route()
+
+
+def test_the_questions_that_need_a_compiler_say_so_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(compilers, "cpp", lambda: iter(()))
+    left_out = {
+        question.id
+        for page in evidence()
+        for case in page.view.plan.cases(page.name)
+        if page.view.plan.why_unavailable(case) == compilers.NO_COMPILER
+        for question in page.questions
+    }
+    assert left_out == {"4.1", "4.3c", "4.4"}  # as README.md and usage.md say

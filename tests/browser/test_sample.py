@@ -10,6 +10,7 @@ from madl.site import report
 from madl.site.build import HOOKS
 from tests.browser.looking import complaints, opened, search, served
 from tests.conftest import ROOT, python
+from tests.links import broken
 from tests.test_report import fill
 
 
@@ -19,7 +20,6 @@ def build(plan):
     report.write(plan, fill(plan))
     root = plan.project.root
     shutil.copytree(ROOT / "docs" / "assets", plan.project.docs / "assets")
-    shutil.copy(ROOT / "docs" / ".nav.yml", plan.project.docs)
     shutil.copy(ROOT / "mkdocs.yml", root)
 
     def build(site_url: str) -> Path:
@@ -29,6 +29,10 @@ def build(plan):
         return root / "site"
 
     return build
+
+
+def test_no_address_in_a_toy_logbook_leads_nowhere(build):
+    assert broken(build("")) == []
 
 
 def test_a_toy_logbook_opens_from_a_folder_and_its_verdict_opens(browser, build):
