@@ -303,11 +303,11 @@ def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer = torch.nn.Linear(4, 3)
             self.narrow = torch.nn.Linear(3, 2)  # no whole number of lanes
+            self.layer = torch.nn.Linear(4, 3)  # runs first, and twice, as blocks that share one
 
         def forward(self, attention_mask):
-            return self.narrow(self.layer(attention_mask[:, :, None] * row))
+            return self.narrow(sum(self.layer(attention_mask[:, :, None] * row) for _ in "ab"))
 
     class Data(list):
         def batch(self, which):

@@ -19,13 +19,12 @@ from experiments.lab4_hardware.operands import Unit
 from experiments.lab4_hardware.reference import Expected, expected, signed
 from experiments.lab4_hardware.simulation import Vector
 from experiments.lab4_hardware.stimuli import Chain, alone, any_codes, corners, of_rows
-from madl.compression.quantize import linear_layers
 from madl.errors import MadlError
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline
 from madl.training.data import Encoded
-from madl.training.format_errors import SENTENCES, linear_inputs
+from madl.training.format_errors import SENTENCES, linear_calls
 
 Pair = tuple[Tensor, Tensor]  # an output's weights, what the layer is given for a token
 
@@ -138,7 +137,7 @@ def rows_of_model(params: Params, ctx: Context) -> list[Pair]:
 
 
 def sampled(model: nn.Module, data: Encoded, count: int) -> list[Pair]:
-    """From all Linear layers in turn: any output, and any token that is no padding."""
+    """From all calls of Linear layers in turn: any output, and any token that is no padding."""
     generator = torch.Generator().manual_seed(0)
 
     def any_below(size: int) -> int:
@@ -148,7 +147,7 @@ def sampled(model: nn.Module, data: Encoded, count: int) -> list[Pair]:
     kept = batch["attention_mask"].bool()
     layers = [
         (layer.weight.detach(), x[kept] if x.dim() == 3 else x)
-        for layer, x in zip(linear_layers(model), linear_inputs(model, batch), strict=True)
+        for layer, x in linear_calls(model, batch)
         if layer.weight.shape[1] % units.LANES == 0
     ]
     pairs = (layers[index % len(layers)] for index in range(count))

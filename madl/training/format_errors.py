@@ -37,22 +37,26 @@ def tensors(model: nn.Module, splits: baseline.Splits) -> Tensors:
         chooses = block is not None and int(block[1]) % 2 == 0
         found[CHOOSING * chooses + "weights"].append(layer.weight.detach())
     for part, split in (("inputs", splits.validation), (CHOOSING + "inputs", splits.train)):
-        found[part] = linear_inputs(model, split.batch(range(min(SENTENCES, len(split)))))
+        calls = linear_calls(model, split.batch(range(min(SENTENCES, len(split)))))
+        found[part] = [x for _, x in calls]
     return found
 
 
-def linear_inputs(model: nn.Module, batch: Mapping[str, Any]) -> list[Tensor]:
-    """What every Linear layer is given for this batch, without gradients."""
-    found: list[Tensor] = []
+def linear_calls(model: nn.Module, batch: Mapping[str, Any]) -> list[tuple[nn.Linear, Tensor]]:
+    """Every call of a Linear layer for this batch, in order: the layer, and its input.
+
+    A layer that blocks share is called more than once. Without gradients.
+    """
+    calls: list[tuple[nn.Linear, Tensor]] = []
     hooks = [
-        layer.register_forward_pre_hook(lambda _, arguments: found.append(arguments[0].detach()))
+        layer.register_forward_pre_hook(lambda its, given: calls.append((its, given[0].detach())))
         for layer in linear_layers(model)
     ]
     with torch.no_grad():
         model.eval()(**batch)
     for hook in hooks:
         hook.remove()
-    return found
+    return calls
 
 
 def sqnr_db(number_format: NumberFormat, data: Iterable[Tensor]) -> float:
