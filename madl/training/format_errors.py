@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,10 +48,11 @@ def linear_calls(model: nn.Module, batch: Mapping[str, Any]) -> list[tuple[nn.Li
     A layer that blocks share is called more than once. Without gradients.
     """
     calls: list[tuple[nn.Linear, Tensor]] = []
-    hooks = [
-        layer.register_forward_pre_hook(lambda its, given: calls.append((its, given[0].detach())))
-        for layer in linear_layers(model)
-    ]
+
+    def keep(layer: nn.Module, given: tuple[Tensor]) -> None:
+        calls.append((cast("nn.Linear", layer), given[0].detach()))
+
+    hooks = [layer.register_forward_pre_hook(keep) for layer in linear_layers(model)]
     with torch.no_grad():
         model.eval()(**batch)
     for hook in hooks:
