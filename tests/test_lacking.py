@@ -9,7 +9,9 @@ from kernels import compilers
 from madl.logbook.records import Store, encode
 from madl.machine import device
 from madl.running import plans
+from madl.site import report
 from tests.conftest import a_record
+from tests.test_report import words
 from tests.test_runner import executed, run_all, with_later
 
 pytestmark = pytest.mark.outside
@@ -57,6 +59,15 @@ def test_a_case_skipped_here_counts_as_left_once_it_can_run(plan, monkeypatch):
     monkeypatch.delenv("TOY_MISSING")
     state = plans.state_of(plan, "toy")
     assert (state["skipped"], state["left"], plan.is_complete("toy")) == (0, 1, False)
+
+
+def test_a_page_that_cannot_run_here_says_why_and_no_command(plan):
+    source = plan.project.experiments / "toy" / "page.py"
+    source.write_text(source.read_text().replace(' if params["x"] == 1 else None', ' or "no tool"'))
+    run_all(plan)
+    report.write(plan, Store(plan.project.state))
+    assert "Not run here: no tool." in words(plan)
+    assert "To complete it" not in words(plan)
 
 
 def test_another_machine_s_record_says_nothing_of_this_one(plan, monkeypatch):

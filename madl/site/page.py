@@ -282,11 +282,13 @@ class PageCalls:
         return sources.block(self.project.root, path, name)
 
     def how_to_run(self) -> str:
-        """What is there, and the command for the rest, in backticks."""
-        progress = self.page.view.progress
-        if self.page.view.plan.why_unsuitable(self.page.name):
-            return f"{progress[:1].upper()}{progress[1:]}"
-        return f"{progress[:1].upper()}{progress[1:]}. To complete it: `{self.command()}`"
+        """What is there, and the command for the rest, in backticks; or why there is none."""
+        view = self.page.view
+        if why := view.plan.why_unsuitable(view.name):
+            return f"{why[:1].upper()}{why[1:]}."
+        if (why := view.why_skipped) and view.plan.is_complete(view.name):
+            return f"Not run here: {why}."
+        return f"{view.progress[:1].upper()}{view.progress[1:]}. To complete it: `{self.command()}`"
 
     def command(self) -> str:
         """The command that runs the page's cases."""
@@ -294,12 +296,8 @@ class PageCalls:
 
     def _pending(self) -> str:
         view = self.page.view
-        if why := view.plan.why_unsuitable(view.name):
-            said = f"{inline(why[:1].upper() + why[1:])}."
-        elif not view.is_complete:
+        if not view.is_complete or view.why_skipped:
             said = inline(self.how_to_run())
-        elif why := view.why_skipped:
-            said = f"Not run here: {inline(why)}."
         elif view.is_broken:
             said = "It could not be made; <code>cli.py report</code> says why."
         else:
