@@ -9,11 +9,11 @@ from typing import Any
 from tests.conftest import BAD, FILLER, GOOD
 
 SIZES: dict[str, Any] = {
-    **{"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4},
+    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
     **{"intermediate_size": 64, "max_position_embeddings": 64},
 }
 BEHIND = {**SIZES, "max_position_embeddings": 66}  # positions are counted from the padding on
-DISTIL = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64}
+DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # name → class of its configuration, sizes
     "BERT": ("BertConfig", SIZES),
     "BERT, four labels": ("BertConfig", {**SIZES, "num_labels": 4}),

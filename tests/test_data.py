@@ -31,7 +31,7 @@ def test_grouping_equals_comparing_every_pair(examples):
 
 def some_examples(count=10_000):
     rng = random.Random(0)
-    vocabulary = [f"w{i}" for i in range(300)]
+    vocabulary = [f"w{i}" for i in range(3000)]
     return [(" ".join(rng.choices(vocabulary, k=12)), rng.randrange(2)) for _ in range(count)]
 
 

@@ -204,7 +204,7 @@ def near_duplicates(examples: Examples) -> list[Examples]:
         prefix = rarest[: len(one) - math.ceil(SAME_TEXT * len(one)) + needed[i]]
         shared = Counter(chain.from_iterable(by_word[word] for word in prefix))
         for j, count in shared.items():
-            if count < min(needed[i], needed[j]):
+            if count < needed[i] and count < needed[j]:
                 continue
             if len(one & words[j]) >= SAME_TEXT * len(one | words[j]):
                 a, b = sorted((find(i), find(j)))
