@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from kernels import build_cuda, cuda_driver
+from tests.machine import needs_nvcc
 
 pytestmark = pytest.mark.outside
 
@@ -133,12 +134,11 @@ int main() {
 """
 
 
+@needs_nvcc
 def test_structures_lie_in_memory_as_in_cuda_h(tmp_path):
-    compiler = build_cuda.find_nvcc()
-    if compiler is None:
-        pytest.skip("no nvcc here, nor cuda.h")
     (tmp_path / "layout.cpp").write_text(LAYOUT)
-    subprocess.run([compiler, "layout.cpp", "-o", "layout"], cwd=tmp_path, check=True)
+    command = [str(build_cuda.find_nvcc()), "layout.cpp", "-o", "layout"]
+    subprocess.run(command, cwd=tmp_path, check=True)
     said = subprocess.run(tmp_path / "layout", capture_output=True, text=True, check=True).stdout
     config, attribute = cuda_driver.LaunchConfig, cuda_driver.LaunchAttribute
     ours = [ctypes.sizeof(config), config.stream.offset, config.attributes.offset]
