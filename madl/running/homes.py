@@ -22,31 +22,23 @@ def keep_with(state: Path) -> None:
         WrongCommand: the user has named a folder that cannot be written.
     """
     for name in OF_COMPILERS:
-        if name in os.environ:
-            _see_that_it_can_be_written(name, os.environ[name])
-    if YOSYS in os.environ or _can_be_written(_user_cache()):
+        if name in os.environ and (why := _why_not_written(os.environ[name])):
+            raise WrongCommand(
+                f"{name} names the folder {os.environ[name]!r}, which cannot be written ({why}): "
+                f"name another, or unset {name}"
+            )
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if YOSYS in os.environ or (os.path.isabs(cache) and not _why_not_written(cache)):
         return
     os.environ[YOSYS] = str(state / "yosys")
-    log.debug("%s cannot be written: yosys compiles into %s", _user_cache(), os.environ[YOSYS])
+    log.debug("%s cannot be written: yosys compiles into %s", cache, os.environ[YOSYS])
 
 
-def _see_that_it_can_be_written(name: str, folder: str) -> None:
+def _why_not_written(folder: str) -> str:
+    """Why the folder cannot be made, or written to; nothing where it can."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            pass
+            return ""
     except OSError as error:
-        raise WrongCommand(
-            f"{name} names the folder {folder!r}, which cannot be written ({error.strerror}): name "
-            f"another, or unset {name}"
-        ) from error
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-
-
-def _can_be_written(folder: Path) -> bool:
-    """Whether it can, or can be made."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return folder.is_absolute() and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+        return error.strerror or str(error)
